@@ -31,6 +31,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from broker.core.market import traffic
 from broker.core.values.clock import Clock
 from providers.registry import ProviderSettings
 
@@ -205,7 +206,10 @@ class Api:
         change = f"is {self._url_setting} right, and the network up?"
         try:
             with self._client.stream(method, url, **request) as answer:
-                body = self._read(answer, where)
+                try:
+                    body = self._read(answer, where)
+                finally:
+                    traffic.count(answer.num_bytes_downloaded)
                 if not answer.is_success:
                     raise self._refusal(answer, body, where)
         except httpx.TimeoutException as error:

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol, Unpack
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.market.judging import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.traffic import NetworkTraffic, counted
 from broker.core.ports import Provider
 from broker.core.values.clock import Clock
 from broker.store.records import PollDetails, PollRun, PollStatus
 
 log = logging.getLogger(__name__)
 
+_STATUS, _PEAK = Path("/proc/self/status"), re.compile(r"VmHWM:\s*(\d+) kB")
 _SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept of each reason to skip rows, and characters of each
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
     """The result of one poll. ``error`` is empty if the provider answered completely; ``hint`` says what to do.
-    ``cut_short``: the time-out passed; the request may still hang.
+    ``cut_short``: the time-out passed; the request may still hang. ``traffic``: what was read over the network, but by
+    SDKs; ``peak_mb``: the most memory that this process had until then, MB, None where the system does not tell; of one
+    source only where it was polled alone.
     """
 
     provider: str
@@ -39,6 +45,8 @@ class PollResult:
     hint: str = ""
     status: PollStatus = PollStatus.OK
     cut_short: bool = False
+    traffic: NetworkTraffic = field(default_factory=NetworkTraffic)
+    peak_mb: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -95,6 +103,7 @@ class PollSession:
         self._offers: list[Offer] = []
         self._skipped: Counter[str] = Counter()
         self._samples: dict[str, list[str]] = {}
+        self._traffic = NetworkTraffic()
         self.started = clock.now()
         self._ends = time.monotonic() + ask.timeout
 
@@ -110,7 +119,8 @@ class PollSession:
     def listen(self) -> None:
         """Receive the answer to its end or the time-out. Raises nothing: errors are in the result."""
         try:
-            self._take_in()
+            with counted() as self._traffic:
+                self._take_in()
         except BrokerError as failure:
             self._end(failure)
         except Exception as bug:  # a bug in one adapter must not affect the others; the log has the traceback
@@ -187,7 +197,16 @@ class PollSession:
             judge=self._ask.judge,
         )
         told = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
-        return PollResult(self.name, self.started, finished, *told, self._cut_short)
+        return PollResult(self.name, self.started, finished, *told, self._cut_short, self._traffic, peak_memory())
+
+
+def peak_memory() -> float | None:
+    """The most memory that this process had so far, MB (10**6 bytes). None where the system does not tell."""
+    try:
+        found = _PEAK.search(_STATUS.read_text("ascii"))
+    except OSError:
+        return None
+    return int(found[1]) * 1024 / 1e6 if found else None
 
 
 def _status(failure: BrokerError | None) -> PollStatus:

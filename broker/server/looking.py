@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Query
@@ -94,15 +95,23 @@ def _page(limit: Limit = 50, cursor: Cursor = None) -> PageQuery:
     return PageQuery(limit, cursor)
 
 
+@dataclass(frozen=True, slots=True)
+class OfferSwitches:
+    """What is listed among the offers that match."""
+
+    available: Annotated[bool, Query(description="Only what is known to be available.")] = False
+    live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False
+    old: Annotated[bool, Query(description="Also reference prices of more than 180 days ago (spot: 60).")] = False
+
+
 def list_offers(
     by: By,
     page: Annotated[PageQuery, Depends(_page)],
+    switches: Annotated[OfferSwitches, Depends()],
     gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
     provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
     region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None,
     capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None,
-    available: Annotated[bool, Query(description="Only what is known to be available.")] = False,
-    live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False,
 ) -> Response:
     """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU."""
     wanted = MarketFilter(
@@ -110,8 +119,9 @@ def list_offers(
         tuple(provider or ()),
         tuple(region or ()),
         frozenset(capacity_type or ()),
-        available,
-        live,
+        switches.available,
+        switches.live,
+        switches.old,
     )
     return answer(shown.offer_page(by, wanted, limit=page.limit, cursor=page.cursor))
 

@@ -64,6 +64,7 @@ class MarketFilter:
     capacity_types: frozenset[CapacityType] = field(default_factory=frozenset)
     available: bool = False
     live: bool = False
+    old: bool = False
 
 
 def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
@@ -166,6 +167,7 @@ def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | No
         capacity_types=wanted.capacity_types,
         available=wanted.available,
         live=wanted.live,
+        old=wanted.old,
     )
     rows = sorted(wanted_rows(found.offers, found.now, passing), key=_place)
     rest = rows

@@ -27,6 +27,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from broker.core.market import traffic
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
@@ -250,7 +251,10 @@ class _Download:
                 if answer.status_code != 200:
                     raise self._refusal(answer.status_code, change)
                 self.etag = answer.headers.get("ETag", "")
-                yield from self._split(answer.iter_bytes())
+                try:
+                    yield from self._split(answer.iter_bytes())
+                finally:
+                    traffic.count(answer.num_bytes_downloaded)
         except httpx.TimeoutException as error:
             seconds = self._settings.timeout_seconds
             raise Unreachable(f"silent for {seconds:g} s", where=self.where, hint=change) from error

@@ -85,6 +85,11 @@ class PartPrices:
             total += amount * each
         return price(total, what)
 
+    def sells(self, shape: GcpMachine, how: How) -> bool:
+        """Whether the machine's accelerators have a price of that kind in its region."""
+        parts = (SkuPart(kind, shape.accelerator_type, how) for kind in (SkuKind.GPU, SkuKind.SLICE))
+        return any(self._has(part, shape.region) for part in parts)
+
     def _has(self, part: SkuPart, region: str) -> bool:
         return (part, region) in self._prices
 

@@ -14,8 +14,11 @@ from providers.gcp.skus import How
 from providers.rows import Found, Unfit
 
 _ONLY_RESERVED = "Google sells this machine on demand only together with a reservation"
+# Machines for a stated time, at prices of their own, where Google sells them so. They come when there are some (flex
+# start, up to seven days) or at a date (calendar mode): pools of their own, with the way added to the machine's name.
+AHEAD = {How.FLEX_START: "+flex-start", How.CALENDAR: "+calendar"}
 _HOW = {
-    CapacityType.ON_DEMAND: (How.ON_DEMAND,),
+    CapacityType.ON_DEMAND: (How.ON_DEMAND, *AHEAD),
     CapacityType.SPOT: (How.SPOT,),
     CapacityType.RESERVED: (How.ONE_YEAR, How.THREE_YEARS),
 }
@@ -35,6 +38,8 @@ def listed_offers(
     known: dict[tuple[str, str, str, int, How], Money | None] = {}
     for shape in shapes:
         for kind, how in ways:
+            if how in AHEAD and not catalogue.sells(shape, how):
+                continue
             machine = (shape.region, shape.name, shape.accelerator, shape.count, how)
             if machine not in known:
                 try:
@@ -51,13 +56,13 @@ def listed_offers(
 
 def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
     months = _MONTHS.get(how)
-    only_reserved = kind is CapacityType.ON_DEMAND and not shape.family.on_demand
+    only_reserved = how is How.ON_DEMAND and not shape.family.on_demand
     spot = kind is CapacityType.SPOT
     return Offer(
         provider=NAME,
         region=shape.region,
         zone=None if months else shape.zone,
-        instance_type=shape.name,
+        instance_type=shape.name + AHEAD.get(how, ""),
         accelerator=shape.accelerator,
         count=shape.count,
         capacity_type=kind,
@@ -70,7 +75,7 @@ def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: d
         interconnect=shape.link,
         availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
         unavailable_because=_ONLY_RESERVED if only_reserved else "",
-        engine=None if months else ENGINE,
+        engine=None if months or how in AHEAD else ENGINE,  # it has to be bought, or asked for in another way
         billing=SPOT_BILLING if spot else BILLING,
         max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,
     )

@@ -3,8 +3,9 @@
 A SKU describes itself in a sentence ("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas") and has its
 purchase type in a code (``usageType``). Neither is reliable alone: a "Spot Preemptible A4 …" is filed under OnDemand.
 So both are read; the more specific one wins, and contradictions are skipped. The whole sentence must be understood:
-"GPU attached to Sole Tenancy VMs", "attached to DWS Defined Duration VMs", "Reserved …", "… Custom …" and "… Virtual
-Workstation" are other prices, many of them 0.
+"GPU attached to Sole Tenancy VMs", "Reserved …", "… Custom …" and "… Virtual Workstation" are other prices, many of
+them 0. Dynamic Workload Scheduler's prices are filed under OnDemand: "DWS Defined Duration" and "DWS Flex Start" are
+flex start, "DWS Calendar Mode …" and "Reserved … in Calendar Mode" are calendar mode.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class How(StrEnum):
     SPOT = "spot"
     ONE_YEAR = "for 1 year"
     THREE_YEARS = "for 3 years"
+    FLEX_START = "with flex start"
+    CALENDAR = "in calendar mode"
 
 
 class SkuKind(StrEnum):
@@ -72,6 +75,12 @@ _TERM = re.compile(r"\s+for (\d+) (year|yr|month)s?(?:\(s\))?$")
 _PLACE = re.compile(r"\s+(?:running )?in \S.*$")
 _ATTACHED_SPOT = re.compile(r"\s+attached to (?:spot preemptible|spot|preemptible) vms?\b")
 _LEADING_SPOT = re.compile(r"(?:spot preemptible|spot|preemptible)\s+")
+_AHEAD = (
+    (re.compile(r"\s+attached to dws defined duration vms?\b"), How.FLEX_START),
+    (re.compile(r"^dws (?:defined duration|flex[- ]start)\s+"), How.FLEX_START),
+    (re.compile(r"^dws calendar mode\s+"), How.CALENDAR),
+)
+_RESERVED_IN_CALENDAR = re.compile(r"reserved (.+) in calendar mode")
 _FAMILY = r"([a-z]\d+[a-z]?(?: ?(?:plus|mega|ultra|high|edge))?)"
 _CORE_OR_RAM = re.compile(rf"(?:(?:{_FAMILY}|n1 predefined) ?(?:instance )?)?(core|cpu|ram)")
 _SLICE = re.compile(r"(?:a\d+[a-z]? )?(.+?) \(1 gpu slice\)")
@@ -164,7 +173,12 @@ def _without_how(text: str) -> tuple[str, How | None]:
         if term is None or said is None:
             return "", None  # a term that nobody asked about
         text = text[: term.start()]
+    if found := _RESERVED_IN_CALENDAR.fullmatch(text):
+        text, said = found[1], How.CALENDAR
     text = _PLACE.sub("", text)
+    for pattern, how in _AHEAD:
+        if found := pattern.search(text):
+            text, said = text[: found.start()] + text[found.end() :], how
     for spot in (_ATTACHED_SPOT, _LEADING_SPOT):
         if (found := spot.search(text)) and (spot is _ATTACHED_SPOT or found.start() == 0):
             text = text[: found.start()] + text[found.end() :]

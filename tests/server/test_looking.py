@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -152,6 +154,17 @@ def test_offers_come_in_pages_the_cheapest_first(seen_world: Company) -> None:
     wrong = seen_world.get("/offers", "vic", provider="sandbx")
     assert (wrong.status_code, wrong.json()["kind"]) == (404, "unknown_name")
     assert "did you mean 'sandbox'" in wrong.json()["detail"]
+
+
+def test_old_reference_prices_are_listed_on_request(world: Company) -> None:
+    broker = world.broker
+    now = broker.clock.now()
+    one = next(offer for offer in broker.store.offers() if offer.accelerator)
+    book = replace(one, provider="acme", source="book", reference=True, as_of=now - timedelta(days=400))
+    broker.store.record_poll("book", started=now, finished=now, offers=[book])
+    plain, old = (world.get("/offers", "vic", provider="acme", **more).json() for more in ({}, {"old": True}))
+    assert (plain["matching"], plain["old_hidden"]) == (0, 1)
+    assert ([offer["provider"] for offer in old["offers"]], old["old_hidden"]) == (["acme"], 0)
 
 
 def test_the_caller_is_told_what_the_token_is_good_for(seen_world: Company) -> None:

@@ -94,7 +94,9 @@ def error_line(error: str, hint: str) -> str | None:
 
 
 class PollOutcome(Result):
-    """The result of one poll. ``error``: null where the provider answered to the end."""
+    """The result of one poll. ``bytes`` and ``answers``: what was read over the network, but by SDKs; ``peak_mb``: the
+    most memory that the program had until then (MB), so of this source only where it is polled alone; null where the
+    system does not tell. ``error``: null where the provider answered to the end."""
 
     provider: str
     status: PollStatus
@@ -102,12 +104,19 @@ class PollOutcome(Result):
     offers_changed: int
     rows_skipped: dict[str, int]
     seconds: Seconds
+    bytes: int
+    answers: int
+    peak_mb: float | None
     error: str | None
 
     @classmethod
     def of(cls, result: PollResult) -> Self:
         return cls.from_parts(
-            result, seconds=result.finished - result.started, error=error_line(result.error, result.hint)
+            result,
+            seconds=result.finished - result.started,
+            bytes=result.traffic.bytes,
+            answers=result.traffic.answers,
+            error=error_line(result.error, result.hint),
         )
 
 

@@ -32,6 +32,12 @@ class OfferOptions:
     ] = None
     available: Annotated[bool, typer.Option("--available", help="Only what is known to be available.")] = False
     live: Annotated[bool, typer.Option("--live", help="No reference, imported or stale prices.")] = False
+    old: Annotated[bool, typer.Option("--old", help="Also reference prices of more than 180 days ago (spot: 60).")] = (
+        False
+    )
+    offline: Annotated[
+        bool, typer.Option("--offline", help="As without a server; a server's offers never ask providers.")
+    ] = False
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30
 
 
@@ -53,6 +59,7 @@ def offers(
         capacity_type=[one.replace("-", "_") for one in given.capacity_type] if given.capacity_type else None,
         available=True if given.available else None,
         live=True if given.live else None,
+        old=True if given.old else None,
         limit=min(given.limit, 200),
     )
     if as_json:
@@ -60,4 +67,4 @@ def offers(
     else:
         terminal.show(*view.offers(terminal.out, found["offers"], found["matching"]))
         if found.get("old_hidden"):  # servers of before do not tell
-            terminal.show(f"old reference prices that are not shown: {found['old_hidden']:,}")
+            terminal.show(f"old reference prices that are not shown without --old: {found['old_hidden']:,}")

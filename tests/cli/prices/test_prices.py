@@ -19,7 +19,7 @@ from providers import registry
 from providers.registry import ProviderSettings
 
 Gpubroker = Callable[..., Any]
-SIX = {"status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "error"}
+TOLD = {"status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "bytes", "answers", "peak_mb", "error"}
 
 
 class FailingCloud:
@@ -58,7 +58,7 @@ def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[Failing
     polls = {one.pop("provider"): one for one in done.json["polls"]}
     assert done.code == 0
     assert set(polls) == {"cloud", "pricebook"}
-    assert all(set(one) == SIX for one in polls.values())
+    assert all(set(one) == TOLD for one in polls.values())
     found = polls["cloud"]
     assert (found["status"], found["offers_seen"], found["offers_changed"], found["error"]) == ("ok", 2, 2, None)
     assert found["rows_skipped"] == {"no_price": 1, "duplicate": 1}

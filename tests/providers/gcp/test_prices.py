@@ -161,6 +161,31 @@ def test_prices_of_something_else_are_not_taken(make: Make, l4: GcpCloud, descri
     assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
 
 
+WAYS = {"with flex start": "flex-start", "in calendar mode": "calendar"}
+
+
+@pytest.mark.parametrize(("how", "gpu", "core", "ram"), [
+    ("with flex start", "Nvidia L4 GPU attached to DWS Defined Duration VMs running in Americas",
+     "DWS Defined Duration G2 Core running in Americas", "DWS Defined Duration G2 Ram running in Americas"),
+    ("with flex start", "DWS Flex Start Nvidia L4 GPU running in Americas",
+     "DWS Flex Start G2 Core running in Americas", "DWS Flex Start G2 Ram running in Americas"),
+    ("in calendar mode", "DWS Calendar Mode Nvidia L4 GPU running in Americas",
+     "DWS Calendar Mode G2 Instance Core running in Americas", "DWS Calendar Mode G2 Instance Ram running in Americas"),
+    ("in calendar mode", "Reserved Nvidia L4 GPU in Americas in Calendar Mode",
+     "Reserved G2 Core in Americas in Calendar Mode", "Reserved G2 Ram in Americas in Calendar Mode"),
+])  # fmt: skip
+def test_machines_for_a_stated_time_are_pools_of_their_own(
+    make: Make, l4: GcpCloud, how: str, gpu: str, core: str, ram: str
+) -> None:
+    l4.skus += [sku(gpu, "0.3"), sku(core, "0.01"), sku(ram, "0.001", unit="GiBy.h")]
+    found = offers_of(make())
+    ahead = found[f"gcp/{ZONE}/g2-standard-4+{WAYS[how]}/L4:1/on_demand"]
+    assert (ahead.price, ahead.engine) == (Money.usd("0.356"), None)  # 0.3 + 4 × 0.01 + 16 × 0.001
+    assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"].price == Money.usd("0.706824")
+    l4.skus.pop()
+    assert "missing_parts" in reasons(make(), f"g2-standard-4 with L4:1 {how}")
+
+
 def test_a_reserved_sku_of_zero_is_no_price(make: Make, l4: GcpCloud) -> None:
     l4.skus.append(sku("Commitment v1: Nvidia L4 GPU running in Americas for 1 Year", "0", usage="Commit1Yr"))
     assert "no_price" in reasons(make(), "a price of 0")
