@@ -129,7 +129,8 @@ def outcome(result: PollResult) -> list[Text]:
         took = formats.length(result.finished - result.started)
         counts = f"{formats.plural(result.offers_seen, 'offer')}, {result.offers_changed:,} changed, {took}"
         if result.traffic.bytes:
-            counts += f", {result.traffic.bytes / 1e6:,.1f} MB read"
+            kilobytes = result.traffic.bytes / 1e3
+            counts += f", {kilobytes:,.0f} kB read" if kilobytes < 1000 else f", {kilobytes / 1e3:,.1f} MB read"
     skipped = sum(result.rows_skipped.values())
     if skipped:
         why = ", ".join(f"{count} × {reason}" for reason, count in result.rows_skipped.items())
