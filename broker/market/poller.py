@@ -23,7 +23,7 @@ from broker.store.records import PollDetails, PollRun, PollStatus
 
 log = logging.getLogger(__name__)
 
-_STATUS, _PEAK = Path("/proc/self/status"), re.compile(r"VmHWM:\s*(\d+) kB")
+_STATUS, _PEAK = Path("/proc/self/status"), re.compile(rb"VmHWM:\s*(\d+) kB")
 _SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept of each reason to skip rows, and characters of each
 
 
@@ -203,7 +203,7 @@ class PollSession:
 def peak_memory() -> float | None:
     """The most memory that this process had so far, MB (10**6 bytes). None where the system does not tell."""
     try:
-        found = _PEAK.search(_STATUS.read_text("ascii"))
+        found = _PEAK.search(_STATUS.read_bytes())
     except OSError:
         return None
     return int(found[1]) * 1024 / 1e6 if found else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 
 @dataclass(slots=True)
@@ -18,6 +19,13 @@ class NetworkTraffic:
 
     bytes: int = 0
     answers: int = 0
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, number: int) -> None:
+        """One more answer of ``number`` bytes; from any thread."""
+        with self._lock:
+            self.bytes += number
+            self.answers += 1
 
 
 _TRAFFIC: ContextVar[NetworkTraffic | None] = ContextVar("traffic", default=None)
@@ -38,8 +46,7 @@ def count(number: int) -> None:
     """One more answer of ``number`` bytes; nothing where nobody counts."""
     traffic = _TRAFFIC.get()
     if traffic is not None:
-        traffic.bytes += number
-        traffic.answers += 1
+        traffic.add(number)
 
 
 def in_thread() -> Callable[[], None]:
