@@ -47,6 +47,7 @@ _KINDS = {
 }
 # Vultr's words for cards, where they are not those of others. The bare metal called L40 has the L40S.
 _CARDS = {"A100": "A100-80GB"}
+_METAL_PLAN = "vbm-"
 _METAL = re.compile(r"(?:-(\d{1,2}))?-([a-z]+\d+[a-z]*)-gpu$")
 _CARDS_OF_METAL = {"l40": "L40S", **{key.lower(): card for key, card in _CARDS.items()}}
 
@@ -165,6 +166,8 @@ def _cards(row: Row, plan: str) -> tuple[str, int]:
         return accelerator(_CARDS_OF_METAL.get(metal[2], metal[2])), int(metal[1] or 1)
     text = said.partition("_")[2] if isinstance(said, str) else ""
     card = accelerator(_CARDS.get(text, text), text.replace("_", " "), text.partition("_")[0])
+    if memory is None and plan.startswith(_METAL_PLAN):  # a whole machine; a cloud plan may have a part of a card
+        return card, whole(row.get("gpu_count"), f"{plan}: gpu_count")
     if memory is None:
         raise Unfit("malformed_row", f"{plan}: gpu_vram_gb is {short(row.get('gpu_vram_gb'))}")
     each = lookup(card).memory_gb

@@ -121,6 +121,12 @@ def test_what_is_no_offer_is_counted(damage: dict[str, Any], reason: str) -> Non
         assert [found.reason for found in rows(server) if isinstance(found, SkippedRow)] == [reason]
 
 
+def test_bare_metal_that_tells_its_cards_and_not_their_memory_is_read() -> None:
+    row = {**A100S.model_dump(), "id": "vbm-256c-3072gb-8-b200-gpu", "gpu_type": "NVIDIA_B200", "gpu_count": 8}
+    with FakeServer(lambda _: HttpAnswer(200, {"plans": [], "plans_metal": [row]})) as server:
+        assert prices(rows(server)) == {("ord", "B200:8", "spot"): Money.usd("9.6")}
+
+
 def test_all_pages_are_read() -> None:
     with FakeServer(VultrMarket(PLANS, METAL, a_page=2)) as server:
         assert len(prices(rows(server))) == 10
