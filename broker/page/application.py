@@ -17,7 +17,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.page import signing
+from broker.page import passwords, signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
@@ -27,6 +27,7 @@ from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded
 from broker.server.forms import read_form
 from broker.server.problems import HttpProblem
+from broker.server.request_rate import RequestRate
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 
@@ -68,19 +69,29 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
     app.state.wrong_codes = WrongTokens(most=10)  # by person, so that nobody tries all codes of programs
-    form = Depends(read_form)
+    form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
     app.add_api_route(signing.SIGN_IN, signing.asking(broker), methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
-    if broker.settings.sign_in is not None:
+    if broker.settings.sign_in is None:  # an organisation's provider is the only place for passwords where there is one
+        tried = WrongTokens()
+        entering = passwords.signing_in(broker, cookie, tried)
+        app.add_api_route(passwords.WITH_PASSWORD, entering, methods=["POST"], dependencies=[form])
+        app.add_api_route(passwords.INVITATION, passwords.invited(broker), methods=["GET"])
+        accepting = passwords.accepting(broker, cookie)
+        app.add_api_route(passwords.INVITATION, accepting, methods=["POST"], dependencies=[form])
+    else:
         provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
         for path, endpoint in provider.routes():
             app.add_api_route(path, endpoint, methods=["GET"])
-    signed_in = Depends(gate(broker, cookie, None))
+    signed_in = Depends(gate(broker, cookie, None, rate))
     app.add_api_route(
         "/sign-out", signing.signing_out(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
     )
+    app.add_api_route(
+        passwords.CHANGE, passwords.changing(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
+    )
     for route in PAGES:
-        gated = Depends(gate(broker, cookie, route.permission))
+        gated = Depends(gate(broker, cookie, route.permission, rate))
         app.add_api_route(
             route.path,
             route.endpoint,

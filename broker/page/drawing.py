@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.page.menu import menu
-from broker.page.visitors import Visitor, new_key
+from broker.page.visitors import REFRESH_EVERY, Visitor, new_key
 
 STATIC = files("broker.page") / "static"
 
@@ -83,14 +83,19 @@ def drawn(
     title: str,
     at: str = "",
     status: int = 200,
+    live: bool = False,
 ) -> HTMLResponse:
-    """The HTML response of a page. ``visitor``: None before signing in; ``at``: the path of its menu entry."""
+    """The HTML response of a page. ``visitor``: None before signing in; ``at``: the path of its menu entry; ``live``:
+    its figures change by themselves, so that a browser may be told to ask again, without a script."""
     common = {
         "title": title,
         "visitor": visitor,
         "menu": menu(visitor) if visitor else (),
         "at": at,
+        "live": live,
+        "every": REFRESH_EVERY,
         "now": visitor.caller.broker.clock.now() if visitor else datetime.now(UTC),
         "clock_scale": visitor.caller.broker.clock.scale if visitor else 1,
     }
-    return HTMLResponse(_environment().get_template(template).render(common | dict(values)), status)
+    again = {"Refresh": str(REFRESH_EVERY)} if live and visitor is not None and visitor.refreshes else {}
+    return HTMLResponse(_environment().get_template(template).render(common | dict(values)), status, again)

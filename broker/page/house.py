@@ -6,6 +6,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from broker.app.access import audit, people, tokens
+from broker.app.access.passwords import has_password
 from broker.app.market.polling import statuses
 from broker.app.results.access import AuditLog, CallerIdentity, PersonResult, TokenResult
 from broker.app.results.prices import PolledProvider
@@ -19,7 +20,8 @@ _LINES = 100  # of the audit log
 def me(by: By) -> Response:
     """The person signed in, their permissions, and the form that ends all their sessions."""
     found = CallerIdentity.of(by.caller.access)
-    return drawn("me.html", by, {"me": found}, title=found.person.name, at="/me")
+    values = {"me": found, "has_password": has_password(by.caller.broker, found.person.name)}
+    return drawn("me.html", by, values, title=found.person.name, at="/me")
 
 
 def people_and_tokens(by: By) -> Response:

@@ -68,7 +68,7 @@ def job(by: By, id: str) -> Response:
         "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }
-    return drawn("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=AT)
+    return drawn("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=AT, live=True)
 
 
 def job_output(by: By, id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:

@@ -87,7 +87,7 @@ def price_history(
 
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
-    return drawn("queue.html", by, {"queue": shown.queue(by.caller)}, title="Queue", at="/queue")
+    return drawn("queue.html", by, {"queue": shown.queue(by.caller)}, title="Queue", at="/queue", live=True)
 
 
 def _history_of(one: OfferResult) -> str:

@@ -33,4 +33,4 @@ def overview(by: By) -> Response:
         values["requests"] = shown.approval_list(caller).requests
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = shown.cheapest(caller, _GPU, _AGO)
-    return drawn("overview.html", by, values, title="Overview", at="/")
+    return drawn("overview.html", by, values, title="Overview", at="/", live=True)

@@ -19,6 +19,7 @@ from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
 from broker.server.callers import Caller, SignInNeeded, address_of, refused
 from broker.server.forms import form_of
+from broker.server.request_rate import RequestRate
 
 
 class ForeignForm(NotAllowed):
@@ -28,12 +29,19 @@ class ForeignForm(NotAllowed):
         super().__init__("this did not come from a form of this page", hint="open the page again, and send its form")
 
 
+REFRESH_EVERY = 30
+"""Seconds after which a browser asks for a page again, if its person wants that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person signed in. ``session``: the id of their session, which is a secret."""
+    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the page asked for;
+    ``refreshes``: the browser is to ask for it again by itself, as its person wants."""
 
     caller: Caller
     session: str
+    path: str = "/"
+    refreshes: bool = False
 
     @property
     def form_token(self) -> str:
@@ -65,12 +73,14 @@ def from_here(request: Request) -> None:
         raise ForeignForm
 
 
-def gate(broker: Broker, cookie: Cookie, permission: Permission | None) -> Callable[[Request], None]:
+def gate(broker: Broker, cookie: Cookie, permission: Permission | None, rate: RequestRate) -> Callable[[Request], None]:
     """The check before a page: a session, and a role with ``permission`` in some team (None: any role). A request that
-    changes something must come from a form of that session. Raises `SignInNeeded`, `RoleMissing`, `ForeignForm`."""
+    changes something must come from a form of that session. ``rate``: how many requests a session may make. Raises
+    `SignInNeeded`, `TooManyRequests`, `RoleMissing`, `ForeignForm`."""
 
     def check(request: Request) -> None:
         request.state.visitor = visitor = _entered(broker, cookie, request)
+        rate.take(visitor.caller.token)
         if request.method != "GET":
             from_here(request)
             if not hmac.compare_digest(form_of(request).get("form_token", "").encode(), visitor.form_token.encode()):
@@ -114,4 +124,5 @@ def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
         raise SignInNeeded
     at = request.state.request_id
     caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), at, EntryPoint.PAGE)
-    return Visitor(caller, id)
+    again = request.method == "GET" and request.query_params.get("refresh") == str(REFRESH_EVERY)
+    return Visitor(caller, id, request.url.path, again)

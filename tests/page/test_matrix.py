@@ -11,6 +11,7 @@ from broker.app.service.health import Pulses
 from broker.core.access.permissions import Permission
 from broker.page.application import page
 from broker.page.menu import MENU
+from broker.page.passwords import CHANGE, INVITATION, WITH_PASSWORD
 from broker.page.routes import PAGES, PageRoute
 from broker.page.signing import SIGN_IN
 from broker.server.transport import Transport
@@ -39,8 +40,15 @@ def named(route: PageRoute) -> str:
 def test_no_page_lies_outside_of_the_table(seen_site: Site) -> None:
     routes: list[Any] = list(page(seen_site.world.broker, Pulses(), Transport(), WrongTokens()).routes)
     served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
-    open_to_all = {("GET", SIGN_IN), ("POST", SIGN_IN)}
-    assert served == {(route.method, route.path) for route in PAGES} | open_to_all | {("POST", "/sign-out")}
+    open_to_all = {
+        ("GET", SIGN_IN),
+        ("POST", SIGN_IN),
+        ("POST", WITH_PASSWORD),
+        ("GET", INVITATION),
+        ("POST", INVITATION),
+    }
+    own = {("POST", "/sign-out"), ("POST", CHANGE)}
+    assert served == {(route.method, route.path) for route in PAGES} | open_to_all | own
     assert [route.path for route in PAGES if route.permission is None] == ["/", "/me", "/device", "/device"]
 
 

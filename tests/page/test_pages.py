@@ -8,13 +8,14 @@ import pytest
 from markupsafe import escape
 
 from broker.app.jobs import submit
+from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.page.routes import PAGES
-from tests.page.browsing import FormFields, Site
+from tests.page.browsing import FormFields, Site, answering
 from tests.server.world import JOB
 
 NAMED = {"/budgets/{id}": "/budgets/nlp", "{number}": "1", "{purchase}": "purchase-0", "{sha256}": "0" * 64}
@@ -164,3 +165,23 @@ def test_the_cheapest_is_to_be_had_and_beside_it_stands_last_weeks(seen_site: Si
         assert figures.rate(Money.usd(one["price_per_gpu_hour"])) in page
         assert f"{one['provider']} {one['zone'] or one['region']}, {one['instance_type']}" in page
     assert "a week ago" in page
+
+
+@pytest.mark.parametrize("path", ["/", "/queue", "/jobs/{mine}"])
+def test_a_page_is_asked_for_again_by_itself_only_if_its_person_wants_that(seen_site: Site, path: str) -> None:
+    browser, path = seen_site.of("mia"), path.format(mine=seen_site.world.mine)
+    plain, again = browser.get(path), browser.get(f"{path}?refresh=30")
+    assert ("refresh" in plain.headers, again.headers["refresh"]) == (False, "30")
+    assert f'<a href="{path}?refresh=30">' in plain.text
+    assert f'<a href="{path}">stop</a>' in again.text
+    assert "refresh" not in browser.get(f"{path}?refresh=0").headers
+
+
+def test_a_session_that_asks_too_often_has_to_wait(site: Site) -> None:
+    serve = site.world.broker.settings.serve.model_copy(update={"requests_per_minute": 3})
+    settings = site.world.broker.settings.model_copy(update={"serve": serve})
+    broker = Broker(settings, site.world.broker.registries, site.world.broker.account, store=site.world.broker.store)
+    limited = Site(site.world, answering(broker))
+    answers = [limited.of("mia").get("/me").status_code for _ in range(5)]
+    assert answers == [200, 200, 200, 429, 429]
+    assert limited.of("apple").get("/me").status_code == 200, "a colleague has requests of their own"

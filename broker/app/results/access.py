@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
+from broker.app.access.passwords import NewInvitation
 from broker.app.access.tokens import NewToken
 from broker.app.results.values import Moment, Result
 from broker.core.access.api_tokens import ApiToken
@@ -134,3 +135,16 @@ class AuditLog(Result):
     @classmethod
     def of(cls, found: Sequence[tuple[int, AuditRecord]]) -> Self:
         return cls(lines=[AuditLine.from_parts(line, number=number) for number, line in found])
+
+
+class CreatedInvitation(Result):
+    """A new invitation. ``link``: works once, and is never shown again."""
+
+    person: str
+    link: str
+    ends_at: Moment
+
+    @classmethod
+    def told(cls, new: NewInvitation, base: str) -> Self:
+        link = f"{base}/invitation/{new.secret}"
+        return cls(person=new.invitation.person, link=link, ends_at=new.invitation.ends_at)

@@ -8,6 +8,7 @@ from typing import Any
 from broker.app.results.access import (
     AuditLog,
     CallerIdentity,
+    CreatedInvitation,
     CreatedToken,
     LocalIdentity,
     LoggedOut,
@@ -197,6 +198,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": RefusedSubmission,
     "token": TokenResult,  # of `tokens revoke`
+    "people-invite": CreatedInvitation,
     "tokens-create": CreatedToken,
     "tokens-list": TokenList,
     "whoami": CallerIdentity,  # also of `login`

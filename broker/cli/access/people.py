@@ -62,6 +62,32 @@ def add(
     _told(terminal, person, as_json=as_json)
 
 
+@app.command(
+    epilog=examples("gpubroker people invite bob", "gpubroker people invite bob --url https://gpu.example.org")
+)
+def invite(
+    context: typer.Context,
+    name: Name,
+    url: Annotated[str, typer.Option("--url", help="The server's address, as people reach it.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print a link by which a person chooses a password for the page, once, within three days. Also for a forgotten
+    one. Whoever has the link chooses: give it to the person alone."""
+    from broker.app.access.passwords import invite as use_case
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    new = use_case(broker, name, by=terminal.actor)
+    base = (url or f"http://{broker.settings.serve.listen}").rstrip("/")
+    if as_json:
+        from broker.app.results.access import CreatedInvitation
+
+        terminal.answer(CreatedInvitation.told(new, base))
+        return
+    terminal.say(f"{name} chooses a password there, once, until {new.invitation.ends_at:%Y-%m-%d %H:%M} UTC:")
+    terminal.show(f"{base}/invitation/{new.secret}")
+
+
 @app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
 def grant(
     context: typer.Context,

@@ -14,12 +14,13 @@ from sqlalchemy import Connection, func, select
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.device_logins import DeviceLogin
+from broker.core.access.passwords import Invitation, StoredPassword
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.access.provider_sign_ins import PendingSignIn
 from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
-from broker.store.access import device_logins, provider_sign_ins, requests, sessions
+from broker.store.access import device_logins, passwords, provider_sign_ins, requests, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
@@ -72,6 +73,14 @@ class AccessReading:
     def person_of(self, issuer: str, subject: str) -> str | None:
         """The name of the person behind an identity of the provider; None if unknown."""
         return provider_sign_ins.person_of(self._connection, issuer, subject)
+
+    def password(self, person: str) -> StoredPassword | None:
+        """The person's password; None without one."""
+        return passwords.read(self._connection, person)
+
+    def invitation(self, digest: str, now: datetime) -> Invitation | None:
+        """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
+        return passwords.invitation(self._connection, digest, now)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -139,6 +148,18 @@ class AccessWriting(AccessReading):
     def forget_request(self, person: str, key: str) -> None:
         """Delete a request that changed nothing."""
         requests.forget(self._connection, person, key)
+
+    def keep_password(self, password: StoredPassword) -> None:
+        """Store the password; replaces an earlier one."""
+        passwords.keep(self._connection, password)
+
+    def invite(self, invitation: Invitation) -> None:
+        """Store the invitation; it replaces earlier ones of the person."""
+        passwords.invite(self._connection, invitation)
+
+    def end_invitations(self, person: str) -> None:
+        """Delete the person's invitations."""
+        passwords.end_invitations(self._connection, person)
 
     def begin_session(self, session: PageSession) -> None:
         """Store a new session and delete expired ones."""

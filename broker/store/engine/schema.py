@@ -39,6 +39,7 @@ REVISIONS = (
     "0027",
     "0028",
     "0029",
+    "0030",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -88,6 +88,30 @@ class DeviceLoginRow(Row, table=True):
     granted: bool | None
 
 
+class PasswordRow(Row, table=True):
+    """A person's password as its Argon2id hash. ``failures``: wrong ones in a row."""
+
+    __tablename__: ClassVar[str] = "password"
+
+    person: str = Field(primary_key=True)
+    digest: str
+    set_at: int = Field(sa_type=BigInteger)
+    failures: int
+    waits_until: int | None = Field(sa_type=BigInteger)
+
+
+class InvitationRow(Row, table=True):
+    """An invitation to choose a password, without its secret."""
+
+    __tablename__: ClassVar[str] = "invitation"
+
+    digest: str = Field(primary_key=True)
+    person: str
+    made_by: str
+    made_at: int = Field(sa_type=BigInteger)
+    ends_at: int = Field(sa_type=BigInteger)
+
+
 class ProviderSignInRow(Row, table=True):
     """A sign-in that has begun at the identity provider. ``state`` and ``browser``: hashes."""
 
@@ -142,3 +166,5 @@ DEVICE_LOGIN = table_of(DeviceLoginRow)
 PROVIDER_SIGN_IN = table_of(ProviderSignInRow)
 IDENTITY = table_of(IdentityRow)
 AUDIT = table_of(AuditRow)
+PASSWORD = table_of(PasswordRow)
+INVITATION = table_of(InvitationRow)

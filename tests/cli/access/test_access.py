@@ -42,6 +42,10 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
     check("audit", log.json)
     assert [line["action"] for line in log.json["lines"]][:3] == ["people.disable", "tokens.revoke", "tokens.create"]
     assert made["token"] not in log.out
+    team("people", "enable", "bob", by=ANN)
+    invited = team("people", "invite", "bob", "--json", by=ANN).json
+    check("people-invite", invited)
+    assert invited["link"].startswith("http://127.0.0.1:9464/invitation/")
 
 
 def test_the_token_alone_goes_to_stdout(team: Gpubroker) -> None:

@@ -1,0 +1,178 @@
+"""Use cases without an identity provider: inviting people, choosing a password, signing in with it, changing it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from broker.app.access.people import known_person, only_administrators
+from broker.app.access.sessions import begin_session
+from broker.app.access.tokens import issued
+from broker.app.wiring import Broker
+from broker.core.access.api_tokens import digest_of
+from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.passwords import INVITED, Invitation, StoredPassword, check_password, wait_after
+from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import LONGEST_SESSION
+from broker.core.actors import Actor
+from broker.core.errors import AskAPerson, InvalidInput, MissingExtra, NotAllowed
+from broker.store.access.access import AccessWriting
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+_SCOPES = frozenset({TokenScope.READ, TokenScope.JOBS, TokenScope.APPROVALS, TokenScope.POLICIES})
+_AT_ONCE = threading.Semaphore(2)  # each hash takes 64 MiB and a processor
+
+
+class WrongPassword(AskAPerson):
+    """Name and password let nobody in. The message does not say which is wrong, or whether somebody has to wait."""
+
+    def __init__(self) -> None:
+        super().__init__("name and password let nobody in now", hint="after several wrong ones, wait before the next")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewInvitation:
+    """An invitation and its secret, which cannot be shown again."""
+
+    invitation: Invitation
+    secret: str
+
+
+def invite(broker: Broker, name: str, *, by: Actor) -> NewInvitation:
+    """Invite a person to choose a password, which also replaces a forgotten one. Earlier invitations end. Raises
+    `UnknownName`, `InvalidInput` for a service account or a disabled person, and `NotAllowed` unless ``by`` is an
+    administrator."""
+    secret = secrets.token_urlsafe(32)
+    with broker.store.access.writing() as tx:
+        only_administrators(tx, by)
+        person, now = known_person(tx, name), broker.clock.now()
+        if person.service or person.disabled_at is not None:
+            what = "a service account" if person.service else "disabled"
+            raise InvalidInput(f"{name} is {what} and signs in nowhere", hint="`gpubroker tokens create`")
+        ends = now + INVITED * broker.clock.scale
+        found = Invitation(digest_of(secret), person.name, by.identity, now, ends)
+        tx.invite(found)
+        tx.log(AuditRecord(now, by.identity, by.origin, "people.invite", person.name, after=f"until {ends:%Y-%m-%d}"))
+    return NewInvitation(found, secret)
+
+
+def invited(broker: Broker, secret: str) -> Invitation | None:
+    """The invitation with that secret; None if it is unknown, was accepted or is over."""
+    with broker.store.access.reading() as look:
+        return look.invitation(digest_of(secret), broker.clock.now())
+
+
+def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
+    """Choose the password of an invitation, once; returns the person's name. Their sessions end. Raises `NotAllowed`
+    for an invitation that cannot be accepted, `InvalidInput` for the password."""
+    found = invited(broker, secret)
+    if found is None:
+        raise _gone()
+    digest = _hashed(check_password(password, found.person))
+    with broker.store.access.writing() as tx:
+        now = broker.clock.now()
+        person = tx.person(found.person)
+        if tx.invitation(found.digest, now) is None or person is None or person.disabled_at is not None:
+            raise _gone()
+        tx.end_invitations(found.person)
+        tx.keep_password(StoredPassword(found.person, digest, now))
+        tx.end_sessions(found.person)
+        tx.log(AuditRecord(now, found.person, origin, "passwords.choose", found.person))
+    return found.person
+
+
+def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
+    """The id of a new session. Raises `WrongPassword`, and after that also counts the try; a name that is not known
+    takes as long."""
+    with broker.store.access.reading() as look:
+        stored, person = look.password(name), look.person(name)
+    now = broker.clock.now()
+    waits = stored is not None and stored.waits_until is not None and now < stored.waits_until
+    right = _verified(_nobodys() if stored is None or waits else stored.digest, password)
+    if stored is None or person is None or person.disabled_at is not None or waits:
+        raise WrongPassword
+    with broker.store.access.writing() as tx:
+        current = tx.password(name)
+        if current is None or current.digest != stored.digest:
+            raise WrongPassword
+        if not right:
+            failures = current.failures + 1
+            until = now + wait_after(failures) * broker.clock.scale
+            tx.keep_password(replace(current, failures=failures, waits_until=until))
+            tx.log(_refused(now, name, origin))
+        else:
+            tx.keep_password(replace(current, failures=0, waits_until=None))
+            return _begun(broker, tx, name, origin)
+    raise WrongPassword
+
+
+def change(broker: Broker, name: str, old: str, new: str, *, origin: str) -> str:
+    """Change a person's password; every session of theirs ends, and the id of a new one is returned. Raises as
+    `sign_in`, and `InvalidInput` for the new password."""
+    check_password(new, name)
+    sign_in(broker, name, old, origin=origin)
+    digest = _hashed(new)
+    with broker.store.access.writing() as tx:
+        now = broker.clock.now()
+        tx.keep_password(StoredPassword(name, digest, now))
+        tx.end_invitations(name)
+        tx.end_sessions(name)
+        tx.log(AuditRecord(now, name, origin, "passwords.change", name))
+        return _begun(broker, tx, name, origin)
+
+
+def has_password(broker: Broker, name: str) -> bool:
+    """Whether the person signs in with a password."""
+    with broker.store.access.reading() as look:
+        return look.password(name) is not None
+
+
+def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
+    """A session on a token of its own, of which nobody has the text and which ends with it."""
+    person, now = known_person(tx, name), broker.clock.now()
+    lifetime = LONGEST_SESSION * broker.clock.scale
+    token = issued(tx, person, "password", _SCOPES, lifetime, by=Actor(person.name), now=now).token
+    return begin_session(broker, tx, person.name, token.id, origin)
+
+
+def _refused(now: datetime, name: str, origin: str) -> AuditRecord:
+    return AuditRecord(now, name, origin, "sessions.begin", name, AuditOutcome.REFUSED, reason="wrong_password")
+
+
+def _gone() -> NotAllowed:
+    return NotAllowed("this invitation was accepted, replaced, or is over", hint="ask an administrator for another")
+
+
+@cache
+def _hasher() -> PasswordHasher:
+    try:
+        from argon2 import PasswordHasher
+    except ImportError as error:
+        raise MissingExtra("server", "signing in with a password") from error
+    return PasswordHasher()  # Argon2id, with RFC 9106's parameters for servers with little memory
+
+
+@cache
+def _nobodys() -> str:
+    return _hashed(secrets.token_urlsafe(32))
+
+
+def _hashed(password: str) -> str:
+    with _AT_ONCE:
+        return str(_hasher().hash(password))
+
+
+def _verified(digest: str, password: str) -> bool:
+    from argon2.exceptions import VerificationError
+
+    with _AT_ONCE:
+        try:
+            return bool(_hasher().verify(digest, password[:1000]))
+        except VerificationError:
+            return False

@@ -1,0 +1,56 @@
+"""Passwords of people who sign in without an identity provider, and the invitations by which they choose one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.errors import InvalidInput
+
+SHORTEST, LONGEST = 15, 128
+"""Characters of a password. Any characters: length counts, no rule of composition does."""
+INVITED = timedelta(days=3)
+"""How long an invitation can be accepted (wall clock)."""
+FREE_TRIES = 5
+"""Wrong passwords in a row after which a person waits before the next try."""
+_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassword:
+    """A person's password as its Argon2id hash. ``failures``: wrong ones in a row; ``waits_until``: UTC, no password is
+    looked at before then."""
+
+    person: str
+    digest: str
+    set_at: datetime
+    failures: int = 0
+    waits_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link by which a person chooses a password, once. ``digest``: the SHA-256 of its secret."""
+
+    digest: str
+    person: str
+    made_by: str
+    made_at: datetime
+    ends_at: datetime
+
+
+def wait_after(failures: int) -> timedelta:
+    """How long a person waits after so many wrong passwords in a row: 30 s, then twice as long each time, at most an
+    hour."""
+    if failures < FREE_TRIES:
+        return timedelta(0)
+    return min(_FIRST_WAIT * 2 ** min(failures - FREE_TRIES, 10), _LONGEST_WAIT)
+
+
+def check_password(text: str, person: str) -> str:
+    """The password, if it may be chosen. Raises `InvalidInput`, which never repeats it."""
+    if not SHORTEST <= len(text) <= LONGEST:
+        raise InvalidInput(f"a password has {SHORTEST} to {LONGEST} characters", hint="a sentence is easy to remember")
+    if person.lower() in text.lower() or len(set(text)) < 6:
+        raise InvalidInput("this password is too easy to guess", hint="several words that have nothing to do with you")
+    return text

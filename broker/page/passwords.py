@@ -1,0 +1,97 @@
+"""Signing in with a password, choosing one by an invitation, and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.access import passwords
+from broker.app.wiring import Broker
+from broker.core.actors import EntryPoint
+from broker.core.errors import BrokerError, InvalidInput
+from broker.page.drawing import drawn
+from broker.page.signing import SIGN_IN, inside, sign_in_form
+from broker.page.visitors import By, Cookie, Form, from_here
+from broker.server.callers import TooManyWrongTokens, address_of
+from broker.server.forms import form_of
+from broker.server.wrong_tokens import WrongTokens
+
+WITH_PASSWORD, INVITATION, CHANGE = f"{SIGN_IN}/password", "/invitation/{secret}", "/me/password"
+
+
+def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
+    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here."""
+
+    def sign_in(request: Request) -> Response:
+        from_here(request)
+        form, address = form_of(request), address_of(request)
+        name, password = form.get("name", "").strip()[:64], form.get("password", "")
+        after = form.get("next", "/")
+        if wait := wrong.wait(address, password):
+            said = f"{TooManyWrongTokens(wait).message.capitalize()}. Try again in a minute."
+            return sign_in_form(broker, after, said, 429)
+        try:
+            id = passwords.sign_in(broker, name, password, origin=f"{EntryPoint.PAGE} {address}")
+        except passwords.WrongPassword as error:
+            wrong.wrong(address, password)
+            return sign_in_form(broker, after, f"{error.message.capitalize()}: {error.hint}.", 401)
+        return _with(cookie, id, inside(after))
+
+    return sign_in
+
+
+def invited(broker: Broker) -> Callable[[str], Response]:
+    """The endpoint that shows the form of an invitation."""
+
+    def ask(secret: str) -> Response:
+        return _form(broker, secret)
+
+    return ask
+
+
+def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Response]:
+    """The endpoint of that form: the password is chosen, and the person signs in with it."""
+
+    def accept(secret: str, request: Request) -> Response:
+        from_here(request)
+        form, origin = form_of(request), f"{EntryPoint.PAGE} {address_of(request)}"
+        try:
+            if form.get("password", "") != form.get("again", ""):
+                raise InvalidInput("the two passwords differ")
+            name = passwords.accept(broker, secret, form.get("password", ""), origin=origin)
+        except InvalidInput as error:
+            return _form(broker, secret, _told(error), 422)
+        return _with(cookie, passwords.sign_in(broker, name, form["password"], origin=origin), "/")
+
+    return accept
+
+
+def changing(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
+    """The endpoint that changes one's own password, which ends all sessions but the new one."""
+
+    def change(by: By, form: Form) -> Response:
+        if form.get("password", "") != form.get("again", ""):
+            raise InvalidInput("the two passwords differ", hint="go back, and type both again")
+        name = by.caller.access.person.name
+        id = passwords.change(broker, name, form.get("old", ""), form.get("password", ""), origin=by.caller.origin)
+        return _with(cookie, id, "/me")
+
+    return change
+
+
+def _form(broker: Broker, secret: str, trouble: str = "", status: int = 200) -> Response:
+    found = passwords.invited(broker, secret)
+    values = {"person": found.person if found else None, "trouble": trouble}
+    return drawn("invitation.html", None, values, title="Invitation", status=status if found else 404)
+
+
+def _with(cookie: Cookie, id: str, after: str) -> Response:
+    answer = RedirectResponse(after, 303)
+    answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
+    return answer
+
+
+def _told(error: BrokerError) -> str:
+    return f"{error.message[:1].upper()}{error.message[1:]}" + (f": {error.hint}." if error.hint else ".")
