@@ -44,7 +44,8 @@ def wait_after(failures: int) -> timedelta:
     hour."""
     if failures < FREE_TRIES:
         return timedelta(0)
-    return min(_FIRST_WAIT * 2 ** min(failures - FREE_TRIES, 10), _LONGEST_WAIT)
+    doublings: int = 2 ** min(failures - FREE_TRIES, 10)
+    return min(_FIRST_WAIT * doublings, _LONGEST_WAIT)
 
 
 def check_password(text: str, person: str) -> str:
