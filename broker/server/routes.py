@@ -30,7 +30,7 @@ from broker.app.results.queue import QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
-from broker.app.results.submission import JobFile, SubmissionTerms
+from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.app.results.trials import PolicyBacktest, RecordedDecisions
 from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
@@ -124,7 +124,7 @@ ROUTES = (
     ApiRoute("POST", "/policies/explain", Permission.SUBMIT, policy_trials.explain_policy, PolicyExplanation),
     ApiRoute("POST", "/policies/backtest", Permission.CHANGE_POLICIES, policy_trials.backtest_policy, PolicyBacktest),
     ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, policy_trials.job_decisions, RecordedDecisions),
-    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFile),
+    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFileText),
     ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
     ApiRoute("GET", "/people", Permission.SEE_PEOPLE, governing.list_people, PeopleList),
     ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, governing.list_tokens, TokenList),

@@ -20,7 +20,7 @@ from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
 from broker.app.results.plans import PlanResult
-from broker.app.results.submission import JobFile, SubmissionTerms
+from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.events.views import JobView
@@ -142,7 +142,7 @@ def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> Response:
 
 def job_file(by: By, id: str) -> Response:
     """The job as a job file, as it was submitted; it names files of the machine that submitted it."""
-    return answer(JobFile(id=by.job(id, Permission.SEE_OUTPUT).id, job_file=print_job(by.job(id).job)))
+    return answer(JobFileText(id=by.job(id, Permission.SEE_OUTPUT).id, job_file=print_job(by.job(id).job)))
 
 
 def permitted(by: Caller, job: Job) -> Job:

@@ -48,7 +48,7 @@ def bent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     world.broker.close()
 
 
-class Drawn:
+class DrawnValues:
     """Values for the schemas of a description."""
 
     def __init__(self, described: Mapping[str, Any], chance: random.Random, ids: tuple[str, ...]) -> None:
@@ -107,7 +107,7 @@ def operations() -> list[tuple[str, str]]:
 def test_no_input_is_a_fault(bent: Company, method: str, path: str) -> None:
     document = described(bent)
     operation = document["paths"][path][method]
-    drawn = Drawn(document, random.Random(f"{method} {path}"), (bent.mine, bent.asking, bent.nobodys))
+    drawn = DrawnValues(document, random.Random(f"{method} {path}"), (bent.mine, bent.asking, bent.nobodys))
     for number in range(REQUESTS):
         who = ("adam", "mia", "fay")[number % 3]
         answer = sent(bent, drawn, operation, method, path, who)
@@ -125,7 +125,7 @@ def test_no_input_is_a_fault(bent: Company, method: str, path: str) -> None:
             assert jsonschema_rs.validator_for(whole).is_valid(answer.json()), told
 
 
-def sent(world: Company, drawn: Drawn, operation: Mapping[str, Any], method: str, path: str, who: str) -> Any:
+def sent(world: Company, drawn: DrawnValues, operation: Mapping[str, Any], method: str, path: str, who: str) -> Any:
     """One request with drawn parameters and body."""
     chance, query, headers = drawn._chance, [], dict(bearer(world.usual(who)))
     for one in operation.get("parameters", ()):

@@ -14,7 +14,7 @@ class SubmissionTerms(Result):
     secrets_key: str | None
 
 
-class JobFile(Result):
+class JobFileText(Result):
     """A submitted job as the text of a job file (YAML), without secrets."""
 
     id: str
