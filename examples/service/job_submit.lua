@@ -80,6 +80,10 @@ function slurm_job_submit(job, partitions, uid)
       return slurm.ERROR
    end
    if wanted == nil then return slurm.SUCCESS end
+   if job.array_inx ~= nil and job.array_inx ~= "" then
+      slurm.log_user("gpubroker: an array with GPUs is judged by `gpubroker submit` (array:); or submit its tasks one by one")
+      return slurm.ERROR
+   end
    local user = user_of(job, uid)
    if user == nil then
       slurm.log_user("gpubroker: your account has no name here")

@@ -47,7 +47,7 @@ slurm = {SUCCESS = 0, ERROR = -1}
 function slurm.log_user(form, ...) io.stdout:write(string.format(form, ...), "\\n") end
 dofile(PLUGIN)
 local job = {name = NAME, account = "nlp", partition = "gpu", tres_per_node = "gres:gpu:h100:2", min_nodes = 1,
-             max_nodes = 4294967294, time_limit = 60, user_name = WHO, environment = {}}
+             max_nodes = 4294967294, time_limit = 60, user_name = WHO, environment = {}, array_inx = ARRAY}
 local said = slurm_job_submit(job, {}, 0)
 io.stdout:write(tostring(said), " ", tostring(job.admin_comment), "\\n")
 """
@@ -99,13 +99,16 @@ def curl_file(gate: ServedGate, folder: Path) -> Path:
     return file
 
 
-def submitted(gate: ServedGate, folder: Path, who: str = "mia", name: str = "train", url: str | None = None) -> str:
+def submitted(
+    gate: ServedGate, folder: Path, who: str = "mia", name: str = "train", url: str | None = None, array: str = ""
+) -> str:
     """What the plugin says in a Lua without Slurm."""
     lua = shutil.which("lua5.4") or shutil.which("lua")
     if lua is None or shutil.which("curl") is None:
         pytest.skip("not installed: lua5.4, curl (Debian packages)")
     script = folder / "around.lua"
-    given = f"PLUGIN, WHO, NAME = {json.dumps(str(PLUGIN))}, {json.dumps(who)}, {json.dumps(name)}\n"
+    words = ", ".join(map(json.dumps, (str(PLUGIN), who, name, array)))
+    given = f"PLUGIN, WHO, NAME, ARRAY = {words}\n"
     script.write_text(given + AROUND)
     variables = {
         "GPUBROKER_ADMISSION": f"{url or gate.url}/api/v1/admission/slurm",
@@ -121,6 +124,7 @@ def test_the_lua_plugin_gives_slurm_the_brokers_verdict(gate: ServedGate, tmp_pa
     assert submitted(gate, tmp_path).startswith("0 outside:slurm-")
     assert [(one["user"], one["team"], one["gpus"]) for one in gate.launches()] == [("mia", "nlp", 2)]
     assert "vic has no role that allows `submit`" in submitted(gate, tmp_path, who="vic")
+    assert submitted(gate, tmp_path, array="0-99").endswith("-1 nil\n"), "a hundred tasks are not one"
     hostile = "a\"; touch /tmp/owned; ' $(id) \\ \n"
     assert submitted(gate, tmp_path, name=hostile).startswith("0 outside:slurm-"), "a name is a name"
     assert "nlp" in submitted(gate, tmp_path), "the third exceeds the budget"
