@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,8 @@ from broker.core.events.views import JobView
 from broker.server.callers import Caller, bearer_of
 from broker.server.looking import By
 from broker.server.request_rate import TooManyRequests
+
+log = logging.getLogger(__name__)
 
 _LOOK_EVERY, _COMMENT_EVERY = 1.0, 15.0  # seconds of the wall clock
 _LONGEST = 600  # seconds; then the client connects again
@@ -122,7 +125,8 @@ async def stream_job(
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> Response:
     """Events of a job as they happen (`text/event-stream`): `event` has an event as in the job's document, `output` a
-    line, `end` says that nothing more will come: the job is closed, the time is up, or the token is no longer accepted.
+    line, `end` says that nothing more will come: the job is closed, the time is up, the token is no longer
+    accepted, or the server has trouble reading.
     `Last-Event-ID` continues a stream that was cut off."""
     permission = Permission.SEE_OUTPUT if output else Permission.SEE_JOBS
     await run_in_threadpool(by.job, id, permission)
@@ -155,6 +159,9 @@ async def _sent(
                 await asyncio.sleep(0 if stream.more else min(_LOOK_EVERY, until - now))
     except TooManyRequests as error:
         yield f'event: end\nretry: {int((error.after or 0) * 1000)}\ndata: {{"because": "too many streams"}}\n\n'
+    except BrokerError as error:  # the answer has begun: without an end, the client could not tell it from a slow one
+        log.warning("request %s: the stream of %s ended: %s", by.request_id, stream.id, error)
+        yield 'event: end\ndata: {"because": "trouble"}\n\n'
 
 
 def _look(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:

@@ -12,6 +12,7 @@ from broker.app.access import tokens
 from broker.app.jobs import jobs
 from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.core.actors import Actor
+from broker.core.errors import BrokerError, GiveUp, StoreProblem
 from broker.server import streaming
 from broker.server.request_rate import TooManyRequests
 from tests.actors import ROOT
@@ -106,3 +107,16 @@ def test_a_token_has_few_streams_at_once(seen_world: Company) -> None:
     held[0].__exit__(None, None, None)
     with open_.one("ann"):
         pass
+
+
+@pytest.mark.parametrize("trouble", [StoreProblem("the disk is gone"), GiveUp("the run store is gone")])
+def test_a_stream_that_cannot_be_read_ends_with_a_word(
+    world: Company, monkeypatch: pytest.MonkeyPatch, trouble: BrokerError
+) -> None:
+    def broken(*_: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr("broker.server.streaming.details.history", broken)
+    text = world.get(f"/jobs/{world.mine}/stream", "mia", seconds=0).text
+    assert text.endswith('event: end\ndata: {"because": "trouble"}\n\n')
+    assert "is gone" not in text, "only the log has the rest"
