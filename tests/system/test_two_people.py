@@ -26,7 +26,7 @@ policy: company
 budgets:
   - {name: nlp, amount: $100, period: month, scope: {team: [nlp]}}
 guardrails:
-  - {name: asks, approve_above: {cost: $0.01, approvers: [ann]}}
+  - {name: asks, max_job_duration: 1m, action: ask, approvers: [ann]}
 """
 JOB = """\
 name: NAME
