@@ -11,7 +11,6 @@ from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
-from broker.placement.formats import gigabytes
 
 if TYPE_CHECKING:
     from broker.app.jobs.pruning import Prunable
@@ -66,6 +65,8 @@ def prune(
 
 
 def _show(terminal: Terminal, found: Prunable, before: datetime, *, deleted: bool) -> None:
+    from broker.placement.formats import gigabytes
+
     if not found:
         terminal.show(f"No job that ended before {formats.moment(before)} has files to delete.")
         return
@@ -84,6 +85,8 @@ def _show(terminal: Terminal, found: Prunable, before: datetime, *, deleted: boo
 
 def _summary(found: Prunable) -> str:
     """``2 checkpoints of 1 job, 1.2 GB; by the policy 3 files, 4 MB; 12 files of snapshots, 1 GB``."""
+    from broker.placement.formats import gigabytes
+
     parts = []
     if found.checkpoints:
         count = formats.plural(sum(len(one.gone) for one in found.checkpoints), "checkpoint")
