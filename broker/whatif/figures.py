@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 
+SHORTEST = 10.0
+"""Seconds: the usual bound of the slowdown. Without one, the shortest jobs decide the mean."""
+
 
 @dataclass(slots=True)
 class TeamTally:
     """The jobs of one team. Seconds; GPU-seconds; USD. ``waits``: from submission to the first machine, of each job
     that got one; ``asked_gpu_seconds``: the work of all submitted jobs on their first machine; ``useful``: the part of
-    it that was done. ``slowdowns``: the sum over finished jobs of (finish - submission) / work."""
+    it that was done. ``slowdowns``: the sum over finished jobs of their bounded slowdown, (finish - submission) / work,
+    where a job shorter than `SHORTEST` counts as that long, and none less than 1."""
 
     submitted: int = 0
     started: int = 0

@@ -9,6 +9,7 @@ give the same events, and so the same hash.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
 from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, course, limits_of, settled
 from broker.whatif.decisions import ClassDecision, ClassDecisions
-from broker.whatif.figures import TeamTally
+from broker.whatif.figures import SHORTEST, TeamTally
 from broker.whatif.ledger import VirtualLedger
 from broker.whatif.live import CountedAttempts
 from broker.whatif.market import PoolInUse, SimulatedMarket
@@ -211,9 +212,13 @@ class _Simulation:
 
     # The queue.
 
-    def _wait(self, job: SimulatedJob, *, first: bool = False) -> None:
+    def _wait(self, job: SimulatedJob) -> None:
+        """Join the line of its class, by the time of submission: who was interrupted or put off keeps its place."""
         line = self.waiting[job.place]
-        line.appendleft(job) if first else line.append(job)
+        if line and job.submitted < line[-1].submitted:
+            insort(line, job, key=_submitted)
+        else:
+            line.append(job)
         self.number_waiting += 1
         self._ask_for_round()
 
@@ -339,7 +344,7 @@ class _Simulation:
         job.left -= attempt.saved
         if attempt.end is AttemptEnd.LOST:
             team.interruptions += 1
-            self._wait(job, first=True)
+            self._wait(job)
         else:
             self._close(job, attempt.end)
         self._ask_for_round()
@@ -367,7 +372,7 @@ class _Simulation:
         team = self.teams[one.team]
         if end is AttemptEnd.DONE:
             team.finished += 1
-            team.slowdowns += (self.now - job.submitted) / job.work
+            team.slowdowns += max((self.now - job.submitted) / max(job.work, SHORTEST), 1.0)
         elif end is AttemptEnd.CUT_OFF:
             team.unfinished += 1
         else:
@@ -388,6 +393,10 @@ class _Simulation:
         left += [what for _, _, kind, what in sorted(self.events, key=lambda event: event[:2]) if kind == _BACK]
         for job in left:
             self._close(job, AttemptEnd.CUT_OFF)
+
+
+def _submitted(job: SimulatedJob) -> int:
+    return job.submitted
 
 
 def _objection(admission: Admission) -> str:

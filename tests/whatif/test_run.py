@@ -39,6 +39,12 @@ def test_jobs_wait_for_owned_machines_and_more_machines_shorten_the_wait() -> No
     assert short.teams["nlp"].finished == wide.teams["nlp"].finished == 240
 
 
+def test_the_slowdown_of_short_jobs_is_bounded() -> None:
+    tally = play([{**OWNED, "machines": 1}], jobs_of(arrivals=200, duration="4s"), days=1).teams["nlp"]
+    assert tally.finished == len(tally.waits) > 100
+    assert tally.slowdowns == pytest.approx(sum(max((wait + 4) / 10, 1) for wait in tally.waits))
+
+
 def test_no_pool_gives_more_machines_than_it_has() -> None:
     found = play([OWNED], jobs_of(arrivals=200))
     assert all(pool.used_seconds <= (pool.machines or 0) * 2 * DAY for pool in found.pools)

@@ -32,8 +32,9 @@ class SimulatedWaiting(Result):
 class SimulatedTeam(Result):
     """Jobs of a team. ``refused``: submissions by reason; ``put_off``: jobs that the policies did not let start at
     first when their turn came; ``stopped``: by their limits; ``unfinished``: open when the simulation ended; ``late``:
-    of those ``with_deadline``; ``slowdown``: the mean of (finish - submission) / work. GPU-hours: ``asked`` by all
-    submitted jobs, ``useful``: the part of it that was done, ``used`` by capacity type. ``cost`` by kind of money."""
+    of those ``with_deadline``; ``slowdown``: the mean of (finish - submission) / work, bounded: work of less than ten
+    seconds counts as ten, and no slowdown is less than 1. GPU-hours: ``asked`` by all submitted jobs, ``useful``: the
+    part of it that was done, ``used`` by capacity type. ``cost`` by kind of money."""
 
     team: str
     submitted: int

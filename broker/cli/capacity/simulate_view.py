@@ -76,7 +76,7 @@ _FIGURES: tuple[Figure, ...] = (
     ("waiting, mean", lambda r: r.total.waiting.mean_s, _time),
     ("waiting, median", lambda r: r.total.waiting.p50_s, _time),
     ("waiting, 95th percentile", lambda r: r.total.waiting.p95_s, _time),
-    ("slowdown, mean", lambda r: r.total.slowdown, lambda value: f"{value:.2f}"),
+    ("slowdown, bounded, mean", lambda r: r.total.slowdown, lambda value: f"{value:.2f}"),
     ("GPU-hours useful", lambda r: r.total.useful_gpu_hours, _count),
     ("fairness of service (Jain)", lambda r: r.fairness_of_service, _index),
     ("fairness of slowdown (Jain)", lambda r: r.fairness_of_slowdown, _index),
