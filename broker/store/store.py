@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
     from broker.store.access.access import AccessStore
+    from broker.store.engine.compaction import Compaction
     from broker.store.engine.copies import StoreCopy
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
@@ -183,6 +184,12 @@ class Store:
             if found is None:
                 return transactions
             after, transactions = found, transactions + 1
+
+    def compact(self) -> Compaction:
+        """Give the space of deleted rows back. Raises as `broker.store.engine.compaction.compact`."""
+        from broker.store.engine.compaction import compact  # most commands do without
+
+        return compact(self._database)
 
     def prove(self) -> Proof:
         """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that

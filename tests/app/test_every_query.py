@@ -130,6 +130,7 @@ ABOUT_EVERYTHING = {
 NO_QUERIES = frozenset(
     {
         *("Store.accept_doubts", "Store.activate_policy", "Store.add_holding", "Store.check_writable", "Store.close"),
+        "Store.compact",
         *("Store.is_led", "Store.keep_quotes", "Store.lead", "Store.rehearsal", "Store.remove_holding"),
         *("Store.set_setting", "Store.quote", "Store.purchase", "Store.purchase_events"),
         *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),

@@ -70,6 +70,7 @@ from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import (
+    CompactedStoreResult,
     DemoReport,
     DoctorReport,
     ReconcileReport,
@@ -194,6 +195,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "simulate": SimulationReport,
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": StoreCopyResult,
+    "store-compact": CompactedStoreResult,
     "store-restore": RestoredStoreResult,
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": RefusedSubmission,

@@ -15,6 +15,7 @@ from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
+from broker.store.engine.compaction import Compaction
 from broker.store.engine.copies import StoreCopy
 
 
@@ -216,6 +217,17 @@ class StoreCopyResult(Result):
     @classmethod
     def of(cls, copied: StoreCopy) -> Self:
         return cls(path=copied.path, size=copied.size, revision=copied.revision, newest_event=copied.newest)
+
+
+class CompactedStoreResult(Result):
+    """The size of the database before and after, in bytes."""
+
+    size_before: int
+    size_after: int
+
+    @classmethod
+    def of(cls, found: Compaction) -> Self:
+        return cls(size_before=found.before, size_after=found.after)
 
 
 class RestoredStoreResult(Result):

@@ -16,6 +16,12 @@ _EVERY, _FIRST_AFTER = 3600.0, 300.0  # seconds of the wall clock
 SETTLED_AFTER = timedelta(days=2)
 
 
+def fold(broker: Broker) -> int:
+    """Add what has been closed for long enough to the sums; returns the number of transactions. Raises
+    `StoreProblem`."""
+    return broker.store.fold_use(broker.clock.now() - SETTLED_AFTER)
+
+
 class FoldingHistory:
     """Adds what closed jobs used and spent to the sums that reports read. ``say``: receives each error once."""
 
@@ -31,5 +37,4 @@ class FoldingHistory:
 
     def once(self) -> int:
         """One round. Raises `StoreProblem`."""
-        store = self._broker.store
-        return store.fold_use(self._broker.clock.now() - SETTLED_AFTER)
+        return fold(self._broker)

@@ -1,4 +1,4 @@
-"""`gpubroker store`: back up the store, and restore it."""
+"""`gpubroker store`: back up the store, restore it, and compact it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
-app = typer.Typer(no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore.")
+app = typer.Typer(
+    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, compact."
+)
 
 
 @app.command(
@@ -36,6 +38,27 @@ def backup(
         terminal.answer(StoreCopyResult.of(copied))
         return
     terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest)}).")
+
+
+@app.command(epilog=examples("gpubroker store compact", "gpubroker store compact --json"))
+def compact(context: typer.Context, as_json: AsJson = False) -> None:
+    """Sum up what closed jobs used and spent, and give the space of deleted rows back to the disk.
+
+    Nothing is deleted: `prices prune` and `jobs prune` do that. Reports then read sums instead of every closed job, as
+    under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands wait meanwhile, and
+    twice its size must be free.
+    """
+    from broker.app.results.service import CompactedStoreResult
+    from broker.app.service.history_duty import fold
+
+    broker = Terminal.of(context).broker(look_after=False)
+    fold(broker)
+    found = broker.store.compact()
+    terminal = Terminal.of(context)
+    if as_json:
+        terminal.answer(CompactedStoreResult.of(found))
+        return
+    terminal.say(f"Compacted {broker.store.where}: {found.before / 1e6:.1f} MB, now {found.after / 1e6:.1f} MB.")
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))

@@ -1,0 +1,54 @@
+"""Gives the space of deleted rows back: VACUUM of SQLite and of PostgreSQL."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+
+from broker.core.errors import StoreProblem
+from broker.store.engine.database import BUSY_SECONDS, Database, explain
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The size of the database before and after (bytes)."""
+
+    before: int
+    after: int
+
+
+def compact(database: Database) -> Compaction:
+    """Give the space of deleted rows back. On SQLite, the whole file is rewritten: other writers wait meanwhile, and
+    twice its size must be free. PostgreSQL keeps the space for new rows and counts its rows anew; nobody waits.
+    Idempotent. Raises `StoreProblem`."""
+    return _sqlite(database) if database.path is not None else _postgresql(database)
+
+
+def _sqlite(database: Database) -> Compaction:
+    path = database.path
+    assert path is not None, "a file"
+    before, free = path.stat().st_size, shutil.disk_usage(path.parent).free
+    if free < 2 * before:
+        raise StoreProblem(
+            f"compacting needs {2 * before / 1e6:,.0f} MB of free space, and {free / 1e6:,.0f} MB are free",
+            where=database.where,
+            hint="free some space, then try again",
+        )
+    database.close()
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                connection.execute(statement)
+    except sqlite3.Error as error:
+        raise explain(error, database.where) from error
+    return Compaction(before, path.stat().st_size)
+
+
+def _postgresql(database: Database) -> Compaction:
+    size = "SELECT pg_database_size(current_database())"
+    with database.apart() as connection:
+        before = connection.exec_driver_sql(size).scalar_one()
+        connection.exec_driver_sql("VACUUM (ANALYZE)")
+        return Compaction(before, connection.exec_driver_sql(size).scalar_one())
