@@ -2,7 +2,8 @@
 Run: python -m tests.bench.bench_million [--jobs 1000000] [--database postgresql] [--folder FOLDER]
 
 Not part of `make bench`: filling a store takes a quarter of an hour. Figures are CPU seconds of this process, and on
-PostgreSQL of the server as well: at most 0.1 s, however many jobs have ended. Reports cost what their period has.
+PostgreSQL of the server as well: at most 0.1 s, however many jobs have ended; reports of spending at most 0.5 s, as
+they read sums of closed jobs. Use of 90 days costs what it has.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from tests.bench.bench_admission import DatabaseProcesses
 from tests.past import analyse, fill, looking_after, offer
 
 JOBS = 100_000
-AT_MOST = 0.1
+AT_MOST, A_REPORT = 0.1, 0.5
 NOW = datetime.now(UTC).replace(microsecond=0)
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 JOB = "name: new\nrun: 'true'\nresources: {accelerators: 'H100:8'}\nmax_duration: 1h\nteam: team-1\n"
 POLICY = """\
 version: 1
@@ -154,13 +155,14 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
     timed("names in policies", lambda: names(broker))
     timed("submit", lambda: new_job(broker))
     under_the_lock(broker)()
-    url, day = broker.settings.store_url, NOW - timedelta(days=1)
+    url, day = broker.settings.store_url, NOW - DAY
     timed("use of a day", lambda: history.known(url, lambda: broker, day))
     timed("report: use of 90 days", lambda: history.known(url, lambda: broker, NOW - 90 * 24 * HOUR), at_most=None)
-    timed("report: spend of a day by team", lambda: report.spend(broker, "team", since=day), at_most=None)
+    timed("report: spend of a day by team", lambda: report.spend(broker, "team", since=day), at_most=A_REPORT)
     month = NOW - 30 * 24 * HOUR
-    timed("report: spend of a month by provider", lambda: report.spend(broker, "provider", since=month), at_most=None)
-    timed("report: spend of all time by user", lambda: report.spend(broker, "user"), at_most=None)
+    timed("spend of a month by provider", lambda: report.spend(broker, "provider", since=month), at_most=A_REPORT)
+    timed("spend of all time by user", lambda: report.spend(broker, "user"), at_most=A_REPORT)
+    timed("spend by team and month", lambda: report.spend(broker, "team,month"), at_most=A_REPORT)
     return timed.slow
 
 
@@ -177,10 +179,13 @@ def main(count: int, kind: str, folder: Path) -> None:
         if kind != "sqlite":
             analyse(broker.store)
         print(f"{kind}: {count:,} closed jobs made in {time.perf_counter() - began:.0f} s", flush=True)
+        began = time.process_time()
+        broker.store.fold_use(NOW - 2 * DAY)
+        print(f"folded in {time.process_time() - began:.0f} s CPU", flush=True)
         slow = measure(broker, running)
         broker.store.close()
     if slow:
-        raise SystemExit(f"more than {AT_MOST} s: {', '.join(slow)}")
+        raise SystemExit(f"too slow: {', '.join(slow)}")
 
 
 if __name__ == "__main__":
