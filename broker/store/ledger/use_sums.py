@@ -52,6 +52,9 @@ _MOVED = select(
     MOVED.c.covers_to,
 ).where(MOVED.c.job_id.in_(bindparam("jobs", expanding=True)), MOVED.c.movement.in_(SPENDS))  # fmt: skip
 _FOLDED = select(_T.job_id).distinct().where(_OF_JOBS, _T.folded.is_not(None))
+_DELETE_EMPTY = USE.delete().where(
+    USE.c.slot == bindparam("in_slot", type_=BigInteger), USE.c.part == bindparam("of_part"), USE.c.jobs == 0
+)
 _MARK = update(MACHINE_TIME).where(_T.job_id == bindparam("job"))
 
 Place = tuple[Any, ...]
@@ -78,7 +81,6 @@ def unfold(connection: Connection, job_ids: Sequence[str]) -> None:
         folded = list(connection.scalars(_FOLDED, {"jobs": job_ids[first : first + AT_ONCE]}))
         if folded:
             _change(connection, folded, -1)
-            connection.execute(USE.delete().where(USE.c.jobs == 0))
 
 
 def forget(connection: Connection) -> None:
@@ -106,7 +108,10 @@ def _change(connection: Connection, job_ids: Sequence[str], sign: int) -> None:
                 for name, amount in added.items():
                     row[name] += sign * amount
     if marks:
-        connection.execute(_ADD, [sums[key] for key in sorted(sums)])  # always in the same order, against deadlocks
+        keys = sorted(sums)  # always in the same order, against deadlocks
+        connection.execute(_ADD, [sums[key] for key in keys])
+        if sign < 0:
+            connection.execute(_DELETE_EMPTY, [{"in_slot": slot, "of_part": part} for slot, part in keys])
         connection.execute(_MARK.values(folded=bindparam("folded", type_=BigInteger)), marks)
 
 
