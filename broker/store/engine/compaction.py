@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from broker.core.errors import StoreProblem
 from broker.store.engine.database import BUSY_SECONDS, Database, explain
+
+_CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ def compact(database: Database) -> Compaction:
 def _sqlite(database: Database) -> Compaction:
     path = database.path
     assert path is not None, "a file"
+    with _opened(database) as connection:
+        connection.execute(_CHECKPOINT)  # what was written last is in another file
     before, free = path.stat().st_size, shutil.disk_usage(path.parent).free
     if free < 2 * before:
         raise StoreProblem(
@@ -36,14 +41,21 @@ def _sqlite(database: Database) -> Compaction:
             where=database.where,
             hint="free some space, then try again",
         )
-    database.close()
+    with _opened(database) as connection:
+        connection.execute("VACUUM")
+        connection.execute(_CHECKPOINT)
+    return Compaction(before, path.stat().st_size)
+
+
+@contextmanager
+def _opened(database: Database) -> Iterator[sqlite3.Connection]:
+    assert database.path is not None, "a file"
+    database.close()  # a connection that rests in the pool may still read
     try:
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
-                connection.execute(statement)
+        with closing(sqlite3.connect(database.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            yield connection
     except sqlite3.Error as error:
         raise explain(error, database.where) from error
-    return Compaction(before, path.stat().st_size)
 
 
 def _postgresql(database: Database) -> Compaction:
