@@ -40,6 +40,7 @@ REVISIONS = (
     "0028",
     "0029",
     "0030",
+    "0031",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -24,7 +24,7 @@ from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
 from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
+from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE, WITHOUT_ATTEMPT
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
@@ -172,8 +172,8 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
         return Money.ZERO
     c, (left, right) = ENTRY.c, _edges(period)
     query = select(c.micros, c.covers_from, c.covers_to).where(
-        c.account == Account.SPENT.value, c.money == MoneyKind.CASH.value, c.attempt.is_(None),
-        c.capacity_type == CapacityType.RESERVED.value, c.covers_to >= left, c.covers_from < right,
+        WITHOUT_ATTEMPT, c.money == MoneyKind.CASH.value, c.capacity_type == CapacityType.RESERVED.value,
+        c.covers_to >= left, c.covers_from < right,
     )  # fmt: skip
     return Money(sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query)))
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, not_, select, text
+from sqlalchemy import ColumnElement, Connection, Select, TextClause, and_, bindparam, func, not_, select, text
 
-from broker.core.market.offers import BOUGHT
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.budgets import matches
@@ -22,7 +21,7 @@ from broker.ledger.entries import Account, Entry
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.ledger import ENTRY, GROUP, SUM
+from broker.store.tables.ledger import ENTRY, GROUP, ON_OWN, SUM
 
 # Ordered, so that PostgreSQL, too, uses the index of the few long entries instead of reading the whole ledger.
 _ANY_LONG = (
@@ -57,6 +56,7 @@ _FIRST_AND_LAST = select(
     select(func.min(SUM.c.slot * SUM.c.size)).scalar_subquery(),
     select(func.max(SUM.c.slot * SUM.c.size)).scalar_subquery(),
 )
+Which = ColumnElement[bool] | TextClause
 _PATTERN_SIGNS = "*?["
 _ADD = text(
     "INSERT INTO spend_sum (size, group_id, slot, micros) VALUES (:size, :group_id, :slot, :micros)"
@@ -114,14 +114,13 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
 
 def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
     """The part of `spent` that was for owned and reserved capacity, bought in advance included: added up from the
-    entries, which takes as long as the time has entries."""
+    entries, which takes as long as the time has such entries."""
     left, right = to_micros(start), to_micros(end)
     c = ENTRY.c
     whole = and_(c.covers_from >= left, c.covers_to >= left, c.covers_to < right)
-    on_own = c.capacity_type.in_([kind.value for kind in BOUGHT])
-    mine = (_SPENT, one_of(c.money, budget.counts), *in_scope(connection, c, budget), on_own)
-    within = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(*mine, whole)) or 0
-    return Money(int(within) + _one_by_one(connection, budget, left, right, on_own, not_(whole)))
+    mine = (one_of(c.money, budget.counts), *in_scope(connection, c, budget))
+    within = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(ON_OWN, *mine, whole)) or 0
+    return Money(int(within) + _one_by_one(connection, budget, left, right, ON_OWN, not_(whole)))
 
 
 def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:
@@ -225,7 +224,7 @@ def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, e
     return Money(_one_by_one(connection, budget, left, right))
 
 
-def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: ColumnElement[bool]) -> int:
+def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: Which) -> int:
     c = ENTRY.c
     query = select(c.micros, c.covers_from, c.covers_to).where(
         c.account == Account.SPENT.value,

@@ -11,6 +11,9 @@ from broker.store.tables.rows import ID, Row, table_of
 
 # Entries over more than a day, counted one by one: see `broker.store.ledger.spent_sums`.
 LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
+# Spend on owned and reserved machines, and spend that no attempt caused: little of all that is spent.
+ON_OWN = text("account = 'spent' AND capacity_type IN ('owned', 'reserved')")
+WITHOUT_ATTEMPT = text("account = 'spent' AND attempt IS NULL")
 
 
 class EntryRow(Row, table=True):
@@ -26,6 +29,8 @@ class EntryRow(Row, table=True):
             sqlite_where=text("account = 'spent'"),
         ),
         Index("ledger_entry_long", "covers_to", sqlite_where=LONG),
+        Index("ledger_entry_own", "capacity_type", "covers_to", sqlite_where=ON_OWN),
+        Index("ledger_entry_unattempted", "attempt", "covers_to", sqlite_where=WITHOUT_ATTEMPT),
     )
 
     id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
