@@ -76,6 +76,7 @@ QUERIES: dict[str, Query] = {
     "SpendingReading.succeeded_jobs": look(lambda r, _: r.succeeded_jobs("team-1", SINCE, NOW, 10)),
     "StoreReading.balance": look(lambda r, job: r.balance(job)),
     "StoreReading.count_offers": look(lambda r, _: r.count_offers()),
+    "StoreReading.held_under": look(lambda r, _: r.held_under("launch-")),
     "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
     "StoreReading.job_page": look(lambda r, _: r.job_page(WantedJobs(team="team-3"), after=None, limit=20)),
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
@@ -122,6 +123,7 @@ ABOUT_EVERYTHING = {
     "StoreWriting.renew": "the projections of given jobs, of which it reads all events",
     "Store.copy_to": "copies the store",
     "Store.put_back": "puts a copy back",
+    "StoreReading.jobs_of_pool": "which files no job needs: asked of a pool when its files are deleted",
     "StoreReading.all_entries": "the whole ledger, for exports and proofs",
     "StoreReading.kept_sums": "the stored sums, for proofs",
     "MarketHistory.prune": "deletes what is old, and counts it",
@@ -130,7 +132,7 @@ ABOUT_EVERYTHING = {
 NO_QUERIES = frozenset(
     {
         *("Store.accept_doubts", "Store.activate_policy", "Store.add_holding", "Store.check_writable", "Store.close"),
-        "Store.compact",
+        *("Store.compact", "Store.using_snapshots", "Store.deleting_snapshots"),
         *("Store.is_led", "Store.keep_quotes", "Store.lead", "Store.rehearsal", "Store.remove_holding"),
         *("Store.set_setting", "Store.quote", "Store.purchase", "Store.purchase_events"),
         *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),
