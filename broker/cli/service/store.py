@@ -51,10 +51,10 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
     from broker.app.results.service import CompactedStoreResult
     from broker.app.service.history_duty import fold
 
-    broker = Terminal.of(context).broker(look_after=False)
+    terminal = Terminal.of(context)
+    broker = terminal.broker(look_after=False)
     fold(broker)
     found = broker.store.compact()
-    terminal = Terminal.of(context)
     if as_json:
         terminal.answer(CompactedStoreResult.of(found))
         return
