@@ -136,7 +136,7 @@ class Api:
 
         settings = self._settings
         self._client = httpx.Client(
-            verify=_trust(self._base, settings.ca_bundle, setting(self._provider, "ca_bundle")),
+            verify=trust(self._base, settings.ca_bundle, setting(self._provider, "ca_bundle")),
             timeout=settings.timeout_seconds,
             headers={"Accept": "application/json", "User-Agent": "gpubroker"},
         )
@@ -338,8 +338,8 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
 
 
-def _trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
-    """The certificates for httpx. Raises `InvalidInput` for a file without certificates."""
+def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
+    """The certificates for httpx; True: its own. Raises `InvalidInput` for a file without certificates."""
     import ssl
 
     if bundle is None:

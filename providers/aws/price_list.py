@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import csv
 import re
-import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from broker.core.errors import (
@@ -32,8 +32,11 @@ from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import NAME, AwsSettings
-from providers.http import NO_NETWORK, setting, shown, without_address, worth_retrying
+from providers.http import NO_NETWORK, setting, shown, trust, without_address, worth_retrying
 from providers.rows import Found, Unfit, short
+
+if TYPE_CHECKING:
+    import ssl
 
 SOURCE = "aws-price-list"
 
@@ -97,15 +100,8 @@ class PriceList:
         """The TLS context, made once: loading the certificates takes longer than a request."""
         import httpx
 
-        bundle = self._settings.ca_bundle
-        if bundle is None:
-            return httpx.create_ssl_context()
-        try:
-            return ssl.create_default_context(cafile=str(bundle))
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidInput(
-                f"no certificates can be read from it: {error}", where=str(bundle), hint=setting(NAME, "ca_bundle")
-            ) from error
+        found = trust(self._settings.price_list_url, self._settings.ca_bundle, setting(NAME, "ca_bundle"))
+        return httpx.create_ssl_context() if isinstance(found, bool) else found
 
     def _read(self, region: str, found: list[Offer | SkippedRow]) -> None:
         found.clear()

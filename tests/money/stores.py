@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 
 _VACUUM_EVERY = 100  # lives: deleted rows stay in the way of every look until then
 _MEMORY = Path("/dev/shm")  # where there is one, no disk is waited for
@@ -24,7 +25,7 @@ def sqlite_store() -> Iterator[tuple[Store, Callable[[], None]]]:
     """A SQLite store in a folder of its own, and what empties it."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         file = Path(folder) / "store.db"
-        store = open_store(f"sqlite:///{file}", clock=SystemClock())
+        store = open_store(empty_store(file), clock=SystemClock())
         empty = sqlite3.connect(":memory:")
         target = sqlite3.connect(file)
         target.backup(empty)
