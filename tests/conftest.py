@@ -83,8 +83,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One for each processor: each takes long to collect all tests."""
-    return os.cpu_count() or 1
+    """One for each processor, as each takes long to collect all tests; one more in the full run, whose tests of real
+    processes mostly wait."""
+    return (os.cpu_count() or 1) + FULL
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -94,7 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[bool, bool, str]:
         alone = FULL and item.get_closest_marker("xdist_group")
-        waits = item.nodeid.startswith(_BY_THE_WALL) and not item.get_closest_marker("system")
+        waits = item.nodeid.startswith(_BY_THE_WALL)
         return not alone, not waits, item.nodeid.partition("::")[0]
 
     for item in items:

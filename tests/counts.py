@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 import os
+from datetime import date
 
 FULL = bool(os.environ.get("GPUBROKER_TEST_FULL"))
+# 0 or 1: which half of many like cases a full run tries, in all its processes; the other half is the next day's.
+HALF = int(os.environ.setdefault("GPUBROKER_TEST_HALF", str(date.today().toordinal() % 2)))

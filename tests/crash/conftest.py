@@ -14,6 +14,7 @@ import pytest
 from broker.core.values.clock import SystemClock
 from broker.store import open_store
 from tests.crash.driver import SPEED, BrokerLife, ask
+from tests.empty_store import empty_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +63,7 @@ def drive() -> Iterator[Drive]:
         job, home, trace = folder / "job.yaml", folder / "home", folder / "trace"
         if not home.exists():
             home.mkdir(mode=0o700)
-            store = open_store(f"sqlite:///{home / 'store.db'}", clock=SystemClock())
+            store = open_store(empty_store(home / "store.db"), clock=SystemClock())
             store.activate_policy({"crash.yaml": POLICY}, by="test")
             store.close()
             script = "".join(f"  {line}\n" for line in COUNT.strip().splitlines())
