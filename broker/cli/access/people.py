@@ -115,7 +115,7 @@ def link(
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The `sub` that the identity provider gives them.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make somebody who was added by name the person behind an identity of the provider (setting `sign_in`).
+    """Link an account that was added by name to an identity of the identity provider (setting `sign_in`).
 
     Somebody who signs in there and is not on record is added under the name that the provider gives. If that name is
     taken, they are refused until an administrator says with this command who they are.

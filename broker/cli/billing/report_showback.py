@@ -50,8 +50,8 @@ def showback(
     fixed: Fixed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each team's use of a month cost: in cash, of what was paid before, and its share of idle and shared
-    cost.
+    """Show the cost of each team's use in a month: cash, amortised cost of prepaid capacity, and its share of idle and
+    shared cost.
 
     In proportion, idle capacity follows the use of owned and reserved capacity, and shared cost what each team spent.
     An amount that nobody can bear stays in a row of its own, as does what no team is tagged with. The rows add up to

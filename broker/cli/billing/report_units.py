@@ -30,7 +30,8 @@ def units(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a successful run, a GPU-hour, a busy GPU-hour and a million tokens cost; what was bought, what rented.
+    """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
+    capacity.
 
     Utilisation is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
     with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.

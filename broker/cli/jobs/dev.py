@@ -44,9 +44,10 @@ class SessionOptions:
     jupyter: Annotated[
         bool, typer.Option("--jupyter", help="Run Jupyter in it; `gpubroker ssh --jupyter` opens it.")
     ] = False
-    name: Annotated[str, typer.Option("--name", help="Name; its home folder is that of the last session so named.")] = (
-        "dev"
-    )
+    name: Annotated[
+        str,
+        typer.Option("--name", help="Name of the session. It gets the home folder of the last session with that name."),
+    ] = "dev"
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin with an empty home folder.")] = False
     setup: Annotated[str | None, typer.Option("--setup", metavar="COMMAND", help="Command to run before it opens.")] = (
         None

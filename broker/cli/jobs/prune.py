@@ -30,8 +30,8 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete checkpoints of your ended jobs, except each job's newest, what the active policy no longer keeps, and the
-    submitted files of ended jobs that no job needs: none is open, or has results or a checkpoint left.
+    """Delete files of your ended jobs: checkpoints except each job's newest, what the active policy no longer keeps,
+    and submitted files that no open job uses, and no job with results or a checkpoint left.
 
     A policy sets `keep_checkpoints`, `keep_results`, `keep_logs` and `keep_snapshots` under `defaults:`. For a job that
     has not ended, `checkpoint.keep` in its file sets how many are kept. Events and costs of jobs are never deleted. A

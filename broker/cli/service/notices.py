@@ -49,7 +49,7 @@ def list_(
 
 @app.command(epilog=examples("gpubroker notices retry", "gpubroker notices retry --json"))
 def retry(context: typer.Context, as_json: AsJson = False) -> None:
-    """Send again what could not be delivered, what was given up included. Exits with 5 if a delivery failed."""
+    """Send undelivered alerts again, also those that were given up. Exits with 5 if a delivery failed."""
     from broker.app.alerts.sent import retry as retried
     from broker.app.results.notices import RetriedNotices
     from broker.cli.render import formats
