@@ -60,10 +60,7 @@ class Burn:
 
     def share(self, period: tuple[datetime, datetime]) -> Money:
         """The amount within a half-open period. Shares of adjoining periods that contain it add up to the amount."""
-        begins, ends = period
-        if begins <= self.start and ends >= self.end and ends > self.start:
-            return self.amount  # most holds lie within one period
-        return self.after(begins) - self.after(ends)
+        return self.after(period[0]) - self.after(period[1])
 
     def last(self, amount: Money) -> Burn:
         """The part of that amount that is used last."""
