@@ -159,11 +159,10 @@ FAULTS = (
         "15",
         "a machine that waits in a queue is taken for one that starts",
         "broker/reconciler/signals.py",
-        "        known = [(view, attempt) for",
-        "        from broker.core.ports import EngineState\n"
+        "        before = self._seen.get(engine.name, {})\n",
         "        queued, pending = EngineState.QUEUED, EngineState.PENDING\n"
         "        seen = {h: replace(o, state=pending) if o.state is queued else o for h, o in seen.items()}\n"
-        "        known = [(view, attempt) for",
+        "        before = self._seen.get(engine.name, {})\n",
         ("tests/reconciler/test_queued.py",),
     ),
 )
