@@ -5,8 +5,8 @@ addon of the product ``publiccloud-instance``: its plan for each hour ends with 
 of a dollar without tax, and ``blobs.technical`` says what it has. Traps: the same machine by the month is another plan
 (``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a licence; plans without the tag
 ``active`` are no longer sold. Which regions have a machine is in ``configurations``; where it is not, the offer is in
-``worldwide``. The catalogue names the card without its form; the instances have PCIe cards (from knowledge of OVHcloud's
-product pages, not from the catalogue), so an H100 is the PCIe card here, which is slower than the SXM one.
+``worldwide``. The catalogue names the card without its form; the instances have PCIe cards (from knowledge of
+OVHcloud's product pages, not from the catalogue), so an H100 is the PCIe card here, which is slower than the SXM one.
 Fields: OVHcloud's API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog). It is one call of
 some MB; no limit is published for it. Read in November 2026.
 """
