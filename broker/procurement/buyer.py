@@ -48,10 +48,12 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
+from broker.procurement.appending import appended
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
-from broker.procurement.money import ended, paid_for, released, undone
+from broker.procurement.money import paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of
 from broker.procurement.purchase_store import PurchaseStore
+from broker.procurement.reselling import look_for_sale
 from broker.procurement.running import accrual, billed_until, early_end, next_due
 from broker.procurement.using import is_extended
 
@@ -121,6 +123,9 @@ class CapacityBuyer:
                 return self._confirm(purchase)
             case PurchaseState.HELD:
                 return self._hold(purchase, now)
+            case PurchaseState.SELLING:
+                booked = self._hold(purchase, now)
+                return booked if booked.seq != purchase.seq else look_for_sale(self._store, self._seller, purchase, now)
             case PurchaseState.UNDOING:
                 return self._undo(purchase)
             case _:
@@ -339,17 +344,7 @@ class CapacityBuyer:
     def _write(self, purchase: Purchase, event: PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
         """Append the event and post the entries, unless the purchase has changed meanwhile; returns its current
         state."""
-        now = self._clock.now()
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            tx.post(entries)
-            if isinstance(event, PurchaseFailed):
-                tx.post(released(purchase, now))
-            if isinstance(event, PurchaseEnded):
-                tx.post(ended(purchase, now))
-            return tx.append_purchase(purchase.id, event, now)
+        return appended(self._store, purchase, event, self._clock.now(), entries)
 
     def _fail(self, purchase: Purchase, reason: NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, PurchaseFailed(reason=reason, by=by, evidence=evidence))

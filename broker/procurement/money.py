@@ -58,6 +58,14 @@ def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tu
     )
 
 
+def sold(purchase: Purchase, proceeds: Money, at: datetime) -> tuple[Entry, ...]:
+    """Give back what a sale brought, in the period of the sale, and release what the new owner pays from now on."""
+    return (
+        *_moved(Movement.ADJUST, purchase, -proceeds, at, "sale"),
+        *_moved(Movement.RELEASE, purchase, purchase.held, at, "sale"),
+    )
+
+
 def ended(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
     """Release what did not fall due."""
     return _moved(Movement.RELEASE, purchase, purchase.held, at, "end")

@@ -25,6 +25,8 @@ def summary(purchase: Purchase) -> str:
 
 def notice_of(purchase: Purchase) -> Notice | None:
     """The notice for the state of a purchase; None for a state without one."""
+    if purchase.state in (PurchaseState.SELLING, PurchaseState.SOLD):
+        return _sale_notice(purchase)
     what, provider = summary(purchase), purchase.quote.provider
     # A notice is sent once per key; what repeats itself in a state must not change it.
     number, name, severity = purchase.seq, purchase.state.value, Severity.INFO
@@ -70,6 +72,21 @@ def notice_of(purchase: Purchase) -> Notice | None:
             severity = Severity.WARNING
         case _:
             return None
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
+
+
+def _sale_notice(purchase: Purchase) -> Notice:
+    what, number, severity = summary(purchase), _stamp(purchase.sale_at), Severity.INFO
+    if purchase.state is PurchaseState.SOLD:
+        name, title, body = "sold", f"Sold: {purchase.id}", f"{what}. It brought {purchase.proceeds.rounded(2)}"
+    elif purchase.sale_order is None:
+        name, severity = "selling", Severity.FAILURE
+        title = f"Nobody knows whether {purchase.quote.provider} took the offer to sell {purchase.id}"
+        body = f"{what}. It is looked for, and offered once. To end it: gpubroker capacity sell {purchase.id} --stop"
+    else:
+        name, title = "for-sale", f"For sale: {purchase.id}, for {purchase.sale_least.rounded(2)}"
+        body = f"{what}. Offered by {purchase.sold_by}; jobs leave it"
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
 

@@ -62,7 +62,7 @@ def leave_at(offer: Offer, purchases: Sequence[Purchase], now: datetime) -> date
 
 
 def _was_of_closed(offer: Offer, purchases: Iterable[Purchase]) -> bool:
-    over = (PurchaseState.ENDED, PurchaseState.UNDONE)
+    over = (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.SELLING, PurchaseState.SOLD)
     closed = (one.quote for one in purchases if one.state in over and is_of(offer, one))
     return any(quote.product.holds_machines and quote.starts <= offer.as_of < quote.ends for quote in closed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -259,6 +260,21 @@ class Store:
 
         with self._database.writing() as connection:
             return holdings.add(connection, holding, by=by, at=self._clock.now())
+
+    def add_proved_holding(self, holding: Holding, name: str, content: bytes, *, by: str) -> RecordedHolding:
+        """Record a holding and keep the document that proves it, in one transaction."""
+        from broker.store.market import holdings  # most commands do without
+
+        with self._database.writing() as connection:
+            proved = replace(holding, proof=holdings.keep_proof(connection, name, content))
+            return holdings.add(connection, proved, by=by, at=self._clock.now())
+
+    def holding_proof(self, digest: str) -> tuple[str, bytes]:
+        """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
+        from broker.store.market import holdings  # most commands do without
+
+        with self._database.reading() as connection:
+            return holdings.proof(connection, digest)
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""

@@ -44,6 +44,8 @@ ELSEWHERE = {
     "capacity-undo",
     "capacity-review",
     "capacity-proposal",
+    "capacity-proof",  # tests/cli/capacity/test_capacity.py
+    "capacity-resale",  # tests/procurement/test_selling.py
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
     "people-invite",  # likewise
@@ -141,6 +143,7 @@ def _jobs_and_policies(
     prints("capacity-record", "capacity", "add", *owned)
     assert prints("capacity-list", "capacity", "list", "--offline")["recorded"]
     prints("capacity-record", "capacity", "remove", "1")
+    prints("capacity-checklist", "capacity", "checklist", "crusoe")
     prints("error", "jobs", "show", "nobody", code=2)
     prints("error", "plan", write("wrong.yaml", "rum: x\nnum_nodes: none\n"), code=2)
     cheap = POLICY + "  - {name: cheap, max_job_cost: $0.01}\n"

@@ -191,6 +191,22 @@ class AwsCloud:
             rows = [row for row in rows if row["InstanceType"] in wanted["Values"]]
         return {"ReservedInstances": self.shop.listed(rows, new="Filters" in asked)}
 
+    def ec2_CreateReservedInstancesListing(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.list_reserved(asked, self.reserved_instances.get(region, []), AwsFault)
+
+    def ec2_DescribeReservedInstancesListings(self, asked: dict[str, Any], region: str) -> Any:
+        wanted = next(one["Values"] for one in asked["Filters"] if one["Name"] == "reserved-instances-id")
+        return {
+            "ReservedInstancesListings": [
+                {name: value for name, value in one.items() if name != "asked"}
+                for one in self.shop.listings
+                if one["ReservedInstancesId"] in wanted
+            ]
+        }
+
+    def ec2_CancelReservedInstancesListing(self, asked: dict[str, Any], region: str) -> Any:
+        return self.shop.end_listing(asked, AwsFault)
+
     def pricing_GetProducts(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         wanted = {one["Field"]: one["Value"] for one in asked.get("Filters", [])}
         rows = [row for row in self.products if wanted.get("instanceType", "") in row]

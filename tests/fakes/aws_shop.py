@@ -30,6 +30,7 @@ class AwsShop:
     planned_as: str = "payment-pending"
     paid_as: str = "payment-pending"
     unlisted: int = 0
+    listings: list[dict[str, Any]] = field(default_factory=list)
     quote_hours: int = 48
     quote_state: str = "active"
     quotes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -163,6 +164,52 @@ class AwsShop:
         }
         known.append(bought)
         return {"ReservedInstancesId": bought["ReservedInstancesId"]}
+
+    def list_reserved(self, asked: dict[str, Any], known: list[dict[str, Any]], fault: Fault) -> Any:
+        """CreateReservedInstancesListing: the same token lists nothing twice."""
+        if before := next((one for one in self.listings if one["ClientToken"] == asked["ClientToken"]), None):
+            if before["asked"] != asked:
+                return fault("IdempotentParameterMismatch", 400, "the token was used with other parameters")
+            return self._listing(before)
+        row = next((one for one in known if one["ReservedInstancesId"] == asked["ReservedInstancesId"]), None)
+        if row is None or row["State"] != "active" or row["OfferingClass"] != "standard":
+            return fault("InvalidReservedInstancesId", 400, "it cannot be listed")
+        if self.now() - row["Start"] < timedelta(days=30):
+            return fault("InvalidState", 400, "it must have been active for 30 days")
+        price = asked["PriceSchedules"][0]
+        self.listings.append(
+            {
+                "ReservedInstancesListingId": f"ril-{len(self.listings)}",
+                "ReservedInstancesId": asked["ReservedInstancesId"],
+                "ClientToken": asked["ClientToken"],
+                "Status": "active",
+                "InstanceCounts": [{"State": "available", "InstanceCount": asked["InstanceCount"]}],
+                "PriceSchedules": [
+                    {"Active": True, "Term": price["Term"], "Price": price["Price"], "CurrencyCode": "USD"}
+                ],
+                "CreateDate": self.now(),
+                "asked": asked,
+            }
+        )
+        return self._listing(self.listings[-1])
+
+    def _listing(self, one: dict[str, Any]) -> dict[str, Any]:
+        return {"ReservedInstancesListings": [{name: value for name, value in one.items() if name != "asked"}]}
+
+    def end_listing(self, asked: dict[str, Any], fault: Fault) -> Any:
+        """CancelReservedInstancesListing."""
+        for one in self.listings:
+            if one["ReservedInstancesListingId"] == asked["ReservedInstancesListingId"] and one["Status"] == "active":
+                one["Status"] = "cancelled"
+                return self._listing(one)
+        return fault("InvalidReservedInstancesListingId", 400, "it is not listed")
+
+    def buy_listings(self) -> None:
+        """Somebody buys everything that is listed."""
+        for one in self.listings:
+            if one["Status"] == "active":
+                one["Status"] = "closed"
+                one["InstanceCounts"] = [{**one["InstanceCounts"][0], "State": "sold"}]
 
     # --- extensions of blocks ---------------------------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, MissingExtra, NoLogin, did_you_mean
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName, did_you_mean
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
@@ -15,6 +16,9 @@ from broker.economics.reserve.holdings import Holding, RecordedHolding
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+
+
+_LARGEST_PROOF = 5 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,38 @@ def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
     return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
 
 
-def add(broker: Broker, holding: Holding, *, by: Actor) -> RecordedHolding:
-    """Record a holding, as added by ``by``. Not idempotent: each call adds one."""
-    return broker.store.add_holding(holding, by=by.identity)
+def add(broker: Broker, holding: Holding, *, by: Actor, proof: Path | None = None) -> RecordedHolding:
+    """Record a holding, as added by ``by``; ``proof``: a document that proves it, which is kept. Not idempotent: each
+    call adds one. Raises `InvalidInput` for a document that cannot be read."""
+    if proof is None:
+        return broker.store.add_holding(holding, by=by.identity)
+    return broker.store.add_proved_holding(holding, proof.name, _document(proof), by=by.identity)
+
+
+def proof_of(broker: Broker, number: int) -> tuple[str, bytes]:
+    """Name and content of the document that proves a recorded holding. Raises `UnknownName` without that holding, and
+    `InvalidInput` if none was given."""
+    known = {one.number: one for one in broker.store.holdings()}
+    if number not in known:
+        raise UnknownName("holding", str(number), [str(one) for one in known])
+    if not known[number].holding.proof:
+        hint = "capacity add … --proof FILE keeps one"
+        raise InvalidInput(f"number {number} was recorded without a document", hint=hint)
+    return broker.store.holding_proof(known[number].holding.proof)
+
+
+def _document(file: Path) -> bytes:
+    try:
+        if not file.is_file():
+            raise InvalidInput("no such file", where=str(file), hint="--proof names an invoice or a contract")
+        with file.open("rb") as opened:
+            content = opened.read(_LARGEST_PROOF + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+    if not content or len(content) > _LARGEST_PROOF:
+        size = "it is empty" if not content else f"it has more than {_LARGEST_PROOF >> 20} MB"
+        raise InvalidInput(size, where=str(file), hint="--proof keeps documents of up to 5 MB")
+    return content
 
 
 def remove(broker: Broker, number: int, *, by: Actor) -> RecordedHolding:

@@ -94,7 +94,8 @@ def _sellers(broker: Broker, name: str, request: QuoteRequest, *, named: bool) -
     provider = broker.provider(name)
     if not isinstance(provider, SellsCapacity):
         if named:
-            raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider")
+            steps = f"gpubroker capacity checklist {name}"
+            raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider", hint=steps)
         return []
     sold = [provider.products[one] for one in request.products if one in provider.products]
     if not sold and named:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from broker.app.capacity.capacity import CapacityInventory
+from broker.app.capacity.checklist import PurchaseChecklist
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.market.capacity import Reservation
 from broker.core.values.money import Money
@@ -13,7 +14,8 @@ from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 
 class RecordedCapacity(Result):
     """Capacity on record. Money in USD; ``usd_per_gpu_hour`` with six decimals; ``watts``: the power draw of all of it
-    in use; ``order_id``: what the provider calls it, or empty."""
+    in use; ``order_id``: what the provider calls it, ``proof``: the SHA-256 of the document that proves it (hex);
+    empty without one."""
 
     number: int
     kind: HoldingKind
@@ -29,6 +31,7 @@ class RecordedCapacity(Result):
     watts: Figure
     note: str
     order_id: str
+    proof: str
     added_at: Moment
     added_by: str
 
@@ -107,3 +110,33 @@ class CapacityList(Result):
             asked=list(found.asked),
             problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],
         )
+
+
+class ChecklistStep(Result):
+    """One step; ``command``: what does it or helps, or empty."""
+
+    what: str
+    command: str
+
+
+class PurchaseChecklistResult(Result):
+    """`capacity checklist`: what a person does, in order. ``sells``: what gpubroker itself buys there."""
+
+    provider: str
+    sells: list[str]
+    steps: list[ChecklistStep]
+
+    @classmethod
+    def of(cls, found: PurchaseChecklist) -> Self:
+        steps = [ChecklistStep(what=what, command=command) for what, command in found.steps]
+        return cls(provider=found.provider, sells=list(found.sells), steps=steps)
+
+
+class HoldingProofResult(Result):
+    """`capacity proof`: the document of record ``number``, written to ``file``. ``name``: as it was added."""
+
+    number: int
+    file: str
+    name: str
+    size_bytes: int
+    sha256: str

@@ -22,7 +22,12 @@ from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
 from broker.app.results.book import BookReport
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
-from broker.app.results.capacity import CapacityList, RecordedCapacity
+from broker.app.results.capacity import (
+    CapacityList,
+    HoldingProofResult,
+    PurchaseChecklistResult,
+    RecordedCapacity,
+)
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
 from broker.app.results.charges import BilledReport, ChargesResult
 from broker.app.results.cost_advice import (
@@ -64,6 +69,7 @@ from broker.app.results.purchases import (
     PurchaseResult,
     PurchaseReviewResult,
     QuoteList,
+    ResaleTermsResult,
     UndoTermsResult,
 )
 from broker.app.results.queue import PlannedTogether, QueueResult
@@ -126,14 +132,17 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "budget-show-all": BudgetDetailsList,
     "capacity-buy-preview": PurchasePreviewResult,  # of `capacity buy --dry-run`
     "capacity-check": CapacityCheckResult,
+    "capacity-checklist": PurchaseChecklistResult,
     "capacity-list": CapacityList,
     "capacity-plan": CapacityPlanList,
     "capacity-proposal": ProposalResult,
+    "capacity-proof": HoldingProofResult,
     "capacity-purchase": PurchaseResult,  # of `capacity buy`, `approve`, `cancel`, …
     "capacity-purchases": PurchaseList,
     "capacity-quote": QuoteList,
     "capacity-record": RecordedCapacity,  # of `capacity add` and `capacity remove`
     "capacity-review": PurchaseReviewResult,
+    "capacity-resale": ResaleTermsResult,  # of `capacity sell --dry-run`
     "capacity-show": PurchaseHistory,
     "capacity-undo": UndoTermsResult,  # of `capacity cancel --dry-run`
     "charges": ChargesResult,  # of `report charges fetch` and `report charges import`

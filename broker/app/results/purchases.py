@@ -13,7 +13,7 @@ from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, ResaleTerms, Undo, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.comparing import CapacityDifference, DifferenceKind
 from broker.procurement.reviewing import PurchaseReview
@@ -110,7 +110,8 @@ class OrderResult(Result):
 class PurchaseResult(Result):
     """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
     still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
-    cancelled or returned it, or asked the provider to."""
+    cancelled or returned it, or asked the provider to. ``sold_by``: who offers or sold it on the provider's resale
+    market, ``sale_order``: the provider's id of that offer, ``proceeds_usd``: what it brought."""
 
     id: str
     state: PurchaseState
@@ -130,6 +131,9 @@ class PurchaseResult(Result):
     holding: int | None
     reason: NotBought | None
     undone_by: str
+    sold_by: str
+    sale_order: str
+    proceeds_usd: Money
     evidence: str
     intended_at: Moment
     changed_at: Moment
@@ -145,6 +149,8 @@ class PurchaseResult(Result):
             charged_usd=one.charged,
             approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
+            sale_order=one.sale_order.id if one.sale_order else "",
+            proceeds_usd=one.proceeds,
         )
 
 
@@ -161,6 +167,25 @@ class UndoTermsResult(Result):
     @classmethod
     def of(cls, purchase: str, terms: UndoTerms) -> Self:
         return cls.from_parts(terms, purchase=purchase, charge_usd=terms.charge, refund_usd=terms.refund)
+
+
+class ResaleTermsResult(Result):
+    """`capacity sell --dry-run`: what can be sold on ``market``: ``machines`` from ``starts`` to ``ends``.
+    ``estimate_usd``: what buyers pay for it now; null if unknown, or if nobody does. ``fee``: the market's part of the
+    price, from 0 to 1."""
+
+    purchase: str
+    market: str
+    machines: int
+    starts: Moment
+    ends: Moment
+    estimate_usd: Money | None
+    fee: Figure
+    notes: str
+
+    @classmethod
+    def of(cls, purchase: str, terms: ResaleTerms) -> Self:
+        return cls.from_parts(terms, purchase=purchase, estimate_usd=terms.estimate)
 
 
 class PurchaseReviewResult(Result):

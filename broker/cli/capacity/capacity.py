@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.capacity import check, plan, purchases
+from broker.cli.capacity import by_hand, check, plan, purchases
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
@@ -88,6 +89,10 @@ class HoldingOptions:
         str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
     ] = "0"
     note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = ""
+    proof: Annotated[
+        Path | None,
+        typer.Option("--proof", metavar="FILE", help="Invoice or contract: hashed, and kept in the store (5 MB)."),
+    ] = None
     order: Annotated[
         str, typer.Option("--order", metavar="ID", callback=one_line, help="The provider's ID, for `capacity check`.")
     ] = ""
@@ -98,6 +103,7 @@ class HoldingOptions:
         "gpubroker capacity add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
         "gpubroker capacity add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
         "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
+        "gpubroker capacity add reservation H100:8 --provider crusoe --price 9000 --term 30d --order A17 --proof a.pdf",
     )
 )
 @gathered
@@ -132,7 +138,7 @@ def add(
             where="--price",
             hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
         )
-    added = use_case.add(broker, holding, by=terminal.actor)
+    added = use_case.add(broker, holding, by=terminal.actor, proof=given.proof)
     if doubt:
         terminal.say(Text(f"warning: {doubt}", style="yellow"))
     if as_json:
@@ -164,6 +170,7 @@ def remove(
 
 
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+by_hand.register(app)
 check.register(app)
 purchases.register(app)
 

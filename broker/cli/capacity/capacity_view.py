@@ -62,7 +62,7 @@ def _recorded(found: CapacityInventory) -> list[list[str | Text]]:
                 f"{held.usd_per_gpu_hour:,.3f}",
                 "",
                 f"recorded by {recorded.added_by}",
-                " ".join(filter(None, (held.order_id, held.note))),
+                " ".join(filter(None, (held.order_id, held.note, "(proof kept)" if held.proof else ""))),
             ]
         )
     return rows

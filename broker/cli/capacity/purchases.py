@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion
-from broker.cli.capacity import propose, review, undo
+from broker.cli.capacity import propose, review, sell, undo
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
     app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
     app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
     undo.register(app)
+    sell.register(app)
     propose.register(app)
     review.register(app)
 

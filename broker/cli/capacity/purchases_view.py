@@ -14,7 +14,7 @@ from broker.cli.render.tables import Column, fitted
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, ResaleTerms, Undo, UndoTerms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,6 +43,8 @@ _STATES = {
     PurchaseState.UNDOING: "the provider was asked to undo it",
     PurchaseState.ENDED: "ended",
     PurchaseState.UNDONE: "undone",
+    PurchaseState.SELLING: "for sale on the provider's market",
+    PurchaseState.SOLD: "sold",
     PurchaseState.NOT_BOUGHT: "not bought",
 }
 _REASONS = {
@@ -167,6 +169,10 @@ def purchase(one: Purchase) -> list[RenderableType]:
         lines.append(f"order {one.order.id} at {one.quote.provider}: {one.order.word}")
     if one.undone_by:
         lines.append(f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}")
+    if one.sale is not None:
+        brought = f", brought {one.proceeds.rounded(2)}" if one.state is PurchaseState.SOLD else ""
+        offer = f" ({one.sale_order.id})" if one.sale_order else ""
+        lines.append(f"for sale on {one.sale.market} for {one.sale_least.rounded(2)} by {one.sold_by}{offer}{brought}")
     if one.evidence:
         lines.append(Text(one.evidence, style="yellow"))
     if (then := _next(one)) is not None:
@@ -203,6 +209,18 @@ def terms(id: str, found: UndoTerms) -> list[RenderableType]:
     ]
 
 
+def resale(id: str, found: ResaleTerms) -> list[RenderableType]:
+    """What selling a purchase may bring."""
+    bid = "nobody buys it now" if found.estimate is None else f"buyers pay about {found.estimate.rounded(2)} now"
+    fee = f"; the market keeps {found.fee:.0%}" if found.fee else ""
+    note = f"; {found.notes}" if found.notes else ""
+    period = f"{formats.moment(found.starts)} to {formats.moment(found.ends)}"
+    return [
+        f"{id}: {formats.plural(found.machines, 'machine')} from {period} on {found.market}; {bid}{fee}{note}",
+        Text(f"to offer it: gpubroker capacity sell {id} --least USD", style="dim"),
+    ]
+
+
 def state(one: Purchase) -> str:
     """The state of a purchase in words."""
     if one.reason is not None:
@@ -233,6 +251,8 @@ def _next(one: Purchase) -> str | None:
                 f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
                 f"gpubroker capacity withdraw {one.id} --nothing-bought"
             )
+        case PurchaseState.SELLING:
+            return f"to withdraw the offer: gpubroker capacity sell {one.id} --stop"
         case PurchaseState.UNDOING:
             return f"confirmed by gpubroker serve, or by: gpubroker capacity order {one.id}"
         case _:

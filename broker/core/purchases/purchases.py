@@ -22,11 +22,15 @@ from broker.core.purchases.purchase_events import (
     PurchaseEnded,
     PurchaseEvent,
     PurchaseFailed,
+    SaleAsked,
+    SaleEnded,
+    SaleListed,
+    Sold,
     UndoAsked,
     Undone,
     UndoRefused,
 )
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, ResaleTerms, UndoTerms
 from broker.core.values.money import Money
 
 PREFIX = "purchase-"
@@ -49,12 +53,14 @@ class PurchaseState(StrEnum):
     UNDOING = "undoing"  # the provider was asked to cancel it or take it back
     ENDED = "ended"  # its period has ended
     UNDONE = "undone"  # cancelled or returned
+    SELLING = "selling"  # offered on the provider's resale market; no work is placed in it
+    SOLD = "sold"  # sold there
     NOT_BOUGHT = "not_bought"
 
     @property
     def closed(self) -> bool:
         """Whether the state is final."""
-        return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.NOT_BOUGHT)
+        return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.SOLD, PurchaseState.NOT_BOUGHT)
 
     @property
     def before_order(self) -> bool:
@@ -70,7 +76,10 @@ class Purchase(PurchaseValue):
     ``sent_at``: when the order was sent last, ``first_sent_at`` first, ``repeats``: how often again. ``paid_at``: when
     it was paid or confirmed. ``accrued``: the part of the recurring price that fell due up to ``accrued_to``.
     ``undo``: the terms on which it is being or was undone, ``undone_by`` whom, asked
-    at ``undo_at``."""
+    at ``undo_at``.
+
+    ``sale``: the terms on which it is or was for sale again, for ``sale_least`` at least, asked at ``sale_at`` by
+    ``sold_by``; ``sale_order``: the offer at the provider; ``proceeds``: what it brought."""
 
     id: str
     seq: int
@@ -102,6 +111,12 @@ class Purchase(PurchaseValue):
     undo: UndoTerms | None = None
     undo_at: datetime | None = None
     undone_by: str = ""
+    sale: ResaleTerms | None = None
+    sale_least: Money = Money.ZERO
+    sale_at: datetime | None = None
+    sale_order: Order | None = None
+    sold_by: str = ""
+    proceeds: Money = Money.ZERO
 
     @property
     def held(self) -> Money:
@@ -150,11 +165,15 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     OrderRepeated: frozenset({PurchaseState.UNKNOWN}),
     OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
     OrderPaid: frozenset({PurchaseState.ORDERED}),
-    Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING}),
+    Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING, PurchaseState.SELLING}),
     UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
     UndoRefused: frozenset({PurchaseState.UNDOING}),
     Undone: frozenset({PurchaseState.UNDOING}),
-    PurchaseEnded: frozenset({PurchaseState.HELD}),
+    SaleAsked: frozenset({PurchaseState.HELD}),
+    SaleListed: frozenset({PurchaseState.SELLING}),
+    SaleEnded: frozenset({PurchaseState.SELLING}),
+    Sold: frozenset({PurchaseState.SELLING}),
+    PurchaseEnded: frozenset({PurchaseState.HELD, PurchaseState.SELLING}),
     PurchaseFailed: frozenset(
         {
             PurchaseState.ASKING,
@@ -232,6 +251,8 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
             raise ImpossiblePurchase(f"{purchase.id} was intended already")
         case UndoAsked() | UndoRefused() | Undone():
             return _undo_change(purchase, event, at)
+        case SaleAsked() | SaleListed() | SaleEnded() | Sold():
+            return _sale_change(purchase, event, at)
         case _:
             return _order_change(purchase, event, at)
 
@@ -255,6 +276,23 @@ def _order_change(purchase: Purchase, event: OrderEvent, at: datetime) -> dict[s
         case Accrued():
             sums = {"charged": purchase.charged + event.amount, "accrued": purchase.accrued + event.amount}
             return {"order": event.order, "accrued_to": event.until, **sums}
+
+
+def _sale_change(
+    purchase: Purchase, event: SaleAsked | SaleListed | SaleEnded | Sold, at: datetime
+) -> dict[str, object]:
+    match event:
+        case SaleAsked():
+            asked = {"sale": event.terms, "sale_least": event.least, "sale_at": at, "sold_by": event.by}
+            return {"state": PurchaseState.SELLING, "sale_order": None, "evidence": "", **asked}
+        case SaleListed():
+            return {"sale_order": event.order}
+        case SaleEnded():
+            gone = {"sale": None, "sale_least": Money.ZERO, "sale_at": None, "sale_order": None, "sold_by": ""}
+            return {"state": PurchaseState.HELD, **gone}
+        case Sold():
+            sums = {"proceeds": event.proceeds, "charged": purchase.charged - event.proceeds}
+            return {"state": PurchaseState.SOLD, "sale_order": event.order, **sums}
 
 
 def _undo_change(purchase: Purchase, event: UndoAsked | UndoRefused | Undone, at: datetime) -> dict[str, object]:

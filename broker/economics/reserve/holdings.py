@@ -27,7 +27,7 @@ class Holding:
     ``provider``: who it is held from, for owned machines what their site is called; ``site``: region or place.
     ``upfront``: paid once, for all of it; ``hourly``: paid for every hour of the time whether used or not, for all of
     it. ``watts``: what all of it draws in use, for owned machines. ``order_id``: what the provider
-    calls it, if it has a name there. Raises InvalidInput.
+    calls it, if it has a name there; ``proof``: the SHA-256 of a document that proves it (hex). Raises InvalidInput.
     """
 
     kind: HoldingKind
@@ -42,6 +42,7 @@ class Holding:
     watts: float = 0.0
     note: str = ""
     order_id: str = ""
+    proof: str = ""
 
     def __post_init__(self) -> None:
         whole("GPUs", self.gpus)

@@ -41,6 +41,7 @@ REVISIONS = (
     "0029",
     "0030",
     "0031",
+    "0032",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

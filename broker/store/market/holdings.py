@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
@@ -11,7 +12,7 @@ from broker.core.errors import UnknownName
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.procurement import HOLDING
+from broker.store.tables.procurement import HOLDING, HOLDING_PROOF
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
@@ -45,6 +46,7 @@ def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> R
             watts=holding.watts,
             note=holding.note,
             order_id=holding.order_id,
+            proof=holding.proof,
             added_at=to_micros(at),
             added_by=by,
             removed_at=None,
@@ -52,6 +54,22 @@ def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> R
         )
     )
     return RecordedHolding(number, holding, from_micros(to_micros(at)), by)
+
+
+def keep_proof(connection: Connection, name: str, content: bytes) -> str:
+    """Keep a document; returns its SHA-256 (hex). Idempotent: the same content is kept once."""
+    digest = sha256(content).hexdigest()
+    if connection.scalar(select(HOLDING_PROOF.c.sha256).where(HOLDING_PROOF.c.sha256 == digest)) is None:
+        connection.execute(HOLDING_PROOF.insert().values(sha256=digest, name=name, content=content))
+    return digest
+
+
+def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
+    """Name and content of a document. Raises `UnknownName` if it is not kept."""
+    row = connection.execute(select(HOLDING_PROOF).where(HOLDING_PROOF.c.sha256 == digest)).first()
+    if row is None:
+        raise UnknownName("document", digest or "none", [])
+    return str(row.name), bytes(row.content)
 
 
 def remove(connection: Connection, number: int, *, by: str, at: datetime) -> RecordedHolding:
@@ -84,5 +102,6 @@ def _recorded(row: Any) -> RecordedHolding:
         watts=row.watts,
         note=row.note,
         order_id=row.order_id,
+        proof=row.proof,
     )
     return RecordedHolding(row.number, holding, from_micros(row.added_at), row.added_by)

@@ -12,7 +12,7 @@ from broker.store.tables.rows import Row, table_of
 
 class HoldingRow(Row, table=True):
     """Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
-    ``removed_at``: when the record was removed."""
+    ``proof``: SHA-256 of its document, or empty. ``removed_at``: when the record was removed."""
 
     __tablename__: ClassVar[str] = "holding"
 
@@ -29,10 +29,21 @@ class HoldingRow(Row, table=True):
     watts: float
     note: str
     order_id: str = Field(sa_column_kwargs={"server_default": ""})
+    proof: str = Field(sa_column_kwargs={"server_default": ""})
     added_at: int = Field(sa_type=BigInteger)
     added_by: str
     removed_at: int | None = Field(sa_type=BigInteger)
     removed_by: str
+
+
+class HoldingProofRow(Row, table=True):
+    """A document that proves a holding, such as an invoice, by its SHA-256 (hex)."""
+
+    __tablename__: ClassVar[str] = "holding_proof"
+
+    sha256: str = Field(primary_key=True)
+    name: str
+    content: bytes
 
 
 class PurchaseRow(Row, table=True):
@@ -70,6 +81,7 @@ class PurchaseQuoteRow(Row, table=True):
 
 
 HOLDING = table_of(HoldingRow)
+HOLDING_PROOF = table_of(HoldingProofRow)
 PURCHASE = table_of(PurchaseRow)
 PURCHASE_EVENT = table_of(PurchaseEventRow)
 QUOTE = table_of(PurchaseQuoteRow)

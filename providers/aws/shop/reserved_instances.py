@@ -19,6 +19,7 @@ from broker.core.purchases.quotes import (
     OrderState,
     PurchaseProduct,
     QuoteRequest,
+    ResaleTerms,
     Undo,
     UndoTerms,
 )
@@ -26,6 +27,7 @@ from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
+from providers.aws.shop import marketplace
 from providers.aws.shop.counter import (
     LINUX,
     AwsCounter,
@@ -106,11 +108,28 @@ class ReservedInstances:
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         raise cannot_be_undone(
-            "a reserved instance", "AWS takes none back; a standard one can be sold on AWS's marketplace"
+            "a reserved instance",
+            "AWS takes none back; a standard one can be sold on AWS's marketplace: gpubroker capacity sell PURCHASE",
         )
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         raise cannot_be_undone("a reserved instance", "AWS takes none back")
+
+    # --- the Reserved Instance Marketplace: `ResellsProduct` --------------------------------------------------------
+
+    def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
+        return marketplace.resale_terms(self._counter, quote, order, machines)
+
+    def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
+        return marketplace.sell(self._counter, quote, terms, least, key)
+
+    def find_sales(
+        self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
+    ) -> Sequence[tuple[Order, Money]]:
+        return marketplace.find_sales(self._counter, quote, terms, key)
+
+    def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
+        marketplace.end_sale(self._counter, quote, sale)
 
 
 def _quote(request: QuoteRequest, row: Mapping[str, Any], region: str, now: datetime) -> CapacityQuote:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Gpubroker
+from tests.cli.documents import check
 
 Write = Callable[[str, str], Path]
 
@@ -167,3 +169,26 @@ def test_a_year_of_ten_accelerators(gpubroker: Gpubroker, write: Write) -> None:
     done = gpubroker("capacity", "plan", "--demand", fleet, "--on-demand-price", "3", "--ratio", "0.6", "--json")
     assert done.code == 0
     assert len(done.json["plans"]) == 10
+
+
+def test_a_document_is_kept_with_what_it_proves(gpubroker: Gpubroker, tmp_path: Path) -> None:
+    invoice, back = tmp_path / "invoice.pdf", tmp_path / "back.pdf"
+    invoice.write_bytes(b"%PDF 9000")
+    owned = ("capacity", "add", "owned", "H100:8", "--price", "9000", "--term", "1y")
+    added = gpubroker(*owned, "--proof", str(invoice), "--json").json
+    assert added["proof"] == sha256(b"%PDF 9000").hexdigest()
+    check("capacity-proof", gpubroker("capacity", "proof", "1", "--to", str(back), "--json").json)
+    assert (back.read_bytes(), back.stat().st_mode & 0o777) == (b"%PDF 9000", 0o600)
+    assert gpubroker("capacity", "proof", "1", "--to", str(back)).code == 2, "nothing is overwritten"
+    assert gpubroker(*owned).code == 0
+    assert "without a document" in gpubroker("capacity", "proof", "2", "--to", str(tmp_path / "c")).err
+    invoice.write_bytes(b"")
+    for wrong in (str(invoice), str(tmp_path), str(tmp_path / "none")):
+        assert gpubroker(*owned, "--proof", wrong).code == 2
+    assert len(gpubroker("capacity", "list", "--offline", "--json").json["recorded"]) == 2
+
+
+def test_a_checklist_says_what_a_person_does(gpubroker: Gpubroker) -> None:
+    found = gpubroker("capacity", "checklist", "crusoe", "--json").json
+    assert (found["provider"], found["sells"]) == ("crusoe", [])
+    assert any("--proof FILE" in step["command"] for step in found["steps"])

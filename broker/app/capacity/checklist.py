@@ -1,0 +1,60 @@
+"""What a person does to buy capacity where gpubroker has no interface, to be as safe as with one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.app.capacity.capacity import provider_of
+from broker.core.errors import BrokerError
+from broker.core.purchases.selling import SellsCapacity
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseChecklist:
+    """The steps, in order: what to do, and the command that does it or helps (empty: none). ``sells``: the products
+    that gpubroker itself buys there."""
+
+    provider: str
+    sells: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+
+
+def checklist(broker: Broker, provider: str) -> PurchaseChecklist:
+    """The checklist for a provider, known here or not. Contacts nobody, changes nothing."""
+    name = provider_of(broker, provider, owned=True)[0]
+    sells = _products(broker, name)
+    steps = (
+        ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise capacity"),
+        ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget show"),
+        (
+            "Get the offer in writing: machines, network, place, first and last day, price in all, how it is paid, what"
+            " ending it early costs, and whether it renews by itself",
+            "",
+        ),
+        ("If it cannot be ended: have two people approve who are neither the buyer nor each other", ""),
+        ("Order it once. No answer? Ask the provider before ordering again", ""),
+        ("Keep the order's number and the signed contract or the invoice as a file", ""),
+        (
+            "Record it, with the file: it counts in plans, findings and the cost of a GPU-hour",
+            f"gpubroker capacity add reservation GPU:COUNT --machines N --provider {name} --site PLACE --price USD"
+            " --from DAY --until DAY --order NUMBER --proof FILE",
+        ),
+        ("Let jobs use it: name its machines to an engine (Slurm, Kubernetes, SkyPilot over SSH)", "gpubroker doctor"),
+        ("Each month: what was used of it", "gpubroker policy findings"),
+        ("A month before its end, and before it renews by itself: decide again", "gpubroker capacity plan"),
+    )
+    return PurchaseChecklist(name, sells, steps)
+
+
+def _products(broker: Broker, name: str) -> tuple[str, ...]:
+    if name not in broker.registries.providers:
+        return ()
+    try:
+        provider = broker.provider(name)
+    except BrokerError:
+        return ()
+    return tuple(sorted(provider.products)) if isinstance(provider, SellsCapacity) else ()

@@ -1,0 +1,66 @@
+"""Selling what was bought on its provider's resale market."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.app.capacity.purchases import buyer, seller_of
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import ResaleTerms
+from broker.core.values.money import Money
+from broker.procurement.reselling import Seller, offer_for_sale, reseller, withdraw_sale
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+
+def resale_terms(broker: Broker, id: str) -> ResaleTerms:
+    """What could be sold of a purchase, and what it would bring. Changes nothing. Raises `InvalidInput` if it is not
+    held, `Refused` where nothing of it can be sold, with what to do instead, and the provider's errors."""
+    purchase = broker.store.purchase(id)
+    market = reseller(seller_of(broker, purchase.quote), purchase.quote)
+    if purchase.state is not PurchaseState.HELD or purchase.order is None:
+        raise InvalidInput(
+            f"{id} cannot be sold: it is {purchase.state}", where=id, hint=f"gpubroker capacity show {id}"
+        )
+    return market.resale_terms(purchase.quote, purchase.order, purchase.quote.machines)
+
+
+def sell(broker: Broker, id: str, *, least: Money, by: Actor) -> Purchase:
+    """Offer a purchase for ``least`` (USD, in all, before the market's fee). The offer is written down before the call
+    and made once. Raises as `resale_terms`, and `NotAllowed` unless ``by`` is the buyer, one of its approvers or an
+    administrator."""
+    if least <= Money.ZERO:
+        raise InvalidInput("the price must be above 0", where="--least", hint="--least 1500")
+    purchase = broker.store.purchase(id)
+    _may_sell(purchase, by)
+    terms = resale_terms(broker, id)
+    offer_for_sale(broker.store, _seller(broker), purchase, terms, least, by.identity, broker.clock.now())
+    return buyer(broker).advance(id)
+
+
+def end_sale(broker: Broker, id: str, *, by: Actor) -> Purchase:
+    """Withdraw the offer of a purchase; if it was sold meanwhile, it is sold. Raises as `sell`, and `InvalidInput` if
+    it is not for sale."""
+    purchase = broker.store.purchase(id)
+    _may_sell(purchase, by)
+    if purchase.state is not PurchaseState.SELLING:
+        raise InvalidInput(f"{id} is not for sale: it is {purchase.state}", where=id)
+    return withdraw_sale(broker.store, _seller(broker), purchase, by.identity, broker.clock.now())
+
+
+def _may_sell(purchase: Purchase, by: Actor) -> None:
+    approvers = {name for question in purchase.questions for name in question.approvers}
+    if not by.may_act_for(purchase.user) and by.identity not in approvers:
+        raise NotAllowed(
+            f"it is the purchase of {purchase.user}; {by.identity} cannot sell it",
+            where=purchase.id,
+            hint=f"{purchase.user} or one of its approvers can",
+        )
+
+
+def _seller(broker: Broker) -> Seller:
+    return partial(seller_of, broker)
