@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response
 
+from broker.core.access.permissions import Permission
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 from broker.server import shown_money
@@ -22,6 +23,7 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
         "use": shown_money.capacity_use(by.caller),
         "purchases": shown_money.purchase_list(by.caller, closed=True).purchases,
         "asked": ask,
+        "may_buy": by.may(Permission.BUY),
     }
     return drawn("capacity.html", by, values, title="Capacity", at=AT)
 
@@ -29,4 +31,6 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
 def purchase(by: By, purchase: str) -> Response:
     """One purchase: what, at which price, who approved it, and what happened."""
     found = shown_money.purchase_history(by.caller, purchase)
-    return drawn("purchase.html", by, {"found": found, "one": found.purchase}, title=f"Purchase {purchase}", at=AT)
+    may = by.caller.access.may(Permission.BUY, found.purchase.team)
+    values = {"found": found, "one": found.purchase, "may_change": may}
+    return drawn("purchase.html", by, values, title=f"Purchase {purchase}", at=AT)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import approvals, capacity, device, house, jobs, market, money, policies, reports
+from broker.page import approvals, buying, capacity, device, house, jobs, market, money, policies, reports
 from broker.page.overview import overview
 
 
@@ -45,7 +45,14 @@ PAGES = (
     PageRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, policies.previewing),
     PageRoute("POST", "/policies/apply", Permission.CHANGE_POLICIES, policies.applying),
     PageRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, capacity.capacity_list),
+    PageRoute("GET", "/capacity/quote", Permission.BUY, buying.quoting),
+    PageRoute("POST", "/capacity/buy", Permission.BUY, buying.buying),
     PageRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, capacity.purchase),
+    PageRoute("GET", "/purchases/{purchase}/undo", Permission.BUY, buying.undoing),
+    PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, buying.cancelling),
+    PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, buying.withdrawing),
+    PageRoute("POST", "/purchases/{purchase}/sell", Permission.BUY, buying.selling),
+    PageRoute("POST", "/purchases/{purchase}/end-sale", Permission.BUY, buying.ending_sale),
     PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
     PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
     PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),

@@ -11,7 +11,7 @@ from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, Toke
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.budgets import BudgetList
-from broker.app.results.capacity import CapacityList
+from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.charges import BilledReport
 from broker.app.results.focus import FocusExportResult
@@ -25,7 +25,15 @@ from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExpl
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
-from broker.app.results.purchases import PurchaseHistory, PurchaseList, PurchaseResult
+from broker.app.results.purchases import (
+    PurchaseHistory,
+    PurchaseList,
+    PurchasePreviewResult,
+    PurchaseResult,
+    QuoteList,
+    ResaleTermsResult,
+    UndoTermsResult,
+)
 from broker.app.results.queue import QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
@@ -45,6 +53,7 @@ from broker.server import (
     looking,
     policy_routes,
     policy_trials,
+    procuring,
     purchasing,
     reporting,
     statements,
@@ -149,6 +158,18 @@ ROUTES = (
     ),
     ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, policy_routes.apply_policy, AppliedPolicy),
     ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
+    ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, procuring.show_undo_terms, UndoTermsResult),
+    ApiRoute(
+        "GET", "/purchases/{purchase}/resale", Permission.SEE_BUDGETS, procuring.show_resale_terms, ResaleTermsResult
+    ),
+    ApiRoute("POST", "/capacity", Permission.BUY, procuring.record_capacity, RecordedCapacity),
+    ApiRoute("POST", "/capacity/quotes", Permission.BUY, procuring.ask_quotes, QuoteList),
+    ApiRoute("POST", "/purchases", Permission.BUY, procuring.buy_quote, PurchaseResult),
+    ApiRoute("POST", "/purchases/preview", Permission.BUY, procuring.preview_purchase, PurchasePreviewResult),
+    ApiRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, procuring.withdraw_purchase, PurchaseResult),
+    ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, procuring.cancel_purchase, PurchaseResult),
+    ApiRoute("POST", "/purchases/{purchase}/sell", Permission.BUY, procuring.sell_purchase, PurchaseResult),
+    ApiRoute("POST", "/purchases/{purchase}/end-sale", Permission.BUY, procuring.end_sale, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, purchasing.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, purchasing.reject_purchase, PurchaseResult),
     ApiRoute("GET", "/launches", Permission.SEE_JOBS, admission.list_launches, OutsideLaunchList),

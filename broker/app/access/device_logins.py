@@ -18,7 +18,7 @@ from broker.core.access.device_logins import (
     new_user_code,
     typed,
 )
-from broker.core.access.permissions import Access, TokenScope
+from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, Throttled
 
@@ -76,7 +76,7 @@ def pending(broker: Broker, user_code: str) -> DeviceLogin | None:
 def offered(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
     """The scopes that the login would get from this person: never more than the person's own session has."""
     wanted = login.scopes & access.scopes
-    return wanted - {TokenScope.APPROVALS, TokenScope.POLICIES} if access.person.service else wanted
+    return wanted - NOT_FOR_SERVICES if access.person.service else wanted
 
 
 def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:

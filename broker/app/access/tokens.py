@@ -11,7 +11,7 @@ from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
-from broker.core.access.permissions import Access, TokenScope
+from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
@@ -58,7 +58,7 @@ def create(
         owner = known_person(tx, person)
         if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
-        if owner.service and (barred := [one for one in _FOR_PEOPLE if one in scopes]):
+        if owner.service and (barred := sorted(NOT_FOR_SERVICES & set(scopes))):
             raise InvalidInput(
                 f"{person} is a service account: it never approves, changes policies or freezes statements",
                 hint=f"leave out --scope {barred[0]}",

@@ -93,10 +93,15 @@ def _document(file: Path) -> bytes:
             content = opened.read(_LARGEST_PROOF + 1)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+    check_document(content, str(file))
+    return content
+
+
+def check_document(content: bytes, where: str) -> None:
+    """Raises `InvalidInput` for a document that is empty or too large to be kept."""
     if not content or len(content) > _LARGEST_PROOF:
         size = "it is empty" if not content else f"it has more than {_LARGEST_PROOF >> 20} MB"
-        raise InvalidInput(size, where=str(file), hint="--proof keeps documents of up to 5 MB")
-    return content
+        raise InvalidInput(size, where=where, hint="documents of up to 5 MB are kept")
 
 
 def remove(broker: Broker, number: int, *, by: Actor) -> RecordedHolding:

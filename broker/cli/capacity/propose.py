@@ -73,8 +73,8 @@ def propose(
     document is bought with `capacity buy --from-plan FILE`, each line once, after the usual approvals.
     """
     from broker.app.capacity import proposal as use_case
+    from broker.app.capacity.wanted import wanted_machine
     from broker.cli.capacity import propose_view
-    from broker.cli.capacity.purchases import wanted_machine
     from broker.cli.capacity.terms import length
     from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 

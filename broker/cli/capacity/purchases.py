@@ -19,7 +19,6 @@ from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
-    from broker.core.purchases.quotes import PurchaseProduct
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 
@@ -119,6 +118,7 @@ def quote(
     (1 or 3 years).
     """
     from broker.app.capacity import purchases as use_case
+    from broker.app.capacity.wanted import wanted_machine, wanted_products
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
@@ -137,7 +137,7 @@ def quote(
         region=given.region,
         earliest=None if given.start is None else filters.moment_ahead("--since", given.start, now),
         latest=None if given.latest is None else filters.moment_ahead("--until", given.latest, now),
-        products=_products(given.product or [ProductKind.CAPACITY_BLOCK]),
+        products=wanted_products(one.value for one in given.product or ()),
         extends=given.extends,
     )
     quoted = use_case.quotes(broker, request, given.provider or ())
@@ -306,28 +306,6 @@ def withdraw(
     terminal = Terminal.of(context)
     taken = use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
     _answer(terminal, taken, as_json=as_json)
-
-
-def _products(named: list[ProductKind]) -> tuple[PurchaseProduct, ...]:
-    from broker.core.purchases.quotes import PurchaseProduct
-
-    if ProductKind.ALL in named:
-        return tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION)
-    return tuple(dict.fromkeys(PurchaseProduct(one.value.replace("-", "_")) for one in named))
-
-
-def wanted_machine(machine: str) -> tuple[str | None, str | None, int]:
-    """Instance type, or accelerator and count. Raises `InvalidInput`."""
-    from broker.core.values.accelerators import canonical
-    from broker.core.values.units import split_machine
-
-    if "." in machine and ":" not in machine:
-        return machine, None, 0
-    try:
-        name, count = split_machine(machine)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="GPU:COUNT") from error
-    return None, canonical(name), count
 
 
 def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:

@@ -24,6 +24,7 @@ class Permission(StrEnum):
     JUDGE_LAUNCHES = "judge_launches"  # ask, for SkyPilot or Slurm, about the launches of their users
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
+    BUY = "buy"  # ask for quotes, start purchases, undo and sell one's own; policies say who may buy what
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
     CHANGE_POLICIES = "change_policies"  # apply, roll back, and see beforehand what that would do
@@ -40,11 +41,12 @@ class TokenScope(StrEnum):
     POLICIES = "policies"
     ADMISSION = "admission"
     STATEMENTS = "statements"
+    PURCHASES = "purchases"
 
 
 _LOOKS = frozenset({Permission.SEE_MARKET, Permission.SEE_JOBS, Permission.SEE_BUDGETS, Permission.SEE_POLICIES})
 _VIEWER = _LOOKS | {Permission.SEE_OUTPUT}
-_MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS}
+_MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS, Permission.BUY}
 _APPROVER = _MEMBER | {Permission.APPROVE}
 
 OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
@@ -73,6 +75,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.JUDGE_LAUNCHES: TokenScope.ADMISSION,
     Permission.CHANGE_OWN_JOBS: TokenScope.JOBS,
     Permission.CHANGE_TEAM_JOBS: TokenScope.JOBS,
+    Permission.BUY: TokenScope.PURCHASES,
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
     Permission.CHANGE_POLICIES: TokenScope.POLICIES,
@@ -81,8 +84,19 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
+NOT_FOR_SERVICES = frozenset(
+    {TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES}
+)
+"""Scopes that no token of a service account has."""
+
 _NOT_FOR_MACHINES = frozenset(
-    {Permission.APPROVE, Permission.CHANGE_POLICIES, Permission.FREEZE_STATEMENTS, Permission.ADMINISTER}
+    {
+        Permission.BUY,
+        Permission.APPROVE,
+        Permission.CHANGE_POLICIES,
+        Permission.FREEZE_STATEMENTS,
+        Permission.ADMINISTER,
+    }
 )
 
 

@@ -1,0 +1,80 @@
+"""A request for quotes as people and programs write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
+from broker.core.values.accelerators import canonical
+from broker.core.values.units import parse_duration, split_machine
+
+_TERM = re.compile(r"(\d{1,3})(mo|y)")
+_DAYS = {"mo": 365 / 12, "y": 365.0}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCapacity:
+    """``machine``: ``H100:8`` or an instance type; ``length``: ``48h``, ``7d``, ``1y``; ``products``: names of kinds,
+    ``all`` for all. Times are UTC."""
+
+    machine: str
+    machines: int = 1
+    length: str = "1d"
+    region: str | None = None
+    earliest: datetime | None = None
+    latest: datetime | None = None
+    products: Sequence[str] = ()
+    extends: str = ""
+
+    def request(self) -> QuoteRequest:
+        """The request. Raises `InvalidInput` and `UnknownName`."""
+        instance_type, accelerator, count = wanted_machine(self.machine)
+        return QuoteRequest(
+            machines=self.machines,
+            instance_type=instance_type,
+            accelerator=accelerator,
+            count=count,
+            length=_length(self.length),
+            region=self.region or None,
+            earliest=self.earliest,
+            latest=self.latest,
+            products=wanted_products(self.products),
+            extends=self.extends,
+        )
+
+
+def wanted_machine(machine: str) -> tuple[str | None, str | None, int]:
+    """Instance type, or accelerator and count. An instance type has no colon, and a dot, a dash or an underscore.
+    Raises `InvalidInput`."""
+    if ":" not in machine and (re.search(r"[._]", machine) or re.fullmatch(r"[a-z]\w*(-\w+)+|h\d+\w+", machine)):
+        return machine, None, 0
+    try:
+        name, count = split_machine(machine)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="GPU:COUNT") from error
+    return None, canonical(name), count
+
+
+def wanted_products(named: Iterable[str]) -> tuple[PurchaseProduct, ...]:
+    """The kinds of product of these names, written with ``-`` or ``_``; none: capacity blocks. Raises `UnknownName`."""
+    names = [name.replace("-", "_") for name in named] or [PurchaseProduct.CAPACITY_BLOCK.value]
+    if "all" in names:
+        return tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION)
+    known = {one.value: one for one in PurchaseProduct}
+    for name in names:
+        if name not in known:
+            raise UnknownName("product", name, [*known, "all"])
+    return tuple(dict.fromkeys(known[name] for name in names))
+
+
+def _length(text: str) -> timedelta:
+    if term := _TERM.fullmatch(text.strip().lower()):
+        return timedelta(days=int(term[1]) * _DAYS[term[2]])
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="length", hint="48h, 7d, 1y") from error

@@ -1,0 +1,96 @@
+"""Buying on the page: quotes with their forms, and what can be done with a purchase."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import RedirectResponse, Response
+
+from broker.core.errors import BrokerError, InvalidInput
+from broker.core.purchases.quotes import PurchaseProduct
+from broker.page.drawing import drawn
+from broker.page.visitors import By, Form, request_key
+from broker.server import procuring, shown_money
+from broker.server.procuring import BuyBody, CancelBody, QuotesBody, SellBody, WithdrawBody
+
+AT = "/capacity"
+
+
+def quoting(
+    by: By,
+    machine: Annotated[str, Query(max_length=200)] = "",
+    machines: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    length: Annotated[str, Query(max_length=40)] = "1d",
+    region: Annotated[str, Query(max_length=100)] = "",
+    product: Annotated[str, Query(max_length=40)] = PurchaseProduct.CAPACITY_BLOCK.value,
+) -> Response:
+    """The form for quotes; with a machine, what is on sale now, each with a form to buy it."""
+    found, problem = None, None
+    if machine:
+        body = QuotesBody(machine=machine, machines=machines, length=length, region=region or None, products=[product])
+        try:
+            found = procuring.quotes(by.caller, body)
+        except BrokerError as error:
+            problem = error
+    asked = {"machine": machine, "machines": machines, "length": length, "region": region, "product": product}
+    values = {"asked": asked, "found": found, "problem": problem, "products": [one.value for one in PurchaseProduct]}
+    return drawn("quotes.html", by, values, title="Buy capacity", at=AT)
+
+
+def buying(by: By, form: Form) -> Response:
+    """Start a purchase."""
+    number = form.get("quote", "")
+    if not number.isdecimal() or not int(number[:12]) > 0:
+        raise InvalidInput("which quote?", where="quote", hint="ask for quotes, and buy one of them")
+    body = BuyBody(
+        quote=int(number[:12]),
+        ceiling=form.get("ceiling") or None,
+        team=form.get("team") or None,
+        project=form.get("project") or None,
+    )
+    done = procuring.buy(by.caller, request_key(form), body)
+    return RedirectResponse(f"/purchases/{_id(done.body)}", 303)
+
+
+def undoing(by: By, purchase: str) -> Response:
+    """What cancelling a purchase costs now, with the form that does it."""
+    one = shown_money.purchase_history(by.caller, purchase).purchase
+    terms, problem = None, None
+    try:
+        terms = procuring.undo_terms(by.caller, purchase)
+    except BrokerError as error:
+        problem = error
+    values = {"one": one, "terms": terms, "problem": problem}
+    return drawn("undo.html", by, values, title=f"Cancel {purchase}?", at=AT)
+
+
+def cancelling(by: By, purchase: str, form: Form) -> Response:
+    """Cancel or return a purchase."""
+    procuring.cancel(by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40]))
+    return RedirectResponse(f"/purchases/{purchase}", 303)
+
+
+def withdrawing(by: By, purchase: str, form: Form) -> Response:
+    """Withdraw a purchase before its order."""
+    body = WithdrawBody(nothing_bought=form.get("nothing_bought") == "yes")
+    procuring.withdraw(by.caller, purchase, request_key(form), body)
+    return RedirectResponse(f"/purchases/{purchase}", 303)
+
+
+def selling(by: By, purchase: str, form: Form) -> Response:
+    """Offer a purchase on its provider's resale market."""
+    procuring.sell(by.caller, purchase, request_key(form), SellBody(least=form.get("least", "")[:40]))
+    return RedirectResponse(f"/purchases/{purchase}", 303)
+
+
+def ending_sale(by: By, purchase: str, form: Form) -> Response:
+    """Withdraw the offer."""
+    procuring.stop_sale(by.caller, purchase, request_key(form))
+    return RedirectResponse(f"/purchases/{purchase}", 303)
+
+
+def _id(document: str) -> str:
+    from broker.app.results.purchases import PurchaseResult
+
+    return PurchaseResult.model_validate_json(document).id

@@ -1,0 +1,341 @@
+"""Asking for quotes, buying, withdrawing, cancelling, selling and recording capacity through the API.
+
+Each change takes effect once per idempotency key; a purchase's id follows from the key, so that a repetition after a
+crash is the same purchase. Buying needs the permission and the approvals of the policies, as on the command line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Annotated, TypeVar
+
+from fastapi.responses import Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.capacity import capacity, purchases, selling, undoing
+from broker.app.capacity.wanted import WantedCapacity
+from broker.app.results.capacity import RecordedCapacity
+from broker.app.results.purchases import (
+    PurchasePreviewResult,
+    PurchaseResult,
+    QuoteList,
+    ResaleTermsResult,
+    UndoTermsResult,
+)
+from broker.core.access.permissions import Permission
+from broker.core.errors import BrokerError, InvalidInput, Refused
+from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
+from broker.core.values.accelerators import canonical
+from broker.core.values.money import Money
+from broker.core.values.units import parse_money, split_machine
+from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.server.callers import Caller
+from broker.server.changes import one_line
+from broker.server.changing import Key, told
+from broker.server.looking import By, answer
+from broker.server.shown_money import purchase_of
+
+T = TypeVar("T")
+_SHORT, _DOCUMENT = 200, 7_000_000
+Text = Annotated[str, Field(max_length=_SHORT)]
+Amount = Annotated[str, Field(max_length=40)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class QuotesBody(_Body):
+    """``machine``: ``H100:8`` or an instance type; ``length``: ``48h``, ``7d``, ``1y``; ``products``: names of kinds,
+    ``all`` for all (default: capacity_block); ``extends``: the provider's id of the block to extend."""
+
+    machine: Text
+    machines: int = Field(default=1, ge=1, le=10_000)
+    length: Text = "1d"
+    region: Text | None = None
+    earliest: AwareDatetime | None = None
+    latest: AwareDatetime | None = None
+    providers: list[Text] = Field(default_factory=list, max_length=20)
+    products: list[Text] = Field(default_factory=list, max_length=20)
+    extends: Text = ""
+
+
+class BuyBody(_Body):
+    """``quote``: its number; ``ceiling``: the most to be paid in USD (default: the quote's total)."""
+
+    quote: int = Field(ge=1)
+    ceiling: Amount | None = None
+    team: Text | None = None
+    project: Text | None = None
+    environment: Text | None = None
+
+
+class WithdrawBody(_Body):
+    """``nothing_bought``: the order had no answer, and the provider's console shows no purchase."""
+
+    nothing_bought: bool = False
+
+
+class CancelBody(_Body):
+    """``at_most``: accept a charge of the provider up to this (USD)."""
+
+    at_most: Amount = "0"
+
+
+class SellBody(_Body):
+    """``least``: the price of all machines for the rest of the time, before the market's fee (USD)."""
+
+    least: Amount
+
+
+class ProofBody(_Body):
+    """A document: its name, and its content in base64 (5 MB)."""
+
+    name: Text
+    content: str = Field(max_length=_DOCUMENT)
+
+
+class RecordBody(_Body):
+    """Capacity that was bought elsewhere. ``machine``: ``H100:8``; ``price``: paid at once, ``hourly``: paid by the
+    hour, for all machines (USD); ``order``: the provider's id."""
+
+    kind: HoldingKind
+    machine: Text
+    machines: int = Field(default=1, ge=1, le=100_000)
+    provider: Text
+    site: Text = ""
+    starts: AwareDatetime
+    ends: AwareDatetime
+    price: Amount = "0"
+    hourly: Amount = "0"
+    note: str = Field(default="", max_length=500)
+    order: Text = ""
+    proof: ProofBody | None = None
+
+
+def ask_quotes(by: By, body: QuotesBody) -> Response:
+    """Ask providers for capacity on sale, with its price. Buys nothing; a quote can be bought for an hour."""
+    return answer(quotes(by, body))
+
+
+def preview_purchase(by: By, body: BuyBody) -> Response:
+    """What buying a quote would do: the verdict of the policies, the money held, the approvals. Changes nothing."""
+    by.require(Permission.BUY, body.team)
+    quote = by.broker.store.quote(body.quote)
+    whose = {"team": body.team, "project": body.project, "environment": body.environment}
+    seen = purchases.preview(by.broker, quote, ceiling=_usd(body.ceiling, "ceiling"), by=by.actor, **whose)
+    return answer(PurchasePreviewResult.of(seen))
+
+
+def buy_quote(by: By, key: Key, body: BuyBody) -> Response:
+    """Start a purchase: its money is held and its approvers are told. Nothing is ordered before they approve."""
+    return told(buy(by, key, body))
+
+
+def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> Response:
+    """Withdraw a purchase before its order, or one whose order bought nothing. Its money is released."""
+    return told(withdraw(by, purchase, key, body))
+
+
+def show_undo_terms(by: By, purchase: str) -> Response:
+    """What cancelling or returning a purchase costs now, asked of its provider. Changes nothing."""
+    return answer(undo_terms(by, purchase))
+
+
+def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> Response:
+    """Cancel or return a purchase at its provider, if it charges ``at_most`` for that."""
+    return told(cancel(by, purchase, key, body))
+
+
+def show_resale_terms(by: By, purchase: str) -> Response:
+    """What a purchase may bring on its provider's resale market. Changes nothing."""
+    purchase_of(by, purchase)
+    terms = _answered(lambda: selling.resale_terms(by.broker, purchase))
+    return answer(ResaleTermsResult.of(purchase, terms))
+
+
+def sell_purchase(by: By, purchase: str, key: Key, body: SellBody) -> Response:
+    """Offer a purchase on its provider's resale market; jobs leave it."""
+    return told(sell(by, purchase, key, body))
+
+
+def end_sale(by: By, purchase: str, key: Key) -> Response:
+    """Withdraw the offer of a purchase on the resale market."""
+    return told(stop_sale(by, purchase, key))
+
+
+def record_capacity(by: By, key: Key, body: RecordBody) -> Response:
+    """Record capacity that was bought elsewhere, with a document that proves it. Buys nothing."""
+    by.require(Permission.BUY, None)
+    holding, document = _holding(body), _document(body.proof)
+
+    def recorded() -> RecordedHolding:
+        if document is None:
+            return capacity.add(by.broker, holding, by=by.actor)
+        return by.broker.store.add_proved_holding(holding, *document, by=by.actor.identity)
+
+    def shown(one: RecordedHolding) -> ChangeAnswer:
+        return ChangeAnswer(201, RecordedCapacity.of(one).model_dump_json(by_alias=True), f"number {one.number}")
+
+    asked = _request(by, key, "capacity.add", "capacity", body, "")
+    return told(once(by.broker, asked, recorded, shown))
+
+
+# --- shared with the page ---------------------------------------------------------------------------------------------
+
+
+def quotes(by: Caller, body: QuotesBody) -> QuoteList:
+    """The present quotes. Raises as `purchases.quotes`."""
+    wanted = WantedCapacity(**body.model_dump(exclude={"providers"}))
+    return QuoteList.of(purchases.quotes(by.broker, wanted.request(), body.providers))
+
+
+def undo_terms(by: Caller, id: str) -> UndoTermsResult:
+    """What cancelling a purchase costs now. Raises as `undoing.undo_terms`."""
+    purchase_of(by, id)
+    return UndoTermsResult.of(id, _answered(lambda: undoing.undo_terms(by.broker, id)))
+
+
+def buy(by: Caller, key: str, body: BuyBody) -> ChangeAnswer:
+    """Start a purchase. Raises as `purchases.buy`, and `RoleMissing`."""
+    by.require(Permission.BUY, body.team)
+    quote, ceiling = by.broker.store.quote(body.quote), _usd(body.ceiling, "ceiling")
+    id = f"{PREFIX}{sha256(f'{by.actor.identity} {key}'.encode()).hexdigest()[:12]}"
+    whose = {"team": body.team, "project": body.project, "environment": body.environment}
+
+    def bought() -> Purchase:
+        return purchases.buy(by.broker, quote, ceiling=ceiling, by=by.actor, id=id, **whose)
+
+    return _once(by, key, "purchases.buy", id, body, bought, before="", status=201)
+
+
+def withdraw(by: Caller, id: str, key: str, body: WithdrawBody) -> ChangeAnswer:
+    """Withdraw a purchase. Raises as `purchases.withdraw`."""
+
+    def withdrawn() -> Purchase:
+        return purchases.withdraw(by.broker, id, by=by.actor, nothing_bought=body.nothing_bought)
+
+    return _changed(by, id, key, "purchases.withdraw", body, withdrawn)
+
+
+def cancel(by: Caller, id: str, key: str, body: CancelBody) -> ChangeAnswer:
+    """Cancel or return a purchase. Raises as `undoing.undo`."""
+    most = _usd(body.at_most, "at_most") or Money.ZERO
+
+    def cancelled() -> Purchase:
+        return _or_as_it_is(by, id, lambda: undoing.undo(by.broker, id, by=by.actor, at_most=most))
+
+    return _changed(by, id, key, "purchases.cancel", body, cancelled)
+
+
+def sell(by: Caller, id: str, key: str, body: SellBody) -> ChangeAnswer:
+    """Offer a purchase for sale. Raises as `selling.sell`."""
+    least = _usd(body.least, "least") or Money.ZERO
+
+    def offered() -> Purchase:
+        return _or_as_it_is(by, id, lambda: selling.sell(by.broker, id, least=least, by=by.actor))
+
+    return _changed(by, id, key, "purchases.sell", body, offered)
+
+
+def stop_sale(by: Caller, id: str, key: str) -> ChangeAnswer:
+    """Withdraw the offer of a purchase. Raises as `selling.end_sale`."""
+
+    def ended() -> Purchase:
+        return selling.end_sale(by.broker, id, by=by.actor)
+
+    return _changed(by, id, key, "purchases.end_sale", WithdrawBody(), ended)
+
+
+def _changed(
+    by: Caller, id: str, key: str, action: str, body: BaseModel, change: Callable[[], Purchase]
+) -> ChangeAnswer:
+    before = purchase_of(by, id)
+    by.require(Permission.BUY, before.team)
+    return _once(by, key, action, id, body, change, before=before.state.value)
+
+
+def _answered(ask: Callable[[], T]) -> T:
+    """The provider's answer; its refusal is one of the request, with what to do instead."""
+    try:
+        return ask()
+    except Refused as error:
+        raise InvalidInput(error.message, where=error.where, hint=error.hint) from error
+
+
+def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchase:
+    """The change; where the provider failed after the request was written down, the purchase, which goes on."""
+    try:
+        return _answered(change)
+    except BrokerError:
+        found = by.broker.store.purchase(id)
+        if found.state not in (PurchaseState.UNDOING, PurchaseState.SELLING):
+            raise
+        return found
+
+
+def _once(
+    by: Caller,
+    key: str,
+    action: str,
+    id: str,
+    body: BaseModel,
+    change: Callable[[], Purchase],
+    *,
+    before: str,
+    status: int = 200,
+) -> ChangeAnswer:
+    def shown(after: Purchase) -> ChangeAnswer:
+        return ChangeAnswer(status, PurchaseResult.of(after).model_dump_json(by_alias=True), after.state.value)
+
+    return once(by.broker, _request(by, key, action, id, body, before), change, shown)
+
+
+def _request(by: Caller, key: str, action: str, subject: str, body: BaseModel, before: str) -> ChangeRequest:
+    digest = sha256(f"{action} {subject} {body.model_dump_json()}".encode()).hexdigest()
+    return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, action, subject, before)
+
+
+def _usd(text: str | None, field: str) -> Money | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        bare = text.strip().removeprefix("$")
+        return parse_money(f"${bare}")
+    except ValueError as error:
+        raise InvalidInput(str(error), where=field) from error
+
+
+def _holding(body: RecordBody) -> Holding:
+    try:
+        name, count = split_machine(body.machine)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="machine") from error
+    return Holding(
+        kind=body.kind,
+        accelerator=canonical(name),
+        gpus=count * body.machines,
+        provider=one_line(body.provider),
+        site=one_line(body.site),
+        starts=body.starts,
+        ends=body.ends,
+        upfront=_usd(body.price, "price") or Money.ZERO,
+        hourly=_usd(body.hourly, "hourly") or Money.ZERO,
+        note=one_line(body.note),
+        order_id=one_line(body.order).strip(),
+    )
+
+
+def _document(proof: ProofBody | None) -> tuple[str, bytes] | None:
+    if proof is None:
+        return None
+    try:
+        content = base64.b64decode(proof.content, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInput("expected base64", where="proof.content") from error
+    capacity.check_document(content, "proof.content")
+    return one_line(proof.name), content
