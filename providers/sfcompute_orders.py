@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = timedelta(days=365)
 _EARLIER = timedelta(minutes=2)  # its clock may be behind ours
+_TO_APPROVE = timedelta(minutes=30)
 _PAGE = 100
 _STATES = {
     "pending": OrderState.PENDING,
@@ -75,7 +76,8 @@ class SfcomputeBlocks:
                     yield _quote(request, kind, found, now)
 
     def _window(self, request: QuoteRequest, now: datetime) -> tuple[datetime, datetime]:
-        earliest = max(request.earliest or _next_hour(now), _next_hour(now))
+        # Without a wish, late enough for people to approve it before it begins.
+        earliest = max(request.earliest or _next_hour(now + _TO_APPROVE), _next_hour(now))
         return earliest, max(min(request.latest or earliest + _DAY, earliest + _DAY), earliest)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.core.market.capacity import Reservation
+from broker.core.purchases.purchases import is_purchase
 from providers.azure.errors import NotPermitted
 from providers.azure.fields import count, inside, parts_of, region_of, utc
 from providers.azure.login import AzureLogin
@@ -48,6 +49,7 @@ def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation
             starts=utc(about.get("effectiveDateTime")),
             ends=ends,
             holds_capacity=False,
+            mark=_mark(about),
         )
 
 
@@ -69,7 +71,14 @@ def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
             starts=utc(about.get("effectiveDateTime")),
             ends=ends,
             holds_capacity=False,
+            mark=_mark(about),
         )
+
+
+def _mark(about: Mapping[str, Any]) -> str:
+    """The purchase that is its name."""
+    name = about.get("displayName")
+    return name if isinstance(name, str) and is_purchase(name) else ""
 
 
 def _rows(login: AzureLogin, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:

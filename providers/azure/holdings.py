@@ -20,7 +20,7 @@ from providers.azure.fields import count, inside, parts_of, region_of, texts, ut
 from providers.azure.locations import AzureLocations
 from providers.azure.login import AzureLogin
 from providers.azure.machines import listed, machine
-from providers.azure.settings import HELD_AGE, NAME
+from providers.azure.settings import HELD_AGE, NAME, PURCHASE_TAG
 from providers.failures import Failures
 from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
@@ -99,6 +99,7 @@ def _reservation(
         ends=utc(plan.get("end")),
         free=_free(machines, inside(seen, "properties", "instanceView", "utilizationInfo")),
         open=kind == "Open",
+        mark=str(inside(row, "tags").get(PURCHASE_TAG, "")),
     )
 
 

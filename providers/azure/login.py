@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.core.errors import InvalidInput, LoginMissing, Malformed, Unreachable
+from broker.core.errors import InvalidInput, LoginMissing, Malformed, OutcomeUnknown, Unreachable
 from broker.core.values.clock import Clock
 from providers.azure.errors import is_silence, translated
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
@@ -131,6 +131,12 @@ class AzureLogin:
         with self._asking(f"{NAME}/{where}"):
             return ask(self._client)
 
+    def call_once(self, where: str, ask: Callable[[Any], Any]) -> Any:
+        """`call` for a request that must not take effect twice; ``ask`` passes ``retry_total=0``. Raises
+        `OutcomeUnknown` if it may have taken effect, and the errors of `call` if it has not."""
+        with _may_have_been_done():
+            return self.call(where, ask)
+
     def rows(self, where: str, ask: Callable[[Any], Any]) -> Iterator[Mapping[str, Any]]:
         """The rows of all pages of a list of the SDK, with Azure's JSON field names; invalid rows are left out. Raises
         as `call`, and `Malformed` if a link to a page repeats."""
@@ -180,6 +186,20 @@ class AzureLogin:
                 raise HttpResponseError(response=response)
             return json.loads(response.text(), parse_float=Decimal)
 
+    def asked_once(self, where: str, method: str, path: str, body: object, *, version: str) -> Any:
+        """`asked` for a request that must not take effect twice: it is sent once. None without a body in the answer.
+        Raises as `call_once`."""
+        from azure.core.exceptions import HttpResponseError
+        from azure.core.rest import HttpRequest
+
+        with _may_have_been_done(), self._asking(f"{NAME}/{where}"):
+            request = HttpRequest(method, path, json=body, params={"api-version": version})
+            response = self._client.send_request(request, retry_total=0)
+            if response.status_code not in (200, 201, 202):
+                raise HttpResponseError(response=response)
+            text = response.text()
+            return json.loads(text, parse_float=Decimal) if text.strip() else None
+
     @contextmanager
     def _asking(self, where: str) -> Iterator[None]:
         """Counts unanswered calls of all threads; the count may be off by a few, which is harmless."""
@@ -192,6 +212,18 @@ class AzureLogin:
             self._unanswered += is_silence(error.__cause__)
             raise
         self._unanswered = 0
+
+
+@contextmanager
+def _may_have_been_done() -> Iterator[None]:
+    from azure.core.exceptions import ServiceRequestError
+
+    try:
+        yield
+    except (Unreachable, Malformed) as error:
+        if isinstance(error.__cause__, ServiceRequestError):
+            raise  # it was never sent
+        raise OutcomeUnknown(error.message, where=error.where) from error
 
 
 def _list_or_none(pages: Iterator[Iterable[Any]]) -> list[Any] | None:

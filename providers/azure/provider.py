@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 from broker.core.errors import MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.purchases.quotes import PurchaseProduct
+from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from providers.azure import discounts, holdings, instances
 from providers.azure.account import AzureAccount, RememberedScores
@@ -19,6 +21,8 @@ from providers.azure.locations import read_locations
 from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
+from providers.azure.shop import registry as shop
+from providers.azure.shop.counter import AzureCounter
 from providers.failures import Failures
 from providers.http import endpoint
 from providers.rows import Found, distinct
@@ -96,6 +100,12 @@ class Azure:
         yield from failures.kept(discounts.reserved_instances(login, self._clock.now()))
         yield from failures.kept(discounts.savings_plans(login, self._clock.now()))
         failures.raise_any()
+
+    @property
+    def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
+        """See `SellsCapacity`."""
+        listed = RetailPrices(self._settings, self._clock).offers
+        return shop.products(AzureCounter(self._need_login, listed, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""

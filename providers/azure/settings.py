@@ -14,6 +14,7 @@ from providers.http import HttpSettings, Url
 NAME = "azure"
 PRICES_PATH = "/api/retail/prices"
 ENGINE = "skypilot"
+PURCHASE_TAG = "gpubroker-purchase"
 SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"  # the variable that names it
 
 # Spot prices move a few times a day, list prices every few weeks; what the account holds changes by the hour.
@@ -40,13 +41,15 @@ class AzureSettings(HttpSettings):
     """``retail_prices_url``: where the price list is, or its host. ``management_url``: Azure Resource Manager, where
     everything is asked that needs a login. ``subscription_id``: before AZURE_SUBSCRIPTION_ID. ``regions``: where to
     look, as a list or with commas; all unless set. ``managed_identity``: log in as the Azure machine this is.
-    ``quotas``, ``placement_scores``, ``eviction_rates``: whether to ask for them."""
+    ``resource_group``: where capacity reservations are made. ``quotas``, ``placement_scores``, ``eviction_rates``:
+    whether to ask for them."""
 
     retail_prices_url: Url = f"https://prices.azure.com{PRICES_PATH}"
     management_url: TlsUrl = "https://management.azure.com"
     subscription_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
     regions: Names = ()
     managed_identity: bool = False
+    resource_group: str = Field(default="gpubroker", pattern=r"^[\w.()-]{1,90}$")
     quotas: bool = True
     placement_scores: bool = True
     eviction_rates: bool = True

@@ -21,6 +21,7 @@ from azure.core.credentials import AccessToken
 from azure.mgmt.compute import models
 
 from tests.fakes.azure_models import faults
+from tests.fakes.azure_shop import AzureShop
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -188,6 +189,7 @@ class AzureCloud:
     answers: dict[str, HttpAnswer] = field(default_factory=dict)
     mangle: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     token: str = "t0ken-of-the-test"
+    shop: AzureShop = field(default_factory=AzureShop)
 
     def __call__(self, request: HttpRequest) -> HttpAnswer:
         if request.path.startswith("/metadata") or not request.headers.get("authorization", "").startswith("Bearer "):
@@ -199,7 +201,7 @@ class AzureCloud:
                 return answer
         if "api-version" not in request.query:
             return _error(400, "MissingApiVersionParameter", "The api-version query parameter is required.")
-        answer = self._route(request)
+        answer = self.shop.serve(request) or self._route(request)
         for part, change in self.mangle.items():
             if part in request.path and answer.status == 200:
                 return HttpAnswer(200, change(answer.payload()), _JSON)

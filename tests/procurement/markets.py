@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -48,7 +48,8 @@ guardrails:
 class Stall:
     """One product of one provider. ``settings``: of the provider, with the fake's address. ``bought``: what the account
     has of it there; ``pay``: the provider confirms or charges for what was bought. ``keyed``: it never sells twice
-    under one key; ``resent``: so the order may be sent again."""
+    under one key; ``resent``: so the order may be sent again. ``serve``: where the fake is served otherwise than over
+    plain HTTP: brings the provider's settings."""
 
     provider: str
     request: QuoteRequest
@@ -60,6 +61,7 @@ class Stall:
     keyed: bool = True
     resent: bool = True
     login: dict[str, str] = field(default_factory=dict)
+    serve: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[dict[str, Any]]] | None = None
 
 
 @dataclass
@@ -109,6 +111,16 @@ class MarketBench:
 
 
 @contextmanager
+def _served(stall: Stall, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    if stall.serve is not None:
+        with stall.serve(home, monkeypatch) as settings:
+            yield settings
+        return
+    with FakeServer(stall.line) as server:
+        yield stall.settings(server.url)
+
+
+@contextmanager
 def bench(stall: Stall, home: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MarketBench]:
     """The stall open for business, and a broker with a policy that lets people buy there."""
     for variable in [name for name in os.environ if name.startswith(_LOGINS)]:
@@ -116,14 +128,14 @@ def bench(stall: Stall, home: Path, store: str, monkeypatch: pytest.MonkeyPatch)
     for name, value in {"CLOUDSDK_CONFIG": str(home / "none"), **stall.login}.items():
         monkeypatch.setenv(name, value)
     clock, made = ManualClock(NOW), list[Broker]()
-    with FakeServer(stall.line) as server:
+    with _served(stall, home, monkeypatch) as settings_of_it:
 
         def new() -> Broker:
             settings = Settings(
                 home=home,
                 store=store,
                 runs=(home / "runs").as_uri(),
-                providers={stall.provider: {**stall.settings(server.url), "attempts": 1, "timeout_seconds": 30}},
+                providers={stall.provider: {**settings_of_it, "attempts": 1, "timeout_seconds": 30}},
                 notify={"chat": "json://localhost/"},
             )
             made.append(Broker(settings, registries(), EVERYBODYS, clock=clock))

@@ -72,11 +72,26 @@ def _google_sdk() -> None:
     pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
 
 
-@pytest.fixture(params=STALLS, ids=lambda make: make.__name__)
+def _made(name: str) -> Stall:
+    """The stall of that name. Azure's need its SDK already to be read."""
+    if name not in _AZURES:
+        return next(make for make in STALLS if make.__name__ == name)()
+    pytest.importorskip("azure.mgmt.compute", reason="Azure's SDK is not installed (the extra `azure`)")
+    pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)")
+    from tests.procurement import azure_market
+
+    made: Stall = getattr(azure_market, name)()
+    return made
+
+
+_AZURES = ("azure_reservation", "azure_reserved", "azure_plan")
+
+
+@pytest.fixture(params=[*(make.__name__ for make in STALLS), *_AZURES])
 def market(
     request: pytest.FixtureRequest, tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MarketBench]:
-    with bench(request.param(), tmp_path, store_url, monkeypatch) as found:
+    with bench(_made(request.param), tmp_path, store_url, monkeypatch) as found:
         yield found
 
 

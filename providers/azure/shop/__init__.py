@@ -1,0 +1,1 @@
+"""What can be bought at Azure: one file a kind of product, and the registry of kinds."""

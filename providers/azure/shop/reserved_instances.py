@@ -1,0 +1,156 @@
+"""Reservations (Microsoft.Capacity): a lower rate for machines of one size for one or three years; with a login.
+
+A quote (calculatePrice) brings the id under which the order is placed: the same id buys nothing twice. An order can be
+returned at the refund that Azure quotes, up to its yearly limit. REST API "Azure Reservation", version 2022-11-01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from broker.core.errors import Malformed, OutcomeUnknown
+from broker.core.market.offers import CapacityType, SkippedRow
+from broker.core.purchases.quotes import (
+    CapacityQuote,
+    Order,
+    OrderState,
+    PurchaseProduct,
+    QuoteRequest,
+    Undo,
+    UndoTerms,
+)
+from providers.azure.errors import NotThere
+from providers.azure.fields import inside, objects, utc
+from providers.azure.retail import SOURCE
+from providers.azure.settings import NAME
+from providers.azure.shop.counter import (
+    YEARS,
+    AzureCounter,
+    cannot_be_undone,
+    check_years,
+    dollars,
+    only_now,
+)
+
+_CAPACITY = "/providers/Microsoft.Capacity"
+_VERSION = "2022-11-01"
+_STATES = {
+    "creating": OrderState.PENDING,
+    "pendingresourcehold": OrderState.PENDING,
+    "confirmedresourcehold": OrderState.PENDING,
+    "pendingbilling": OrderState.PENDING,
+    "confirmedbilling": OrderState.HELD,
+    "created": OrderState.HELD,
+    "succeeded": OrderState.HELD,
+    "merged": OrderState.HELD,
+    "split": OrderState.HELD,
+    "cancelled": OrderState.OVER,
+    "expired": OrderState.OVER,
+    "billingfailed": OrderState.FAILED,
+    "failed": OrderState.REFUSED,
+}
+
+
+class AzureReservedInstances:
+    """See `SellsProduct`."""
+
+    marked = True
+    repeats_for = timedelta(hours=1)
+    ends_itself = True
+
+    def __init__(self, counter: AzureCounter) -> None:
+        self._counter = counter
+
+    def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
+        """What Azure asks for it now, paid at once: one quote a region that the price list names."""
+        check_years(request.length, "reservations")
+        only_now(request, "a reservation")
+        login, (term, months) = self._counter.login(), YEARS[request.length]
+        for offer in self._counter.priced(request, CapacityType.RESERVED, SOURCE, months):
+            fields = self._counter.quote(request, PurchaseProduct.RESERVED_INSTANCES, offer.region, offer.instance_type)
+            body = _body(login.subscription, offer.instance_type, offer.region, request.machines, term, "gpubroker")
+            answer = login.asked("reservation price", "POST", f"{_CAPACITY}/calculatePrice", body, version=_VERSION)
+            priced = inside(answer, "properties")
+            id = priced.get("reservationOrderId")
+            if not isinstance(id, str) or not id:
+                raise Malformed("a price without an order id", where=NAME)
+            total = dollars(priced, "pricingCurrencyTotal")
+            money = {"offering": id, "total": total, "upfront": total, "undo": Undo.QUOTE, "terms": "upfront"}
+            yield CapacityQuote(**{**fields, **money})
+
+    def try_order(self, quote: CapacityQuote, key: str) -> None:
+        """Azure has no dry run of it: the price was just quoted to this login."""
+        self._counter.login()
+
+    def order(self, quote: CapacityQuote, key: str) -> Order:
+        login = self._counter.login()
+        body = _body(login.subscription, quote.instance_type, quote.region, quote.machines, YEARS[quote.length][0], key)
+        path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
+        answer = login.asked_once("reservation order", "PUT", path, body, version=_VERSION)
+        if not isinstance(answer, Mapping) or not inside(answer, "properties"):
+            raise OutcomeUnknown("an order without properties", where=NAME)
+        return _order(answer, quote)
+
+    def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
+        path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
+        try:
+            row = self._counter.login().asked("reservation order", "GET", path, version=_VERSION)
+        except NotThere:
+            return []
+        return [_order(row, quote)] if inside(row, "properties").get("displayName") == key else []
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        login, path = self._counter.login(), f"{_CAPACITY}/reservationOrders/{order.id}"
+        row = login.asked("reservation order", "GET", path, version=_VERSION)
+        mine = next(iter(objects(inside(row, "properties").get("reservations"))), {})
+        back = {"reservationId": mine.get("id"), "quantity": quote.machines}
+        body = {"id": path, "properties": {"scope": "Reservation", "reservationToReturn": back}}
+        answer = login.asked("refund", "POST", f"{path}/calculateRefund", body, version=_VERSION)
+        found = inside(answer, "properties")
+        policy = inside(found, "policyResult", "properties")
+        errors = [str(one.get("message")) for one in objects(policy.get("policyErrors"))]
+        if errors:
+            raise cannot_be_undone("this reservation", "; ".join(errors))
+        refund = dollars(found, "pricingRefundAmount")
+        reference = f"{found.get('sessionId')} {mine.get('id')}"
+        return UndoTerms(way="return", refund=min(refund, quote.paid_upfront), reference=reference)
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        session, _, reservation = terms.reference.partition(" ")
+        back = {"reservationId": reservation, "quantity": quote.machines}
+        properties = {
+            "sessionId": session,
+            "scope": "Reservation",
+            "returnReason": "asked by gpubroker",
+            "reservationToReturn": back,
+        }
+        path = f"{_CAPACITY}/reservationOrders/{order.id}/return"
+        self._counter.login().asked_once("return", "POST", path, {"properties": properties}, version=_VERSION)
+
+
+def _body(subscription: str, size: str, region: str, machines: int, term: str, name: str) -> dict[str, Any]:
+    return {
+        "sku": {"name": size},
+        "location": region,
+        "properties": {
+            "reservedResourceType": "VirtualMachines",
+            "billingScopeId": f"/subscriptions/{subscription}",
+            "term": term,
+            "billingPlan": "Upfront",
+            "quantity": machines,
+            "displayName": name,
+            "appliedScopeType": "Shared",
+            "renew": False,
+            "reservedResourceProperties": {"instanceFlexibility": "On"},
+        },
+    }
+
+
+def _order(row: Mapping[str, Any], quote: CapacityQuote) -> Order:
+    about = inside(row, "properties")
+    word = str(about.get("provisioningState", "")).lower()
+    state = _STATES.get(word, OrderState.PENDING)
+    begun = utc(about.get("createdDateTime")) if state in (OrderState.HELD, OrderState.OVER) else None
+    return Order(id=quote.offering, state=state, word=word, billed_from=begun)
