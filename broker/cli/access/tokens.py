@@ -26,7 +26,7 @@ def create(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="Name in `gpubroker people list`.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="read, jobs (cancel, extend), approvals. Repeatable. Default: read."),
+        typer.Option("--scope", help="read, jobs, approvals, purchases, … Repeatable. Default: read."),
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Period of validity, at most 90d.")] = "30d",
     label: Annotated[str, typer.Option("--label", help="Purpose of the token.")] = "",
