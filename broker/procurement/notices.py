@@ -12,6 +12,8 @@ from broker.procurement.running import is_late
 from broker.procurement.using import LEAVES
 
 _TOLD_BEFORE = timedelta(days=1)
+# What lasts this long is told this long before its end, too.
+_LONG, _DECIDED_BEFORE = timedelta(days=90), timedelta(days=30)
 
 
 def summary(purchase: Purchase) -> str:
@@ -92,11 +94,16 @@ def _sale_notice(purchase: Purchase) -> Notice:
 
 
 def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
-    """That bought machines are soon gone: a day before their end, or in the last tenth of a shorter period; None before
-    and after, and for what is no capacity."""
+    """That a purchase is soon over: bought machines a day before their end, or in the last tenth of a shorter period;
+    what lasts for months also a month before, so that its renewal can be decided and approved. None before and after.
+    """
     quote = purchase.quote
     soon = quote.ends - min(_TOLD_BEFORE, (quote.ends - quote.starts) / 10)
-    if purchase.state is not PurchaseState.HELD or not quote.product.holds_machines or not soon <= now < quote.ends:
+    if purchase.state is not PurchaseState.HELD or now >= quote.ends:
+        return None
+    if now < soon and quote.length >= _LONG and now >= quote.ends - _DECIDED_BEFORE:
+        return _renewal_notice(purchase)
+    if not quote.product.holds_machines or now < soon:
         return None
     body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and go on elsewhere."
     order = purchase.order.id if purchase.order else ""
@@ -107,6 +114,21 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"
     return Notice(f"{thread}/ends-soon/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
+
+
+def _renewal_notice(purchase: Purchase) -> Notice:
+    quote = purchase.quote
+    term = f"{round(quote.length / timedelta(days=365))}y" if quote.length >= timedelta(days=300) else "30d"
+    what = f"{quote.instance_type} --machines {quote.machines} --for {term} --region {quote.region}"
+    kind = quote.product.value.replace("_", "-")
+    body = (
+        f"{summary(purchase)}. It does not renew by itself. What it brought: gpubroker capacity review {purchase.id}."
+        f" What the use of the last months says: gpubroker policy findings. What it would cost again:"
+        f" gpubroker capacity quote {what} --product {kind} --provider {quote.provider}"
+    )
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    title = f"Renew it or let it end on {quote.ends:%Y-%m-%d}: {quote.machines} × {quote.instance_type}"
+    return Notice(f"{thread}/renewal/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
 
 
 def _paid(purchase: Purchase) -> str:

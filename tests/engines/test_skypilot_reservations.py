@@ -93,7 +93,7 @@ def test_machines_outside_are_found(account: ReservingAccount) -> None:
     account.machine("i-2", None)
     account.machine("i-3", "cr-other", "pending")
     account.machine("i-4", None, "terminated")
-    assert outside("train-1", "us-east-1", [MINE]) == (["i-2", "i-3"], 1)
+    assert outside("train-1", "us-east-1") == (["i-2"], 2)
 
 
 def test_settings_are_for_such_launches_alone() -> None:

@@ -141,7 +141,7 @@ class FakeServer:
             def do_GET(self) -> None:
                 fake._serve(self)
 
-            do_POST = do_PUT = do_DELETE = do_HEAD = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing: tests look at ``requests``."""

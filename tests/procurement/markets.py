@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import small_market
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 from tests.fakes.sfcompute import SfcomputeMarket
+from tests.fakes.vast import VastAccount
 from tests.procurement.conftest import NOW
 from tests.procurement.spoilt import SpoiltLine
 
@@ -243,4 +245,31 @@ def sfcompute_block() -> Stall:
     )
 
 
-STALLS: tuple[Callable[[], Stall], ...] = (gcp_reservation, gcp_calendar, gcp_commitment, sfcompute_block)
+# --- Vast.ai ----------------------------------------------------------------------------------------------------------
+
+
+def vast_prepaid() -> Stall:
+    account = VastAccount()
+    row = {"id": 1234, "gpu_name": "RTX 4090", "num_gpus": 2, "gpu_ram": 24564, "geolocation": "Oslo, NO"}
+    rate = {"dph_total": Decimal("2.5"), "credit_balance": Decimal(0)}
+    line = SpoiltLine(
+        account,
+        is_order=lambda request: request.method == "PUT",
+        is_look=lambda request: request.path == "/api/v0/instances/1234/",
+        nothing=lambda request: HttpAnswer(200, {"instances": {**row, **rate}}),
+    )
+    product = (PurchaseProduct.PREPAID,)
+    return Stall(
+        provider="vast",
+        request=QuoteRequest(machines=1, length=timedelta(days=30), products=product, extends="1234"),
+        line=line,
+        settings=lambda url: {"base_url": url, "api_key": "vast-key"},
+        bought=lambda: account.prepaid,
+        pay=lambda: None,
+        upfront=Money.usd("1800"),
+        keyed=False,
+        resent=False,
+    )
+
+
+STALLS: tuple[Callable[[], Stall], ...] = (gcp_reservation, gcp_calendar, gcp_commitment, sfcompute_block, vast_prepaid)

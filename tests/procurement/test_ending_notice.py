@@ -39,3 +39,18 @@ def test_it_says_when_jobs_leave_and_what_can_be_done() -> None:
 def test_what_is_no_capacity_ends_without_a_word() -> None:
     plan = held(LONG.model_copy(update={"product": PurchaseProduct.SAVINGS_PLAN}))
     assert ending_notice(plan, LONG.ends - SECOND) is None
+
+
+def test_what_lasts_for_months_is_told_a_month_before_with_what_to_look_at() -> None:
+    year = QUOTE.model_copy(update={"ends": QUOTE.starts + timedelta(days=365)})
+    for product in (PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.CAPACITY_RESERVATION):
+        purchase = held(year.model_copy(update={"product": product}))
+        assert ending_notice(purchase, year.ends - timedelta(days=30) - SECOND) is None
+        told = ending_notice(purchase, year.ends - timedelta(days=30))
+        assert told is not None
+        assert told.title.startswith("Renew it or let it end on")
+        for said in ("capacity review", "policy findings", f"--for 1y --region {year.region} --product"):
+            assert said in told.body
+    reservation = ending_notice(purchase, year.ends - SECOND)
+    assert reservation is not None
+    assert reservation.title.startswith("Ends soon")

@@ -156,7 +156,7 @@ def test_what_has_no_market_is_refused_with_what_to_do_instead(shop: Shop) -> No
     shop.paid()
     shop.advance(bought)
     open_shop(shop)
-    for held_one, instead in ((bought, "idle hours"), (NOW_ON.held(shop), "capacity cancel")):
+    for held_one, instead in ((bought, "jobs of all teams"), (NOW_ON.held(shop), "capacity cancel")):
         with pytest.raises(Refused, match="no market where") as caught:
             selling.sell(shop.broker, held_one.id, least=LEAST, by=ANN)
         assert instead in caught.value.hint

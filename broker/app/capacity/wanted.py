@@ -63,7 +63,11 @@ def wanted_products(named: Iterable[str]) -> tuple[PurchaseProduct, ...]:
     """The kinds of product of these names, written with ``-`` or ``_``; none: capacity blocks. Raises `UnknownName`."""
     names = [name.replace("-", "_") for name in named] or [PurchaseProduct.CAPACITY_BLOCK.value]
     if "all" in names:
-        return tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION)
+        needs_more = (
+            PurchaseProduct.BLOCK_EXTENSION,
+            PurchaseProduct.PREPAID,
+        )  # the order or machine that they are for
+        return tuple(one for one in PurchaseProduct if one not in needs_more)
     known = {one.value: one for one in PurchaseProduct}
     for name in names:
         if name not in known:

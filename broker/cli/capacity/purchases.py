@@ -33,6 +33,7 @@ class ProductKind(StrEnum):
     RESERVED_INSTANCES = "reserved-instances"
     SAVINGS_PLAN = "savings-plan"
     COMMITMENT = "commitment"
+    PREPAID = "prepaid"
     ALL = "all"
 
 
@@ -101,7 +102,10 @@ class QuoteOptions:
         typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
     ] = None
     extends: Annotated[
-        str, typer.Option("--extends", metavar="ORDER", help="The provider's ID of the block to extend.")
+        str,
+        typer.Option(
+            "--extends", metavar="ORDER", help="The provider's ID of the block to extend, or of the machine to prepay."
+        ),
     ] = ""
 
 

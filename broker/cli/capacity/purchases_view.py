@@ -32,6 +32,7 @@ _PRODUCTS = {
     PurchaseProduct.RESERVED_INSTANCES: "reserved instances",
     PurchaseProduct.SAVINGS_PLAN: "savings plan",
     PurchaseProduct.COMMITMENT: "commitment",
+    PurchaseProduct.PREPAID: "prepaid credit",
 }
 _STATES = {
     PurchaseState.ASKING: "waits for approval",

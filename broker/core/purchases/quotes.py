@@ -24,11 +24,13 @@ class PurchaseProduct(StrEnum):
     RESERVED_INSTANCES = "reserved_instances"  # a lower rate for machines of one type
     SAVINGS_PLAN = "savings_plan"  # a lower rate for a promised hourly payment
     COMMITMENT = "commitment"  # machines for a term at a lower rate
+    PREPAID = "prepaid"  # a lower rate of a machine that runs, for credit paid now
 
     @property
     def holds_machines(self) -> bool:
         """Whether it is capacity, not only a lower price."""
-        return self not in (PurchaseProduct.RESERVED_INSTANCES, PurchaseProduct.SAVINGS_PLAN)
+        prices = (PurchaseProduct.RESERVED_INSTANCES, PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.PREPAID)
+        return self not in prices
 
 
 class Undo(StrEnum):

@@ -57,7 +57,7 @@ def outside_of_bought(slot: Slot, key: str) -> str:
     if found := slot.read(OUTSIDE):
         return str(found["failure"])
     try:
-        astray, inside = outside(key, str(launch["region"]), wanted)
+        astray, inside = outside(key, str(launch["region"]))
     except BrokerError as error:
         log.warning("whether the machines of %s are in %s is not known: %s", key, ", ".join(wanted), error)
         return ""
@@ -69,14 +69,15 @@ def outside_of_bought(slot: Slot, key: str) -> str:
     return ""
 
 
-def outside(key: str, region: str, reservations: Sequence[str]) -> tuple[list[str], int]:
-    """The machines of that key which are in none of the reservations, and the number of those that are. Raises what
-    `ec2` raises."""
+def outside(key: str, region: str) -> tuple[list[str], int]:
+    """The machines of that key which are in no reservation, so at the price on demand, and the number of the others.
+    A machine of an open reservation may be in another one of the account, as EC2 chooses: that is paid for, too. Raises
+    what `ec2` raises."""
     tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
     answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
     machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
     there = [one for one in machines if _state(one) in _THERE]
-    astray = [str(one.get("InstanceId")) for one in there if one.get("CapacityReservationId") not in reservations]
+    astray = [str(one.get("InstanceId")) for one in there if not one.get("CapacityReservationId")]
     return astray, len(there) - len(astray)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from broker.core.errors import Malformed, OutcomeUnknown
+from broker.core.errors import Malformed, OutcomeUnknown, Refused
 from broker.core.market.offers import CapacityType, SkippedRow
 from broker.core.purchases.quotes import (
     CapacityQuote,
@@ -36,6 +36,7 @@ from providers.azure.shop.counter import (
 
 _CAPACITY = "/providers/Microsoft.Capacity"
 _VERSION = "2022-11-01"
+_EXISTS = "alreadyexists"
 _STATES = {
     "creating": OrderState.PENDING,
     "pendingresourcehold": OrderState.PENDING,
@@ -88,7 +89,15 @@ class AzureReservedInstances:
         login = self._counter.login()
         body = _body(login.subscription, quote.instance_type, quote.region, quote.machines, YEARS[quote.length][0], key)
         path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
-        answer = login.asked_once("reservation order", "PUT", path, body, version=_VERSION)
+        try:
+            answer = login.asked_once("reservation order", "PUT", path, body, version=_VERSION)
+        except Refused as error:
+            if _EXISTS not in error.message.replace("_", "").lower():
+                raise
+            found = self.find_orders(quote, key)  # the request arrived twice
+            if not found:
+                raise OutcomeUnknown(error.message, where=error.where) from error
+            return found[0]
         if not isinstance(answer, Mapping) or not inside(answer, "properties"):
             raise OutcomeUnknown("an order without properties", where=NAME)
         return _order(answer, quote)

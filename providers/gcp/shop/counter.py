@@ -78,7 +78,7 @@ def insert(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str
         return found[0]
     if (failed := _failure(made)) is not None:
         raise Refused(failed, where=f"{NAME}: {key}")
-    return Order(id=key, state=OrderState.PENDING, word=str(made.status or "creating").lower())
+    return Order(id=key, state=OrderState.PENDING, word=_status(made))
 
 
 def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) -> list[Order]:
@@ -91,14 +91,14 @@ def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) 
         pass
     undone = _operation(asking, kind, place, request_id(key, "undo"))
     if undone is not None and _failure(undone) is None:
-        over = undone.status == "DONE"
+        over = _status(undone) == "done"
         return [Order(id=key, state=OrderState.OVER if over else OrderState.UNDOING, word="deleted")]
     made = _operation(asking, kind, place, request_id(key))
     if made is None:
         return []
     if (failed := _failure(made)) is not None:
         return [Order(id=key, state=OrderState.REFUSED, word=failed)]
-    return [Order(id=key, state=OrderState.PENDING, word=str(made.status).lower())]
+    return [Order(id=key, state=OrderState.PENDING, word=_status(made))]
 
 
 def request_id(key: str, what: str = "order") -> str:
@@ -150,6 +150,12 @@ def _operation(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], 
     return next(
         (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.client_operation_id == id), None
     )
+
+
+def _status(operation: Any) -> str:
+    """``done``, ``pending`` or ``running``: the one enumeration that the SDK has where the others are text."""
+    names = operation.DESCRIPTOR.fields_by_name["status"].enum_type.values_by_number
+    return str(names[operation.status].name).lower()
 
 
 def _failure(operation: Any) -> str | None:

@@ -294,7 +294,7 @@ def test_what_cannot_be_sold_is_refused_with_what_to_do_instead(gpubroker: Gpubr
         refused = gpubroker("capacity", "sell", asked["id"], *options, by=ANN)
         assert refused.code
         assert "no market where a capacity block" in refused.err
-        assert "idle_price" in refused.err
+        assert "jobs of all teams" in refused.err
     assert "--least" in gpubroker("capacity", "sell", asked["id"], by=ANN).err
     assert "gpubroker buys at aws itself" in gpubroker("capacity", "checklist", "aws").out
 
