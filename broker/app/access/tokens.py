@@ -19,7 +19,6 @@ from broker.store.access.access import AccessReading, AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
 _LONGEST_LABEL = 80
-_FOR_PEOPLE = (TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

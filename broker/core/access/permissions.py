@@ -84,9 +84,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
-NOT_FOR_SERVICES = frozenset(
-    {TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES}
-)
+NOT_FOR_SERVICES = frozenset({TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES})
 """Scopes that no token of a service account has."""
 
 _NOT_FOR_MACHINES = frozenset(
