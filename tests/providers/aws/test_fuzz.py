@@ -128,7 +128,7 @@ def target() -> Iterator[MutationTarget]:
 def hostile_case() -> HostileCase:
     """For `tests.market.hostile`: every machine with accelerators in one list, and advice beside it."""
     names = accelerated_types()
-    rows = [on_demand(product(name, "us-east-1"), f"{number + 10}.5") for number, name in enumerate(names)]
+    rows = [on_demand(product(name, "us-east-1"), f"{number % 80 + 10}.5") for number, name in enumerate(names)]
     rows += [on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU=""), "0.1")]
     good, half = price_list(rows).encode(), price_list(rows[: len(rows) // 2]).encode()
     hostile = {
