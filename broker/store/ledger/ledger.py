@@ -247,8 +247,9 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
 
 def held_under(connection: Connection, prefix: str) -> list[str]:
     """The ids beginning with ``prefix`` that still hold money, in their order."""
-    mine = (STILL_HELD, BALANCE.c.job_id.startswith(prefix, autoescape=True))
-    return sorted(connection.scalars(select(BALANCE.c.job_id).where(*mine).distinct()))
+    mine = select(BALANCE.c.job_id).where(STILL_HELD, BALANCE.c.job_id.startswith(prefix, autoescape=True))
+    # Sorted here: for DISTINCT or ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
+    return sorted(set(connection.scalars(mine)))
 
 
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
