@@ -238,11 +238,15 @@ class CapacityBuyer:
         return [order for order in found if order.id not in others]
 
     def _newest(self, purchase: Purchase) -> Order:
-        """The order as the provider lists it now; as it was last seen if it is not listed."""
+        """The order as the provider lists it now; as it was last seen if it is not listed. A provider without
+        the resource any more does not tell from when it was billed: that is as it was seen before."""
         known = purchase.order
         assert known is not None
         found = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
-        return next((one for one in found if one.id == known.id), known)
+        newest = next((one for one in found if one.id == known.id), known)
+        if newest.billed_from is None and known.billed_from is not None:
+            return newest.model_copy(update={"billed_from": known.billed_from})
+        return newest
 
     def _confirm(self, purchase: Purchase) -> Purchase:
         order = purchase.order
