@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from broker.core.errors import MissingExtra, StoreProblem
+from broker.store.engine.advisory_locks import AdvisoryLock
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
 _WAL_PAUSE = 0.02
@@ -35,15 +36,14 @@ _TURN_PAUSE = (0.001, 0.004)
 _STILL_GOOD = 2.0  # seconds after its last use for which a connection to PostgreSQL is assumed to work
 _CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; `_BEGIN_READING` says why
 _WAL_LIMIT = 64 * 1024 * 1024
-# Any constant will do; advisory locks are per database.
-_WRITE_LOCK = 0x67707562
 # Connections to PostgreSQL are in autocommit mode, and these statements begin a transaction in one round trip together
 # with its first statements; the driver's own BEGIN would take another one while all writers wait. READ WRITE is left to
 # the defaults: an administrator, or a full disk, may forbid writing.
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITING = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
-    f" SELECT set_config('lock_timeout', '{int(BUSY_SECONDS * 1000)}ms', true), pg_advisory_xact_lock({_WRITE_LOCK})"
+    f" SELECT set_config('lock_timeout', '{int(BUSY_SECONDS * 1000)}ms', true),"
+    f" pg_advisory_xact_lock({AdvisoryLock.WRITE.value})"
 )
 
 

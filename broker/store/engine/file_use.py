@@ -16,9 +16,9 @@ from pathlib import Path
 from sqlalchemy import text
 
 from broker.core.errors import StoreProblem
+from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
 
-_KEY = 0x67706C6B  # arbitrary, different from the write lock's and those of leaders
 _PAUSE = 0.05  # seconds
 
 
@@ -32,7 +32,7 @@ def shared(database: Database) -> Iterator[None]:
             yield
         return
     with database.apart() as connection:
-        connection.execute(text("SELECT pg_advisory_lock_shared(:key)"), {"key": _KEY})
+        connection.execute(text("SELECT pg_advisory_lock_shared(:key)"), {"key": AdvisoryLock.SNAPSHOTS.value})
         yield  # the end of the session gives it back
 
 
@@ -46,7 +46,7 @@ def sole(database: Database, wait: float) -> Iterator[bool]:
         return
     with database.apart() as connection:
         until = time.monotonic() + wait
-        query, key = text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}
+        query, key = text("SELECT pg_try_advisory_lock(:key)"), {"key": AdvisoryLock.SNAPSHOTS.value}
         while not (taken := bool(connection.scalar(query, key))) and time.monotonic() < until:
             time.sleep(_PAUSE)
         yield taken

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker.core.errors import StoreProblem
+from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
 
 
@@ -33,18 +34,6 @@ class LeaderRole(StrEnum):
     HISTORY = "history"
 
 
-# Arbitrary constants, different from the write lock's; advisory locks are per database.
-_LOCKS = {
-    LeaderRole.JOBS: 0x67706C64,
-    LeaderRole.PRICES: 0x67706C65,
-    LeaderRole.LOCAL: 0x67706C66,
-    LeaderRole.SWEEP: 0x67706C67,
-    LeaderRole.PURCHASES: 0x67706C68,
-    LeaderRole.CAPACITY: 0x67706C69,
-    LeaderRole.RETENTION: 0x67706C6A,
-    LeaderRole.OUTSIDE: 0x67706C6B,
-    LeaderRole.HISTORY: 0x67706C6C,
-}
 # The end of the lock file's name.
 _FILES = {
     LeaderRole.JOBS: ".leader",
@@ -76,7 +65,7 @@ def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
             yield still
         return
     with database.apart() as connection:
-        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCKS[duty]}):
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": AdvisoryLock[duty.name].value}):
             yield None
             return
 
@@ -95,7 +84,7 @@ def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
             yield still
         finally:
             if still():
-                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCKS[duty]})
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": AdvisoryLock[duty.name].value})
 
 
 @contextmanager
@@ -103,7 +92,7 @@ def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading |
     """Leadership for one transaction of a pooled connection: each submission may need it, and a separate connection
     would cost the server more than the rest of the submission."""
     with database.reading() as connection:
-        taken = connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCKS[duty]})
+        taken = connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": AdvisoryLock[duty.name].value})
         yield (lambda: True) if taken else None
 
 
@@ -117,7 +106,7 @@ def is_led(database: Database, duty: LeaderRole) -> bool:
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :key"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        return bool(connection.scalar(query, {"key": _LOCKS[duty]}))
+        return bool(connection.scalar(query, {"key": AdvisoryLock[duty.name].value}))
 
 
 @contextmanager
