@@ -24,7 +24,8 @@ def with_commit(job: Job) -> tuple[Job, str]:
     if one.ref is not None and _COMMIT.fullmatch(one.ref):
         return job, ""
     named = one.ref or "its first branch"
-    commit, why = _looked_up(one)
+    # Only a token that the job asks for: a job file of somebody else may name any server.
+    commit, why = _looked_up(one, with_token="GIT_TOKEN" in os.environ and "GIT_TOKEN" in job.secrets)
     if commit is None:
         return (
             job,
@@ -34,11 +35,9 @@ def with_commit(job: Job) -> tuple[Job, str]:
     return job.model_copy(update={"setup": setup}), f"Git: {one.url}, commit {commit[:10]} of {named}."
 
 
-def _looked_up(one: Repository) -> tuple[str | None, str]:
+def _looked_up(one: Repository, *, with_token: bool) -> tuple[str | None, str]:
     """The commit, or None with the reason."""
-    token = (
-        ["-c", f"credential.helper={_HELPER}"] if one.url.startswith("https://") and "GIT_TOKEN" in os.environ else []
-    )
+    token = ["-c", f"credential.helper={_HELPER}"] if with_token and one.url.startswith("https://") else []
     ref = one.ref or "HEAD"
     command = ["git", *token, "ls-remote", "--quiet", "--", one.url, ref, f"{ref}^{{}}"]
     environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}

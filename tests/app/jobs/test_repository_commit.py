@@ -6,6 +6,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from broker.app.jobs.repository_commit import with_commit
 from broker.core.job.file import parse_job
 
@@ -38,3 +40,15 @@ def test_a_repository_that_cannot_be_asked_from_here_is_said(tmp_path: Path) -> 
     assert same == job
     assert "could not be looked up from here" in said
     assert "each attempt fetches what it is then" in said
+
+
+def test_a_server_gets_the_token_only_if_the_job_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = tmp_path / "git"
+    git.write_text('#!/bin/sh\necho "$@" >"$(dirname "$0")/asked"\nexit 1\n')
+    git.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("GIT_TOKEN", "t")
+    for secrets, given in (("", False), ("secrets: [GIT_TOKEN]\n", True)):
+        text = f"run: echo\nworkdir: {{url: 'https://example.com/a'}}\n{secrets}"
+        with_commit(parse_job(text, file="job.yaml", now=NOW))
+        assert ("credential.helper" in (tmp_path / "asked").read_text()) is given
