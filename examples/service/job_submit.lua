@@ -4,11 +4,14 @@
 -- Settings: GPUBROKER_ADMISSION is the address, GPUBROKER_CURL a file for `curl --config` with mode 0600 that holds the
 -- token of a service account with the role `gate` (scope `admission`):
 --     header = "Authorization: Bearer gpb_..."
--- slurmctld waits for the answer: at most GPUBROKER_PATIENCE seconds.
+-- slurmctld waits for the answer: at most GPUBROKER_PATIENCE seconds. GPUBROKER_WHOLE_NODES: partitions without GPUs, as
+-- "cpu,big", in which --exclusive is allowed; elsewhere it gives every GPU of a node to a job that was judged for fewer.
 local ADMISSION = os.getenv("GPUBROKER_ADMISSION") or "http://127.0.0.1:9464/api/v1/admission/slurm"
 local CURL = os.getenv("GPUBROKER_CURL") or "/etc/slurm/gpubroker.curl"
 local PATIENCE = tonumber(os.getenv("GPUBROKER_PATIENCE") or "") or 5
+local WHOLE_NODES = "," .. (os.getenv("GPUBROKER_WHOLE_NODES") or "") .. ","
 local UNSET = 4294967294 -- Slurm's NO_VAL; one more is INFINITE
+local EXCLUSIVE = 0 -- of `shared`
 
 local function json_string(text)
    return '"' .. text:gsub('[%c"\\\127]', function(one) return string.format("\\u%04x", one:byte()) end) .. '"'
@@ -79,6 +82,10 @@ function slurm_job_submit(job, partitions, uid)
       slurm.log_user("gpubroker: say how many GPUs each node is to have: --gpus-per-node or --gres")
       return slurm.ERROR
    end
+   if job.shared == EXCLUSIVE and (wanted ~= nil or not WHOLE_NODES:find("," .. (job.partition or "") .. ",", 1, true)) then
+      slurm.log_user("gpubroker: --exclusive gives every GPU of a node: ask for them by --gres instead")
+      return slurm.ERROR
+   end
    if wanted == nil then return slurm.SUCCESS end
    if job.array_inx ~= nil and job.array_inx ~= "" then
       slurm.log_user("gpubroker: an array with GPUs is judged by `gpubroker submit` (array:); or submit its tasks one by one")
@@ -89,12 +96,13 @@ function slurm_job_submit(job, partitions, uid)
       slurm.log_user("gpubroker: your account has no name here")
       return slurm.ERROR
    end
+   local nodes = number(job.max_nodes) or number(job.min_nodes) or 1
    local parts = {
       '"user":' .. json_string(user),
       '"gres":' .. json_string(wanted),
       '"name":' .. json_string(job.name or ""),
       '"partition":' .. json_string(job.partition or ""),
-      '"nodes":' .. string.format("%d", number(job.max_nodes) or number(job.min_nodes) or 1),
+      '"nodes":' .. string.format("%d", nodes),
    }
    if job.account ~= nil and job.account ~= "" then parts[#parts + 1] = '"team":' .. json_string(job.account) end
    if number(job.time_limit) then parts[#parts + 1] = '"minutes":' .. string.format("%d", job.time_limit) end
@@ -108,13 +116,26 @@ function slurm_job_submit(job, partitions, uid)
       return slurm.ERROR
    end
    job.admin_comment = field(answer, "id") -- the epilog reports the end by it
+   job.max_nodes = nodes -- else many tasks get more
+   job.requeue = 0 -- the end was reported: what runs again would be free
    return slurm.SUCCESS
+end
+
+-- What would make a job larger than it was judged. INFINITE counts as a value.
+local function enlarges(change)
+   for _, name in ipairs({"time_limit", "min_nodes", "max_nodes"}) do
+      if change[name] ~= nil and change[name] ~= UNSET then return true end
+   end
+   for _, name in ipairs({"tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task", "gres", "partition",
+                          "admin_comment"}) do
+      if change[name] ~= nil then return true end
+   end
+   return change.shared == EXCLUSIVE or change.requeue == 1
 end
 
 -- A job that was judged cannot be made larger afterwards; an administrator (uid 0) may.
 function slurm_job_modify(change, job, partitions, uid)
-   if uid ~= 0 and (number(change.time_limit) or change.tres_per_node or change.tres_per_job or change.admin_comment
-         or number(change.min_nodes)) then
+   if uid ~= 0 and enlarges(change) then
       slurm.log_user("gpubroker: what was judged is not changed afterwards; submit the job again")
       return slurm.ERROR
    end

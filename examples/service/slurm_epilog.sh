@@ -3,11 +3,13 @@
 # The same settings as job_submit.lua; the end of a job that nobody reports counts as spent after thirty days.
 launches="${GPUBROKER_LAUNCHES:-http://127.0.0.1:9464/api/v1/launches}"
 curl_config="${GPUBROKER_CURL:-/etc/slurm/gpubroker.curl}"
-job="$(scontrol --oneliner show job "$SLURM_JOB_ID")" || exit 0
-launch="$(printf '%s' "$job" | sed -n 's/.*AdminComment=outside:\(slurm-[0-9a-f]*\).*/\1/p')"
+# These two fields alone: names and comments are the user's own, and could say anything.
+job="$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=admin_comment:80,TimeUsed:40)" || exit 0
+launch="$(printf '%s\n' "$job" | sed -n 's/^outside:\(slurm-[0-9a-f]*\) .*/\1/p')"
 [ -n "$launch" ] || exit 0 # not judged as a launch of its own
-ran="$(printf '%s' "$job" | sed -n 's/.* RunTime=\(\([0-9]*\)-\)\{0,1\}\([0-9]*\):\([0-9]*\):\([0-9]*\) .*/\2 \3 \4 \5/p' |
-  awk '{ if (NF == 3) print $1 * 3600 + $2 * 60 + $3; else print $1 * 86400 + $2 * 3600 + $3 * 60 + $4 }')"
+ran="$(printf '%s\n' "$job" | awk '$2 ~ /^[0-9]+([-:][0-9]+)+$/ {
+  parts = split($2, one, /[-:]/)
+  print one[parts] + 60 * one[parts - 1] + 3600 * one[parts - 2] + 86400 * one[parts - 3] }')"
 curl --silent --max-time 10 --retry 3 --config "$curl_config" --header 'Content-Type: application/json' \
   --data "{\"ran_seconds\": ${ran:-null}}" "$launches/$launch/end" >/dev/null
 exit 0

@@ -48,8 +48,14 @@ function slurm.log_user(form, ...) io.stdout:write(string.format(form, ...), "\\
 dofile(PLUGIN)
 local job = {name = NAME, account = "nlp", partition = "gpu", tres_per_node = "gres:gpu:h100:2", min_nodes = 1,
              max_nodes = 4294967294, time_limit = 60, user_name = WHO, environment = {}, array_inx = ARRAY}
-local said = slurm_job_submit(job, {}, 0)
-io.stdout:write(tostring(said), " ", tostring(job.admin_comment), "\\n")
+for field, value in pairs(MORE) do job[field] = value end
+if CHANGE then
+   print(slurm_job_modify(MORE, {}, {}, 1000))
+else
+   local said = slurm_job_submit(job, {}, 0)
+   io.stdout:write(tostring(said), " ", tostring(job.admin_comment), "\\n")
+   if JUDGED then print(job.max_nodes, job.requeue) end
+end
 """
 
 
@@ -100,15 +106,16 @@ def curl_file(gate: ServedGate, folder: Path) -> Path:
 
 
 def submitted(
-    gate: ServedGate, folder: Path, who: str = "mia", name: str = "train", url: str | None = None, array: str = ""
-) -> str:
+    gate: ServedGate, folder: Path, who: str = "mia", name: str = "train", url: str | None = None, array: str = "",
+    around: str = "MORE = {}",
+) -> str:  # fmt: skip
     """What the plugin says in a Lua without Slurm."""
     lua = shutil.which("lua5.4") or shutil.which("lua")
     if lua is None or shutil.which("curl") is None:
         pytest.skip("not installed: lua5.4, curl (Debian packages)")
     script = folder / "around.lua"
     words = ", ".join(map(json.dumps, (str(PLUGIN), who, name, array)))
-    given = f"PLUGIN, WHO, NAME, ARRAY = {words}\n"
+    given = f"PLUGIN, WHO, NAME, ARRAY = {words}\n{around}\n"
     script.write_text(given + AROUND)
     variables = {
         "GPUBROKER_ADMISSION": f"{url or gate.url}/api/v1/admission/slurm",
@@ -129,6 +136,24 @@ def test_the_lua_plugin_gives_slurm_the_brokers_verdict(gate: ServedGate, tmp_pa
     assert submitted(gate, tmp_path, name=hostile).startswith("0 outside:slurm-"), "a name is a name"
     assert "nlp" in submitted(gate, tmp_path), "the third exceeds the budget"
     assert len(gate.launches()) == 2
+
+
+def test_a_job_of_slurm_cannot_become_larger_than_it_was_judged(gate: ServedGate, tmp_path: Path) -> None:
+    judged = submitted(
+        gate, tmp_path, around="MORE = {num_tasks = 64, ntasks_per_node = 1, requeue = 1}; JUDGED = true"
+    )
+    assert judged.endswith("\n1\t0\n"), "one node was judged, once"
+    assert "--exclusive" in submitted(gate, tmp_path, around="MORE = {shared = 0}"), "every GPU of the node"
+    unset = "time_limit = 4294967294, min_nodes = 4294967294, max_nodes = 4294967294, shared = 65534, requeue = 65534"
+    assert submitted(gate, tmp_path, around=f"MORE = {{{unset}}}; CHANGE = true") == "0\n"
+    for change in (
+        "time_limit = 4294967295",
+        "max_nodes = 8",
+        'tres_per_task = "gres:gpu:8"',
+        "shared = 0",
+        "requeue = 1",
+    ):
+        assert submitted(gate, tmp_path, around=f"MORE = {{{change}}}; CHANGE = true").endswith("\n-1\n"), change
 
 
 def test_without_an_answer_nobody_gets_gpus(gate: ServedGate, tmp_path: Path) -> None:
@@ -222,7 +247,10 @@ def test_a_real_slurmctld_asks_before_it_takes_gpus(gate: ServedGate) -> None:
         cluster.run("sbatch", "--wrap", "true", "--output=/dev/null")  # no GPU, no question
         assert "no time limit" in refusal(cluster, "--gres=gpu:h100:2")
         assert "each node" in refusal(cluster, "--gpus=2", "--time=60")
-        cluster.run("sbatch", "--gres=gpu:h100:2", "--time=60", "--wrap", "sleep 2", "--output=/dev/null")
+        spoof = "x AdminComment=outside:slurm-0 RunTime=00:00:00 x"
+        cluster.run(
+            "sbatch", "--gres=gpu:h100:2", "--time=60", "--wrap", "sleep 2", "--output=/dev/null", "--comment", spoof
+        )
         assert [one["user"] for one in gate.launches()] == ["root"]
         cluster.until(lambda: not gate.launches(), "the epilog reports the end")
         with gate.world.broker.store.reading() as look:
