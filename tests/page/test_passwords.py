@@ -108,6 +108,22 @@ def test_guessing_is_slowed_down_for_each_person(timed: tuple[Broker, ManualCloc
     assert waits[-1] == timedelta(hours=1)
 
 
+def test_many_tries_at_once_are_no_way_around_the_wait(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(world.broker)
+    verified = passwords._verified
+
+    def others_try_meanwhile(digest: str, password: str) -> bool:
+        monkeypatch.setattr(passwords, "_verified", verified)
+        for _ in range(5):
+            with pytest.raises(WrongPassword):
+                sign_in(world.broker, "mia", OTHER, origin=WHERE)
+        return verified(digest, password)
+
+    monkeypatch.setattr(passwords, "_verified", others_try_meanwhile)
+    with pytest.raises(WrongPassword):
+        sign_in(world.broker, "mia", GOOD, origin=WHERE)
+
+
 @pytest.mark.parametrize("name", ["mia", "vic", "nobody", ""])
 def test_nobody_learns_who_has_a_password(world: Company, name: str) -> None:
     """6.3.8"""

@@ -93,13 +93,13 @@ def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
     now = broker.clock.now()
-    waits = stored is not None and stored.waits_until is not None and now < stored.waits_until
+    waits = stored is not None and _waits(stored, now)
     right = _verified(_nobodys() if stored is None or waits else stored.digest, password)
     if stored is None or person is None or person.disabled_at is not None or waits:
         raise WrongPassword
     with broker.store.access.writing() as tx:
         current = tx.password(name)
-        if current is None or current.digest != stored.digest:
+        if current is None or current.digest != stored.digest or _waits(current, now):  # many tries at once
             raise WrongPassword
         if not right:
             failures = current.failures + 1
@@ -139,6 +139,10 @@ def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
     lifetime = LONGEST_SESSION * broker.clock.scale
     token = issued(tx, person, "password", _SCOPES, lifetime, by=Actor(person.name), now=now).token
     return begin_session(broker, tx, person.name, token.id, origin)
+
+
+def _waits(stored: StoredPassword, now: datetime) -> bool:
+    return stored.waits_until is not None and now < stored.waits_until
 
 
 def _refused(now: datetime, name: str, origin: str) -> AuditRecord:
