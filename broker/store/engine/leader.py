@@ -92,7 +92,9 @@ def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading |
     """Leadership for one transaction of a pooled connection: each submission may need it, and a separate connection
     would cost the server more than the rest of the submission."""
     with database.reading() as connection:
-        taken = connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": AdvisoryLock[duty.name].value})
+        taken = connection.scalar(
+            text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": AdvisoryLock[duty.name].value}
+        )
         yield (lambda: True) if taken else None
 
 
