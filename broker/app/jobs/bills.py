@@ -32,7 +32,7 @@ class Bill:
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
     what is held, from now until when it is expected to last; ``budgets``: the budgets that the job counts against.
     ``tasks``: how the started tasks of an array stand. ``quantile``: the share of runs (percent) that the hold covers
-    by the policy in force, where it follows from the job's work; else None.
+    by the policy in force, where it follows from the job's work alone; else None.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -103,8 +103,17 @@ def _bill(
         savings=None if on_demand is None else on_demand - paid,
         burns=burns,
         budgets=policy.budgets(view.job, view.user) if burns and policy is not None else (),
-        quantile=None if policy is None or (covers := hold_quantile(view.job, policy)) >= 100 else covers,
+        quantile=_covered(view, policy),
     )
+
+
+def _covered(view: JobView, policy: PolicySet | None) -> float | None:
+    """The share of runs that the hold covers; None where it is not known to follow from the job's work: a ``max_cost``
+    may have made it less."""
+    if policy is None or view.max_cost is not None:
+        return None
+    covers = hold_quantile(view.job, policy)
+    return None if covers >= 100 else covers
 
 
 def _policy(broker: Broker) -> PolicySet | None:

@@ -82,7 +82,7 @@ def variables(given: list[str] | None) -> dict[str, str]:
     """The variables of ``--env``. Raises `InvalidInput`."""
     envs = dict(given_job.overrides(given).envs)
     for name in envs:
-        if not name.isidentifier() or name.startswith("GPUBROKER_"):
+        if name.startswith("GPUBROKER_"):
             raise InvalidInput(
                 f"expected the name of a variable that gpubroker does not set; got {name!r}", where="--env"
             )
