@@ -7,8 +7,8 @@ it is not over, and as long as its run folder holds a checkpoint or results, wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -29,11 +29,12 @@ _CLOCKS = timedelta(hours=1)  # by which clocks of machines that submit may diff
 
 @dataclass(frozen=True, slots=True)
 class UnneededSnapshots:
-    """What one person's pool of snapshots holds without need, or what was deleted of it."""
+    """What one person's pool of snapshots held without need at that time (UTC), or what was deleted of it."""
 
     user: str
     pool: str
     found: UnneededFiles
+    at: datetime
 
 
 def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
@@ -55,15 +56,16 @@ def unneeded_snapshots(
     with broker.store.reading() as look:
         if by is None or Role.ADMINISTRATOR in by.roles:
             users |= look.names_in_jobs()["user"]
+    looks = _looks(broker, users, trouble)
+    jobs = _jobs_of(broker, looks)
     found = []
-    for user in sorted(users):
-        name = pool_of(broker, Actor(user))
+    for one in looks:
         try:
-            waste = _unneeded_in(broker, name, over, trouble)
+            waste = _unneeded_in(broker, one, jobs, over, trouble)
         except (BrokerError, OSError) as error:
-            trouble[name] = str(error)
+            trouble[one.pool] = str(error)
             continue
-        found += [UnneededSnapshots(user, name, waste)] if waste.size else []
+        found += [UnneededSnapshots(one.user, one.pool, waste, one.at)] if waste.size else []
     return found
 
 
@@ -72,41 +74,80 @@ def delete_snapshots(
 ) -> list[UnneededSnapshots]:
     """Delete them, without what jobs came to need since; returns what was deleted. May be repeated, and may end
     anywhere. ``trouble`` as `unneeded_snapshots`."""
-    now, deleted = broker.clock.now(), []
+    deleted = []
     for one in found:
-        since = partial(_needed_since, broker, one.pool, now - _CLOCKS)
+        since = partial(_needed_since, broker, one.pool, one.at - _CLOCKS)
         try:
             with reaching():
                 pool = ObjectFolder.open(_url(broker, one.pool))
-            gone = delete_unneeded(pool, one.found, now, since, broker.store.deleting_snapshots)
+            gone = delete_unneeded(pool, one.found, one.at, since, broker.store.deleting_snapshots)
         except (BrokerError, OSError) as error:
             trouble[one.pool] = str(error)
             continue
-        deleted += [UnneededSnapshots(one.user, one.pool, gone)] if gone.size else []
+        deleted += [replace(one, found=gone)] if gone.size else []
     return deleted
 
 
-def _unneeded_in(broker: Broker, name: str, over: Callable[[JobView], bool], trouble: dict[str, str]) -> UnneededFiles:
-    with reaching():
-        pool = ObjectFolder.open(_url(broker, name))
-    now = broker.clock.now()
-    old = old_trees(pool, now)
-    needed, closed = {*_needed_since(broker, name, now - _CLOCKS)}, defaultdict[str, list[str]](list)
+@dataclass(frozen=True, slots=True)
+class _PoolLook:
+    """A person's pool with the trees that were old at that time (UTC)."""
+
+    user: str
+    pool: str
+    at: datetime
+    old: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeJobs:
+    """By pool and tree: whether an open job needs it, and the closed jobs that had it, oldest first."""
+
+    by_open: set[tuple[str, str]] = field(default_factory=set)
+    closed: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+def _looks(broker: Broker, users: Iterable[str], trouble: dict[str, str]) -> list[_PoolLook]:
+    found = []
+    for user in sorted(users):
+        name, now = pool_of(broker, Actor(user)), broker.clock.now()
+        try:
+            with reaching():
+                pool = ObjectFolder.open(_url(broker, name))
+            found.append(_PoolLook(user, name, now, old_trees(pool, now)))
+        except (BrokerError, OSError) as error:
+            trouble[name] = str(error)
+    return found
+
+
+def _jobs_of(broker: Broker, looks: Iterable[_PoolLook]) -> _TreeJobs:
+    """The jobs of all old trees, in one pass over the jobs of the store, however many pools there are."""
+    jobs, old = _TreeJobs(), {one.pool: one.old for one in looks if one.old}
+    if not old:
+        return jobs
     with broker.store.reading() as look:
         by_open = needed_by_open(look)
-        for job, is_closed, trees in look.jobs_of_pool(name):
-            for tree in trees & old:
-                if is_closed and job not in by_open:
-                    closed[tree].append(job)
-                else:
-                    needed.add(tree)
-    judged = dict[str, bool]()
-    doomed = [
-        tree
-        for tree in old - needed
-        if not any(_needs(broker, job, over, judged, trouble) for job in reversed(closed[tree]))
-    ]
-    return unneeded(pool, doomed, now)
+        for use in look.snapshot_uses():
+            for pool in use.pools & old.keys():
+                for tree in use.trees & old[pool]:
+                    if use.closed and use.job not in by_open:
+                        jobs.closed[pool, tree].append(use.job)
+                    else:
+                        jobs.by_open.add((pool, tree))
+    return jobs
+
+
+def _unneeded_in(
+    broker: Broker, one: _PoolLook, jobs: _TreeJobs, over: Callable[[JobView], bool], trouble: dict[str, str]
+) -> UnneededFiles:
+    recent, judged = _needed_since(broker, one.pool, one.at - _CLOCKS), dict[str, bool]()
+
+    def needed(tree: str) -> bool:
+        closed = reversed(jobs.closed.get((one.pool, tree), ()))
+        return (one.pool, tree) in jobs.by_open or any(_needs(broker, job, over, judged, trouble) for job in closed)
+
+    with reaching():
+        pool = ObjectFolder.open(_url(broker, one.pool))
+    return unneeded(pool, [tree for tree in one.old - recent if not needed(tree)], one.at)
 
 
 def _needs(
@@ -130,10 +171,10 @@ def _leaves_something(broker: Broker, job: str, trouble: dict[str, str]) -> bool
         return True
 
 
-def _needed_since(broker: Broker, pool: str, since: datetime) -> Collection[str]:
+def _needed_since(broker: Broker, pool: str, since: datetime) -> frozenset[str]:
     """The trees of jobs that are open, or were submitted since."""
     with broker.store.reading() as look:
-        return {tree for _, _, trees in look.jobs_of_pool(pool, since) for tree in trees}
+        return look.trees_since(pool, since)
 
 
 def _url(broker: Broker, pool: str) -> str:

@@ -30,6 +30,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
+from broker.store.jobs.snapshots import SnapshotUse
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
 from broker.store.market import market, polls
 from broker.store.policy import approvals, decisions, policies
@@ -177,11 +178,13 @@ class StoreReading(SpendingReading):
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
-    def jobs_of_pool(self, pool: str, since: datetime | None = None) -> Iterator[tuple[str, bool, frozenset[str]]]:
-        """For each job whose files are in that pool of snapshots, also one that this version cannot read: its id,
-        whether it is closed, and the ids of trees. ``since`` (UTC): only jobs that are open or were submitted since;
-        without it every job of the store is read. Oldest first, streamed."""
-        return snapshots.of_pool(self._connection, pool, since)
+    def snapshot_uses(self) -> Iterator[SnapshotUse]:
+        """Every job of the store with a snapshot, also one that this version cannot read; oldest first, streamed."""
+        return snapshots.uses(self._connection)
+
+    def trees_since(self, pool: str, since: datetime) -> frozenset[str]:
+        """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since then (UTC)."""
+        return snapshots.trees_since(self._connection, pool, since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment named by a job, by these four words."""

@@ -1,30 +1,49 @@
-"""Which jobs have their files in a pool of snapshots. Reads the text of views, so that jobs that this version cannot
-read count, too."""
+"""Which jobs have their files in which pool of snapshots. Reads the text of views, so that jobs that this version
+cannot read count, too."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import CompoundSelect, Connection, Select, select, union_all
 
 from broker.store.engine.times import to_micros
 from broker.store.tables.jobs import JOB, UNCLOSED
 
 _TREE = re.compile(r'"tree":\s*"([0-9a-f]{64})"')
+_COLUMNS = (JOB.c.id, JOB.c.closed, JOB.c.view)
+_POOL = re.compile(r'"pool":\s*"([^"]+)"')
 
 
-def of_pool(
-    connection: Connection, pool: str, since: datetime | None = None
-) -> Iterator[tuple[str, bool, frozenset[str]]]:
-    """For each job whose view names the pool, oldest first, streamed: its id, whether it is closed, and the ids of
-    trees. ``since`` (UTC): only jobs that are open or were submitted since; without it every job of the store is
-    read."""
-    query = select(JOB.c.id, JOB.c.closed, JOB.c.view).where(JOB.c.view.contains(pool, autoescape=True))
-    if since is not None:
-        query = query.where(or_(UNCLOSED, JOB.c.submitted_at >= to_micros(since)))
-    query = query.order_by(JOB.c.submitted_at, JOB.c.id)
+@dataclass(frozen=True, slots=True)
+class SnapshotUse:
+    """A job with the trees of its files, and the pools that its view names. A tree may be in any of them."""
+
+    job: str
+    closed: bool
+    pools: frozenset[str]
+    trees: frozenset[str]
+
+
+def uses(connection: Connection) -> Iterator[SnapshotUse]:
+    """Every job of the store with a snapshot, oldest first, streamed."""
+    query = select(*_COLUMNS).where(JOB.c.view.contains('"tree"'))
+    return _uses(connection, query.order_by(JOB.c.submitted_at, JOB.c.id))
+
+
+def trees_since(connection: Connection, pool: str, since: datetime) -> frozenset[str]:
+    """The ids of trees in that pool, of jobs that are open or were submitted since then (UTC)."""
+    mine = select(*_COLUMNS).where(JOB.c.view.contains(pool, autoescape=True))
+    # Two queries: for one with `or`, SQLite would read all jobs.
+    query = union_all(mine.where(UNCLOSED), mine.where(JOB.c.submitted_at >= to_micros(since)))
+    return frozenset(tree for use in _uses(connection, query) for tree in use.trees)
+
+
+def _uses(connection: Connection, query: Select[Any] | CompoundSelect[Any]) -> Iterator[SnapshotUse]:
     for rows in connection.execute(query, execution_options={"yield_per": 500}).partitions():
-        for row in rows:
-            yield row.id, bool(row.closed), frozenset(_TREE.findall(row.view))
+        for id, closed, view in rows:
+            yield SnapshotUse(id, bool(closed), frozenset(_POOL.findall(view)), frozenset(_TREE.findall(view)))
