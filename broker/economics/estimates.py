@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 
 DIGITS = 3
 """Of an estimate that is shown: prices move by more than the fourth within days, and speeds are known to a tenth."""
@@ -11,6 +11,14 @@ DIGITS = 3
 def rounded(value: float) -> float:
     """The value with `DIGITS` significant digits; what is not finite stays."""
     return float(f"{value:.{DIGITS}g}") if isfinite(value) else value
+
+
+def limit(amount: float) -> float:
+    """A limit of USD that is set above an estimate: rounded up to the digits that the estimate bears."""
+    if not isfinite(amount) or amount <= 0:
+        return amount
+    step = 10.0 ** (floor(log10(amount)) - DIGITS + 1)
+    return round(ceil(round(amount / step, 6)) * step, 6)
 
 
 def about(amount: float) -> str:

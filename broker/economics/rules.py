@@ -97,6 +97,7 @@ class RulesOfThumb:
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
     on_demand_most_machines: int = 4  # that are usually to be had at once without a reservation
     spot_overhead: float = 0.10  # redone and waited-for hours
+    start_up_hours: float = 5 / 60  # paid before the first step on rented machines, as in plans
     hours_lost_per_interruption: float = 0.5  # half the time between checkpoints, and until another machine works
     checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
     checkpoint_bytes_per_s: float = 500e6  # write rate of checkpoints, as in plans

@@ -37,9 +37,9 @@ class Conditions:
 
     Assumptions, replaced by measurements if there are any: ``start_up``: billed time from launch to the first useful
     step on rented capacity (boot, image, set-up); zero on owned machines. ``restart``: time to load a checkpoint if the
-    job gives none. ``write_bytes_per_second``: checkpoint write rate while the program waits; ``write``: the write time
-    if the size is unknown. Studies of spot training assume 0.02-0.5 h for start-up and restore together (Wu et al.,
-    "Can't Be Late", NSDI 2024).
+    job gives none. ``write_bytes_per_second``: checkpoint write rate of a machine while the program waits; ``write``:
+    the write time if the size is unknown. Studies of spot training assume 0.02-0.5 h for start-up and restore together
+    (Wu et al., "Can't Be Late", NSDI 2024).
     """
 
     engines: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class Effort:
         begun = remaining is not None and (job.work is None or remaining < job.work.duration)
         write = hours_of(conditions.write)
         if plan.size is not None:
-            write = plan.size / conditions.write_bytes_per_second / 3600
+            write = plan.size / job.num_nodes / conditions.write_bytes_per_second / 3600  # each writes its part
         elif plan.every is not None:
             # Who saves so often saves quickly: the assumed time must not leave the job no time for its work.
             write = min(write, hours_of(plan.every) * _LARGEST_WRITE)

@@ -273,7 +273,7 @@ def test_a_gang_whose_data_and_checkpoints_lie_elsewhere_by_hand(make: Make, cap
     store: dict[str, Any] = {"store_location": "aws/us-west-2", "keeping": keeping_rate("aws/us-west-2")}
     placement = estimate(make, offer, job, **store)
 
-    hazard, write, start = 2 * 0.12, 20 / 0.5 / 3600, 0.0 if owned else 5 / 60
+    hazard, write, start = 2 * 0.12, 20 / 2 / 0.5 / 3600, 0.0 if owned else 5 / 60
     interruptions = 96 * (math.exp(hazard * (0.5 + write)) - 1)
     running = interruptions / hazard
     restarts = interruptions * (start + 3 / 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -12,9 +13,10 @@ from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.units import split_machine
 from broker.economics import serving, serving_options
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
-from broker.economics.estimates import about
+from broker.economics.estimates import about, limit
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb
@@ -23,6 +25,7 @@ from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
+_BOARDS = ("sxm", "oam")  # soldered together, not sold singly
 RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 
@@ -89,23 +92,27 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
             f"{situation.burst_hours:g} h/day, {option.precision} weights, {about(monthly)} a month"
         )
     # What is owned costs no cash by the hour; the limit is there for the hours that are rented.
-    limit = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
+    most = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
     machine, nodes = split.baseline if split else (f"{best.card.name}:{best.per_machine}", best.nodes)
-    job = serving_job(situation, machine, nodes, monthly=limit, types=PAID_FOR if split else ())
+    bursting = 0.0
+    if split is not None:  # the steady part at most as if it were rented, and a burst on each day
+        most *= split_machine(machine)[1] * nodes / best.gpus
+        bursting = split.burst_usd_per_day * HOURS_PER_MONTH / 24 * (1 + rules.max_cost_margin)
+    job = serving_job(situation, machine, nodes, monthly=limit(most), types=PAID_FOR if split else ())
     bursts = "" if split is None else _burst_file(situation, split, rules)
     policy = policy_text(
         situation,
-        budget=monthly * (1 + rules.max_cost_margin) if not owned else limit,
-        usd_per_gpu_hour=best.rent_usd_per_hour / best.gpus * (1 + rules.max_cost_margin),
+        budget=limit(monthly * (1 + rules.max_cost_margin) if not owned else most + bursting),
+        usd_per_gpu_hour=limit(best.rent_usd_per_hour / best.gpus * (1 + rules.max_cost_margin)),
         accelerator=best.card.name,
         gpus=best.gpus,
         order=["owned"] if situation.owned_only else ["owned", "reserved", *(["spot"] if split else []), "on_demand"],
     )
     rent = prices.quote(best.card.name, best.per_machine, best.nodes)
-    warnings = _warnings(situation, best, monthly, rent, fits=fits)
+    warnings = (*_warnings(situation, best, monthly, rent, fits=fits), *_buying(situation, best, machine, nodes, owned))
     steps = (
         _demand(traffic),
-        _supply(choices, situation),
+        _supply(choices, situation, monthly),
         _right_size(choices, best),
         _hardware(choices, best),
         _where(situation, best, split, verdict, rules),
@@ -178,7 +185,7 @@ def _burst_file(situation: DeployDemand, split: _Split, rules: RulesOfThumb) -> 
     """The job of one day's burst, on rented machines."""
     machine, nodes = split.burst
     job = serving_job(
-        situation, machine, nodes, monthly=split.burst_usd_per_day * (1 + rules.max_cost_margin),
+        situation, machine, nodes, monthly=limit(split.burst_usd_per_day * (1 + rules.max_cost_margin)),
         name=f"{situation.name[:34]}-burst", hours_a_day=situation.burst_hours, types=RENTED,
     )  # fmt: skip
     return job_text(job, f"demand above what {_said(split.baseline)} serve: submit it when a burst begins")
@@ -280,12 +287,14 @@ def _demand(traffic: serving.Traffic) -> PathStep:
     )  # fmt: skip
 
 
-def _supply(choices: list[_Choice], situation: DeployDemand) -> PathStep:
+def _supply(choices: list[_Choice], situation: DeployDemand, monthly: float) -> PathStep:
     numbers = {
         one.card.name: f"${one.rent_usd_per_hour:,.2f}/h rented, ${one.purchase_usd:,.0f} to buy"
         for one in reversed(choices[:_SHOWN])
     }
-    money = "no budget given" if situation.budget_usd is None else f"${situation.budget_usd:,.0f} a month"
+    money = "no budget given"
+    if situation.budget_usd is not None:
+        money = f"{monthly / situation.budget_usd:.0%} of the ${situation.budget_usd:,.0f} a month are needed"
     return PathStep(
         "supply and budget", "current on-demand prices; street prices with the server around", numbers, money
     )
@@ -366,6 +375,28 @@ def _warnings(
     if situation.owned_only:
         notes.append("until the machines are delivered, only what is owned already is used")
     return (*notes, *situation.places.beyond_job_files)
+
+
+def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, owned: bool) -> Iterator[str]:
+    """What is said to somebody who would buy: one machine is no redundancy, a purchase is paid at once, and cards on a
+    board are not sold singly."""
+    if nodes == 1 and best.option.replicas == 1:
+        yield "one replica on one machine: while it fails or is updated nothing answers; a spare one doubles the cost"
+    if not owned:
+        return
+    count = split_machine(machine)[1]
+    cash = best.purchase_usd * count * nodes / best.gpus
+    if situation.budget_usd is not None and cash > situation.budget_usd:
+        rented = best.rent_usd_per_hour * HOURS_PER_MONTH
+        yield (
+            f"the purchase, {about(cash)}, is paid at once: more than the budget of a month; rented it is "
+            f"{about(rented)} a month"
+        )
+    if best.card.form_factor in _BOARDS and count * nodes % 4:
+        yield (
+            f"{best.card.name} is sold on boards of 4 or 8: {count * nodes} are reckoned as a share of one; buy a "
+            "whole board for more work than this, reserve machines of this size, or take PCIe cards"
+        )
 
 
 def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:

@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
-from broker.economics.estimates import about, digits
+from broker.economics.estimates import about, digits, limit
 from broker.economics.memory import Method
 from broker.economics.rules import RulesOfThumb
 from broker.economics.throughput import training_flops
@@ -36,7 +36,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     late = situation.deadline_hours is not None and best.hours > situation.deadline_hours
     fits = situation.budget_usd is None or best.usd <= situation.budget_usd
     answer = None if _paid_for(best) else _ownership(best, situation, rules)
-    max_cost = situation.budget_usd or best.usd * (1 + rules.max_cost_margin)
+    max_cost = situation.budget_usd or limit(best.usd * (1 + rules.max_cost_margin))
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
         f"({_as_words(best)}), {digits(best.hours)} h, {about(best.usd)}"
@@ -48,7 +48,9 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         best.plan.num_nodes,
         work_hours=best.gpu_hours / best.plan.gpus,
         limit_hours=situation.deadline_hours or best.hours * (1 + rules.max_cost_margin) + 1,
-        checkpoint=CheckpointPlan(every=hours(_between(size, rules)), size=int(size), restart=timedelta(minutes=5)),
+        checkpoint=CheckpointPlan(
+            every=hours(_between(size / best.plan.num_nodes, rules)), size=int(size), restart=timedelta(minutes=5)
+        ),
         max_cost=max_cost,
         linked=best.plan.interconnect == "nvlink",
     )
@@ -56,7 +58,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     policy = policy_text(
         situation,
         budget=max_cost,
-        usd_per_gpu_hour=best.quote.usd_per_gpu_hour * (1 + rules.max_cost_margin),
+        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_hour * (1 + rules.max_cost_margin)),
         accelerator=best.card.name,
         gpus=best.plan.gpus,
         order=order,
@@ -149,9 +151,10 @@ def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
     return trained * (2 + rules.adamw_bytes)
 
 
-def _between(checkpoint_bytes: float, rules: RulesOfThumb) -> float:
-    """Hours between checkpoints: a quarter, or longer, so that writing takes at most its share of the time."""
-    return max(0.25, checkpoint_bytes / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
+def _between(bytes_a_machine: float, rules: RulesOfThumb) -> float:
+    """Hours between checkpoints: a quarter, or longer, so that writing takes at most its share of the time. The
+    machines of a gang write their parts at once."""
+    return max(0.25, bytes_a_machine / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 
 def _demand(situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
@@ -271,6 +274,8 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
 
 def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
     notes = [rules.mfu_text(best.card.name), "everything is recomputed in the backward pass"]
+    if not _paid_for(best):
+        notes.append(f"{rules.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
     if charged := rules.price_text(best.card.name):
         notes.append(f"{charged}, ${best.quote.usd_per_gpu_hour:,.2f} by the price used here")
     if best.spot:
@@ -283,8 +288,8 @@ def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> lis
         )
         notes.append(f"tokens not given: {usual}")
     notes.append(
-        f"checkpoints are written at {rules.checkpoint_bytes_per_s / 1e6:g} MB/s and take {rules.checkpoint_share:.0%} "
-        "of the time at most"
+        f"checkpoints are written at {rules.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, every one its part, "
+        f"and take {rules.checkpoint_share:.0%} of the time at most"
     )
     if situation.deadline_hours:
         notes.append(f"{rules.deadline_margin:.0%} of the time is kept for what goes wrong")

@@ -113,6 +113,8 @@ def _on(
         lasts = gpu_hours / used.gpus
         if quote.capacity_type is CapacityType.SPOT:
             lasts *= 1 + rules.spot_overhead_on(card.name, used.gpus)[0]
+        if quote.capacity_type is not CapacityType.OWNED:  # rented machines are paid for while they start
+            lasts += rules.start_up_hours
         found.append(Way(needs.workload.method, needs, card, used, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
     return found
 
