@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge, Instance, Reservation
+from broker.core.market.machines import MachineOutside
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
@@ -94,7 +95,7 @@ class Observation:
     its engine can have that, because time may be free for it. ``own_end``: it ended without its agent's last word, or
     with the word that its provider takes it back, and the provider does not confirm that: a failure of the job.
     ``no_capacity``: gone because the provider had none: no machine ever existed or is billed, whatever ``since`` was
-    reported before.
+    reported before. ``outside``: the machines that came outside of `Launch.reservations`, once they are gone.
     """
 
     state: EngineState
@@ -104,6 +105,7 @@ class Observation:
     evidence: str = ""
     no_capacity: bool = False
     own_end: bool = False
+    outside: tuple[MachineOutside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.errors import GiveUp
+from broker.core.market.machines import MachineOutside
 from broker.core.ports import EngineState, Observation, WayIn
 from broker.engines.detached import Slot
 
@@ -94,4 +95,5 @@ def gone_as_recorded(record: Mapping[str, Any]) -> Observation:
         str(record["evidence"]),
         bool(record.get("no_capacity")),
         bool(record.get("own_end")),
+        tuple(MachineOutside(one["id"], datetime.fromisoformat(one["since"])) for one in record.get("outside") or ()),
     )

@@ -56,8 +56,8 @@ ROUTES: dict[Movement, tuple[Account, Account]] = {
     Movement.DATE: (Account.AVAILABLE, Account.HELD),
 }
 
-# Replaces the movement's name in the id of an egress movement.
-EGRESS = "egress"
+# Replaces the movement's name in the id of an egress movement, and of one for machines outside of bought capacity.
+EGRESS, OUTSIDE = "egress", "outside"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from broker.core.events.events import Event, EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.stop_when import ReportedValue
-from broker.core.market.offers import MoneyKind, Offer
+from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
@@ -226,6 +226,10 @@ class Reading(Protocol):
         reported up to ``end``, repeated prices included. Empty if none is known. A later report has a later date than
         all before.
         """
+        ...
+
+    def offers(self, query: OfferQuery) -> Sequence[Offer]:
+        """The current offers that match, including unavailable ones."""
         ...
 
 

@@ -97,6 +97,7 @@ def news(
                 interrupted=seen.interrupted,
                 own_end=seen.own_end,
                 never_existed=seen.no_capacity,
+                outside=seen.outside,
             )
             found.append(Dated(now, gone))
         elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):

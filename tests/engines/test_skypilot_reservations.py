@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,19 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]  # s
 from botocore.stub import ANY, Stubber  # type: ignore[import-untyped]  # ships no types
 
 from broker.core.errors import NoCapacity, TryAnotherOffer
+from broker.core.market.machines import MachineOutside
 from broker.core.market.offers import CapacityType
 from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import SystemClock
+from broker.engines.detached import Slot
 from broker.engines.skypilot.engine import SkypilotSettings
-from broker.engines.skypilot.reservations import check_room, outside, settings
+from broker.engines.skypilot.reservations import check_room, outside, outside_of_bought, settings
 from tests.contracts.engine_contract import Bench
 from tests.engines.test_skypilot import made, offer, placed
 from tests.fakes import skypilot as fake
 
 MINE = "cr-0123456789abcdef0"
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 class ReservingAccount:
@@ -66,9 +70,12 @@ class ReservingAccount:
     def hold(self, free: int, state: str = "active", id: str = MINE) -> None:
         self.reservations.append({"CapacityReservationId": id, "State": state, "AvailableInstanceCount": free})
 
-    def machine(self, id: str, reservation: str | None, state: str = "running") -> None:
+    def machine(
+        self, id: str, reservation: str | None, state: str = "running", launched: datetime | None = None
+    ) -> None:
         inside = {"CapacityReservationId": reservation} if reservation else {}
-        self.machines.append({"InstanceId": id, "State": {"Name": state}, **inside})
+        since = {"LaunchTime": launched} if launched else {}
+        self.machines.append({"InstanceId": id, "State": {"Name": state}, **inside, **since})
 
 
 @pytest.fixture
@@ -90,10 +97,13 @@ def test_room_is_asked_for_before_a_launch(account: ReservingAccount) -> None:
 
 def test_machines_outside_are_found(account: ReservingAccount) -> None:
     account.machine("i-1", MINE)
-    account.machine("i-2", None)
+    account.machine("i-2", None, launched=NOON)
     account.machine("i-3", "cr-other", "pending")
     account.machine("i-4", None, "terminated")
-    assert outside("train-1", "us-east-1") == (["i-2"], 2)
+    account.machine("i-5", None, "pending")
+    seen_at = NOON + timedelta(minutes=3)
+    astray = [MachineOutside("i-2", NOON), MachineOutside("i-5", seen_at)]
+    assert outside("train-1", "us-east-1", seen_at) == (astray, 2)
 
 
 def test_settings_are_for_such_launches_alone() -> None:
@@ -135,9 +145,26 @@ def test_machines_inside_stay_and_ec2_is_not_asked_again(bench: Bench, account: 
 def test_machines_that_came_outside_are_ended_and_told(bench: Bench, account: ReservingAccount) -> None:
     account.hold(1)
     handle = bench.engine.submit(into(bench))
-    account.machine("i-1", None)
+    account.machine("i-1", None, launched=NOON)
     seen = bench.until(handle, EngineState.GONE)
     assert "i-1 came outside of the bought capacity" in seen.evidence
+    assert seen.outside == (MachineOutside("i-1", NOON),)
+
+
+def test_machines_that_come_outside_while_others_are_ended_are_told_too(
+    tmp_path: Path, account: ReservingAccount
+) -> None:
+    slot = Slot.of(tmp_path, "train-1")
+    slot.folder.mkdir()
+    slot.write("launch.json", {"reservations": [MINE], "region": "us-east-1", "nodes": 2})
+    account.machine("i-1", None, launched=NOON)
+    assert "i-1 came outside" in outside_of_bought(slot, "train-1", NOON)
+    account.trouble = "RequestLimitExceeded"
+    assert "i-1 came outside" in outside_of_bought(slot, "train-1", NOON), "it is not forgotten"
+    account.trouble = ""
+    account.machines[0]["State"] = {"Name": "shutting-down"}
+    account.machine("i-2", None, launched=NOON)
+    assert "i-1, i-2 came outside" in outside_of_bought(slot, "train-1", NOON)
 
 
 def test_as_long_as_ec2_does_not_tell_the_machine_stays(bench: Bench, account: ReservingAccount) -> None:

@@ -16,7 +16,7 @@ from broker.ledger.entries import Entry, Movement
 class SpentLine(Result):
     """One entry of the account of spent money (USD; negative: given back). ``covers``: the time of the money; the price
     (USD an hour, all machines) is that of its attempt, with its source, its date, and how old it was at the launch;
-    null where the entry belongs to no attempt."""
+    null where the entry belongs to no attempt, or is in another kind of money: ``note`` then has the price."""
 
     at: Moment
     movement: Movement
@@ -36,6 +36,8 @@ class SpentLine(Result):
 
     @classmethod
     def of(cls, entry: Entry, attempt: AttemptView | None) -> Self:
+        if attempt is not None and attempt.placement.money is not entry.money:
+            attempt = None  # its machines outside of bought capacity
         offer = None if attempt is None else attempt.placement.offer
         return cls.from_parts(
             entry,

@@ -225,7 +225,7 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             held = f"{figures.money(body.amount)} held, used at up to {figures.rate(body.rate)}/h"
             return f"{held}: may run until {moment(body.until)}{because}", Tone.PLAIN
         case ev.MachineUp() | ev.MachineGone() | ev.RemovalDelayed():
-            return _of_machine(body, free=free)
+            return _of_machine(body, moment, free=free)
         case ev.Entered():
             return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
         case ev.StopRequested():
@@ -237,11 +237,18 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
             return _reported(body)
 
 
-def _of_machine(body: ev.MachineUp | ev.MachineGone | ev.RemovalDelayed, *, free: bool) -> tuple[str, Tone] | None:
+def _of_machine(
+    body: ev.MachineUp | ev.MachineGone | ev.RemovalDelayed, moment: Moments, *, free: bool
+) -> tuple[str, Tone] | None:
     match body:
         case ev.MachineUp():
             return "machine up" if free else "machine up, billing started", Tone.PLAIN
         case ev.MachineGone():
+            if body.outside and body.gone_at:
+                since = moment(min(one.since for one in body.outside))
+                ids = ", ".join(one.id for one in body.outside)
+                billed = f"billed at the price on demand from {since} to {moment(body.gone_at)}"
+                return f"machine gone; outside of the bought capacity, {billed}: {ids}", Tone.BAD
             return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
         case ev.RemovalDelayed():
             retries = f"the machine could not be terminated and is still billed; the broker retries: {body.because}"

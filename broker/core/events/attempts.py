@@ -59,6 +59,7 @@ def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
             interrupted=body.interrupted,
             own_end=body.own_end,
             never_existed=body.never_existed,
+            outside=body.outside,
         )
     if isinstance(body, ev.RemovalDelayed):
         return replace(attempt, removal_delayed=True)

@@ -21,6 +21,7 @@ from broker.core.events.record_format import Body, read_stamped, stamped
 from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.market.machines import MachineOutside
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question
 from broker.core.policy.facts import Fact
@@ -272,7 +273,8 @@ class MachineGone(Body):
     ``interrupted``: whether the provider took the machine back, as the engine reports. None in events of earlier
     versions: the attempt's final state then decides. ``own_end``: the provider does not confirm that it did, and the
     end counts as a failure of the job. ``never_existed``: the provider had no machine after all and bills none,
-    whatever was reported before.
+    whatever was reported before. ``outside``: the machines that came outside of the bought capacity meant for them, and
+    cost the price on demand.
     """
 
     kind: Literal["machine_gone"] = "machine_gone"
@@ -281,6 +283,7 @@ class MachineGone(Body):
     interrupted: bool | None = None
     own_end: bool = False
     never_existed: bool = False
+    outside: tuple[MachineOutside, ...] = ()
 
 
 EventBody = Annotated[

@@ -11,6 +11,7 @@ from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState,
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.market.machines import MachineOutside
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
@@ -58,6 +59,7 @@ class AttemptView:
     interrupted: bool | None = None  # whether the provider took it back, by the engine's report; None: not recorded
     own_end: bool = False  # its provider does not confirm that it took it back
     never_existed: bool = False  # its provider had no machine, contrary to earlier reports
+    outside: tuple[MachineOutside, ...] = ()  # machines that came outside of the bought capacity meant for them
     resumed_from: str | None = None
     resumed_step: int | None = None
     last_step: int | None = None

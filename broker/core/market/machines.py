@@ -31,6 +31,15 @@ class Machine:
     evidence: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MachineOutside:
+    """A machine (its cloud's ``id``) that came outside of the bought capacity that was named for it: its account pays
+    the price on demand ``since`` then (UTC)."""
+
+    id: str
+    since: datetime
+
+
 @runtime_checkable
 class ListsMachines(Protocol):
     """An engine that can list its machines."""

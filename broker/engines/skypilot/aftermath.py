@@ -146,6 +146,7 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         "own_end": how.own_end,
         "evidence": how.said,
         "no_capacity": refused,
+        "outside": (slot.read(OUTSIDE) or {}).get("machines", []),
     }
     return gone_as_recorded(slot.keep_first("gone.json", record))
 

@@ -321,7 +321,7 @@ class Skypilot:
             if not slot.folder.exists():
                 return UNKNOWN
             return vanished(slot, key, seen.ends, self._witness, self._clock.now())
-        astray = outside_of_bought(slot, key)
+        astray = outside_of_bought(slot, key, self._clock.now())
         outcome = slot.read("launched.json") or {}
         # What will not recover may be billed: a half-failed launch, dead nodes.
         broken = not cancelled and not launching and (cluster.status != "up" or bool(outcome.get("failure")))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from broker.core.errors import BrokerError, NoCapacity, TryAnotherOffer
-from broker.core.market.machines import TAG
+from broker.core.market.machines import TAG, MachineOutside
 from broker.engines.detached import Slot
 from broker.engines.skypilot.aws_calls import ec2
 
@@ -47,29 +48,36 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
         )
 
 
-def outside_of_bought(slot: Slot, key: str) -> str:
-    """What is wrong with a launch into bought capacity of which machines came outside of it, kept in the slot; empty if
-    nothing is, or as long as EC2 does not tell."""
+def outside_of_bought(slot: Slot, key: str, now: datetime) -> str:
+    """What is wrong with a launch into bought capacity of which machines came outside of it; empty if nothing is, or as
+    long as EC2 does not tell. The machines are kept in the slot, with the time from which each is billed: ``now`` (UTC)
+    if EC2 does not tell. More of them may come while they are being ended."""
     launch = slot.read("launch.json") or {}
     wanted = launch.get("reservations")
     if not wanted or slot.read("inside.json") is not None:
         return ""
-    if found := slot.read(OUTSIDE):
-        return str(found["failure"])
+    before = slot.read(OUTSIDE) or {}
+    known = {one["id"]: one for one in before.get("machines", ())}
+    if len(known) >= int(launch["nodes"]):
+        return str(before["failure"])
     try:
-        astray, inside = outside(key, str(launch["region"]))
+        astray, inside = outside(key, str(launch["region"]), now)
     except BrokerError as error:
         log.warning("whether the machines of %s are in %s is not known: %s", key, ", ".join(wanted), error)
-        return ""
-    if astray:
-        failure = f"{', '.join(astray)} came outside of the bought capacity {', '.join(wanted)}; all are ended"
-        return str(slot.keep_first(OUTSIDE, {"status": "failed", "failure": failure, "refused": False})["failure"])
-    if inside >= int(launch["nodes"]):
+        return str(before.get("failure", ""))
+    new = {one.id: {"id": one.id, "since": one.since.isoformat()} for one in astray if one.id not in known}
+    if new:
+        known |= new
+        failure = f"{', '.join(known)} came outside of the bought capacity {', '.join(wanted)}; all are ended"
+        kept = {"status": "failed", "failure": failure, "refused": False, "machines": list(known.values())}
+        slot.write(OUTSIDE, kept)
+        return failure
+    if not before and inside >= int(launch["nodes"]):
         slot.keep_first("inside.json", {"machines": inside})
-    return ""
+    return str(before.get("failure", ""))
 
 
-def outside(key: str, region: str) -> tuple[list[str], int]:
+def outside(key: str, region: str, now: datetime) -> tuple[list[MachineOutside], int]:
     """The machines of that key which are in no reservation, so at the price on demand, and the number of the others.
     A machine of an open reservation may be in another one of the account, as EC2 chooses: that is paid for, too. Raises
     what `ec2` raises."""
@@ -77,7 +85,11 @@ def outside(key: str, region: str) -> tuple[list[str], int]:
     answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
     machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
     there = [one for one in machines if _state(one) in _THERE]
-    astray = [str(one.get("InstanceId")) for one in there if not one.get("CapacityReservationId")]
+    astray = [
+        MachineOutside(str(one.get("InstanceId")), one.get("LaunchTime") or now)
+        for one in there
+        if not one.get("CapacityReservationId")
+    ]
     return astray, len(there) - len(astray)
 
 

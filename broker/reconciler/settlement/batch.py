@@ -20,6 +20,7 @@ from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.journal import Journal, Reading, Writing
 from broker.ledger.meter import Meter
+from broker.reconciler.settlement.outside import charged_outside, uncharged
 from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, settle
 
 # The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
@@ -42,6 +43,9 @@ def post_due(
         kept[view.id] = settled.meters
     tx.post(entries)
     tx.keep_meters(kept)
+    for view in views:
+        if uncharged(view, sums.get(view.id, ())):
+            tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), tx.offers, now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def settle(
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
-        own = [one for one in sums if one.tags.attempt == attempt.number]
+        own = _own(attempt, sums)
         meter, stretches = _known(attempt, own, meters), list[CostStretch]()
         if meter is None or _looks_due(attempt, meter, now, every, late):
             meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
@@ -115,7 +115,7 @@ def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now:
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
-        own = [one for one in sums if one.tags.attempt == attempt.number]
+        own = _own(attempt, sums)
         meter = _known(attempt, own, meters)
         if meter is None or to_be_posted(attempt, meter.moved):
             return True
@@ -130,10 +130,16 @@ def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now:
 def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) -> bool:
     """Whether each attempt has a meter or none is needed; else `settle` reads all entries of the job."""
     return all(
-        _known(attempt, [one for one in sums if one.tags.attempt == attempt.number], meters) is not None
+        _known(attempt, _own(attempt, sums), meters) is not None
         for attempt in view.attempts
         if attempt.up_since is not None
     )
+
+
+def _own(attempt: AttemptView, sums: Sequence[Sum]) -> list[Sum]:
+    """What was posted for the attempt's placement: without its machines outside of bought capacity, which cost another
+    kind of money."""
+    return [one for one in sums if one.tags.attempt == attempt.number and one.money is attempt.placement.money]
 
 
 def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:

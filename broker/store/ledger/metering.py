@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, case, func, select, text
 
 from broker.core.values.money import Money
-from broker.ledger.entries import EGRESS, Account
+from broker.ledger.entries import EGRESS, OUTSIDE, Account
 from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.ledger.sums import QUARTER
@@ -47,6 +47,7 @@ def _posted() -> Select[Any, Any, Any, bool]:
     return (
         select(func.sum(c.micros), func.min(c.covers_from), func.max(c.covers_to), egress)
         .where(c.job_id == bindparam("job"), c.attempt == bindparam("attempt"), c.account == Account.SPENT.value)
+        .where(~c.movement_id.startswith(bindparam("outside")))
         .group_by(group, egress)
     )
 
@@ -78,7 +79,7 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
 
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
     """Posted spend of an attempt. The time grows with the number of its settlements."""
-    asked = {"job": job_id, "attempt": attempt, "egress": f"{job_id}/{attempt}/{EGRESS}/"}
+    asked = {"job": job_id, "attempt": attempt, **{name: f"{job_id}/{attempt}/{name}/" for name in (EGRESS, OUTSIDE)}}
     time, moved = [], Money.ZERO
     for micros, start, end, is_egress in connection.execute(_POSTED, asked):
         if is_egress:

@@ -1,0 +1,93 @@
+"""The cost of machines that an engine started outside of the bought capacity named for them. Pure, but for a warning.
+
+The placement of such an attempt is in prepaid money. The provider bills these machines at the price on demand, in cash,
+until they are gone. That is posted once, together with their end: from what the job holds in cash, and the rest as an
+adjustment, since it is spent whatever the budgets allow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.values.money import Money
+from broker.ledger.entries import OUTSIDE, Account, Balance, Entry, Movement, Sum, balances, move
+from broker.ledger.holds import Metering, cost_of
+from broker.reconciler.settlement.settlement import tags_of, waiting
+
+log = logging.getLogger(__name__)
+
+
+def uncharged(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
+    """The attempts whose machines outside of bought capacity are gone, and are not in the ledger yet."""
+    charged = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
+    return [
+        attempt
+        for attempt in view.attempts
+        if attempt.outside
+        and attempt.gone_at is not None
+        and attempt.placement.money is MoneyKind.AMORTISED
+        and attempt.number not in charged
+    ]
+
+
+def charged_outside(
+    view: JobView, sums: Sequence[Sum], offers_of: Callable[[OfferQuery], Sequence[Offer]], now: datetime
+) -> list[Entry]:
+    """The entries for `uncharged` attempts. ``sums``: of the job's entries so far; ``offers_of``: the market's current
+    offers. Machines of a type without any price on demand are left for later, with a warning."""
+    found: list[Entry] = []
+    left = balances(sums).get(MoneyKind.CASH, Balance()).held - waiting(view, MoneyKind.CASH)
+    for attempt in uncharged(view, sums):
+        like = _on_demand(attempt.placement.offer, offers_of)
+        if like is None or like.price is None or attempt.gone_at is None:
+            log.warning(
+                "%s: machines ran outside of bought capacity, and the price on demand of %s is not known: "
+                "their cost is not in the ledger yet",
+                attempt.key,
+                attempt.placement.offer.instance_type,
+            )
+            continue
+        end, amount = attempt.gone_at, Money.ZERO
+        for one in attempt.outside:
+            amount += cost_of(like.price, 1, min(one.since, end), end, like.billing, metering=Metering.ENDED)
+        covered = min(amount, max(left, Money.ZERO))
+        left -= covered
+        ids = ", ".join(one.id for one in attempt.outside)
+        for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
+            found += move(
+                movement,
+                part,
+                movement_id=f"{view.id}/{attempt.number}/{OUTSIDE}/{movement}",
+                money=MoneyKind.CASH,
+                at=now,
+                covers=(min(end, *(one.since for one in attempt.outside)), end),
+                tags=replace(
+                    tags_of(view, attempt),
+                    capacity_type=CapacityType.ON_DEMAND,
+                    gpus=attempt.placement.offer.count * len(attempt.outside),
+                ),
+                note=f"outside of the bought capacity, at {like.price} an hour on demand: {ids}",
+            )
+    return found
+
+
+def _on_demand(offer: Offer, offers_of: Callable[[OfferQuery], Sequence[Offer]]) -> Offer | None:
+    """The offer on demand of the same machine type: in its zone if there is one, else in its region, else anywhere at
+    the provider; the highest of these prices."""
+    query = OfferQuery(providers=(offer.provider,), capacity_types=(CapacityType.ON_DEMAND,))
+    alike = [
+        one
+        for one in offers_of(query)
+        if one.instance_type == offer.instance_type and one.money is MoneyKind.CASH and one.has_valid_price()
+    ]
+
+    def nearness(one: Offer) -> tuple[bool, bool, bool, Money]:
+        here = one.region == offer.region
+        return here, here and one.zone in (offer.zone, None), not one.reference, one.price or Money.ZERO
+
+    return max(alike, key=nearness, default=None)
