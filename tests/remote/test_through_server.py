@@ -115,6 +115,8 @@ def test_a_job_is_cancelled_and_extended_by_name(service: TeamService, laptop: L
     assert laptop("jobs", "cancel", "mine", by="vic").code == 3
     assert "is being stopped" in laptop("jobs", "cancel", "mine", by="mia").out
     assert jobs.find(service.world.broker, service.world.mine).cancel_requested
+    early = laptop("jobs", "retry", "mine", "--yes", by="mia").err
+    assert "it is being stopped, after a last checkpoint" in early, "cancelling it again would not help"
 
 
 def test_a_refused_job_is_run_again_by_name(service: TeamService, laptop: Laptop, project: Path) -> None:

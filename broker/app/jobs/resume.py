@@ -15,6 +15,7 @@ from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.arrays import JobArray
+from broker.core.job.file.repository import unpinned
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 
@@ -34,7 +35,8 @@ class ResumeChanges:
 
 
 def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor) -> Job:
-    """A job that resumes ``view`` from a checkpoint, with its files as they are now. Submits nothing.
+    """A job that resumes ``view`` from a checkpoint, with its files as they are now: of a Git repository, what its
+    branch or tag shows now (`with_commit` looks it up). Submits nothing.
 
     Raises `NotAllowed` for another person's job and for a job that has not ended, `InvalidInput` for a job without a
     checkpoint or with a missing folder, `UnknownName` for a step without one, `Unreachable`.
@@ -49,6 +51,7 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
         )
     envs = {**job.envs, **changes.envs}
     anew = {**_ANEW, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
+    anew["setup"] = unpinned(job.setup)  # of a Git repository, too, the files are those of now
     changed = resolved(job.model_copy(update=anew), Path.cwd(), view.id)
     point = resume_point(broker, ResumePoint(job=view.id, step=changes.step))
     return _from_there(changed, view, point)
@@ -139,6 +142,11 @@ def _from_there(job: Job, view: JobView, point: ResumePoint) -> Job:
 def _has_ended(view: JobView, by: Actor) -> None:
     if not by.may_act_for(view.user):
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
+    if view.cancel_requested and not view.state.final:
+        raise NotAllowed(
+            f"{view.id} has not ended: it is being stopped, after a last checkpoint",
+            hint=f"run this again when `gpubroker jobs show {view.id}` says that it is cancelled",
+        )
     if not view.state.final:
         raise NotAllowed(
             f"{view.id} has not ended: it is {view.state.value.replace('_', ' ')}",

@@ -64,7 +64,7 @@ def come_back(view: JobView) -> str:
     """The commands to show, follow and stop a job that continues in the background."""
     return (
         f"The job continues in the background. To follow or stop it:\n  {program()} jobs show {view.id}\n"
-        f"  {program()} jobs logs {view.id}\n  {program()} jobs cancel {view.id}"
+        f"  {program()} jobs logs {view.id} -f\n  {program()} jobs cancel {view.id}"
     )
 
 

@@ -229,13 +229,15 @@ def resume(
 ) -> None:
     """Continue an ended job from a checkpoint, with the files that are on this machine now, as a new job for what is
     left of its work. Returns at once. Exits with 6 if it needs approval first."""
+    from broker.app.jobs.repository_commit import with_commit
     from broker.cli.jobs import snapshot_view
     from broker.cli.jobs.resume import variables
     from broker.remote import sending
 
     terminal, api = through(context)
     id = sending.job_id(api, job)
-    wanted = sending.as_it_was(api, id, workdir, variables(env))
+    wanted, commit = with_commit(sending.as_it_was(api, id, workdir, variables(env)))
+    terminal.say(*filter(None, [commit]))
     if not yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to resume it without confirmation")
     if (files := sending.survey_of(api, wanted)) is not None:

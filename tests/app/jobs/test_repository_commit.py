@@ -10,6 +10,7 @@ import pytest
 
 from broker.app.jobs.repository_commit import with_commit
 from broker.core.job.file import parse_job
+from broker.core.job.file.repository import unpinned
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
@@ -31,6 +32,7 @@ def test_every_attempt_fetches_what_the_branch_was_at_submission(tmp_path: Path)
         assert commit in job.setup
         assert job.setup.endswith("echo mine\n") or job.setup.endswith("echo mine")
         assert with_commit(job) == (job, "")
+        assert with_commit(job.model_copy(update={"setup": unpinned(job.setup)})) == (job, said)
 
 
 def test_a_repository_that_cannot_be_asked_from_here_is_said(tmp_path: Path) -> None:

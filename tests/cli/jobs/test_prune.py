@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from broker.agent.store import ObjectFolder
+from broker.app.jobs import retention
 from broker.cli.jobs import follow
+from broker.core.errors import Unreachable
 from broker.core.values.clock import SystemClock
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
@@ -55,6 +58,46 @@ def test_nothing_goes_without_a_word_from_a_person(gpubroker: Any, home: Path, e
     assert "2 checkpoints of 1 job, 1,142 bytes needs confirmation" in refused.err
     assert checkpoints(home, ended) == 3
     assert gpubroker("jobs", "prune", "--keep", "soon").code == 2
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
+    gpubroker: Any, home: Path, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpubroker("submit", tmp_path / "job.yaml", "--yes", "--json").code == 0
+    read = retention.kept
+
+    def unreadable(folder: str) -> object:
+        if folder.endswith(ended):
+            raise Unreachable("the store says no")
+        return read(folder)
+
+    monkeypatch.setattr(retention, "kept", unreadable)
+    done = gpubroker("jobs", "prune", "--keep", "0s", "--yes")
+    assert (done.code, checkpoints(home, ended)) == (5, 3)
+    assert f"{ended}: the store says no" in done.err
+    assert "1 folder could not be read or emptied" in done.err
+    assert "Deleted 2 checkpoints of 1 job" in done.out, "those of the other job"
+    assert gpubroker("jobs", "prune", "--keep", "0s", "--yes", "--json").code == 5
+
+
+def test_ctrl_c_leaves_nothing_that_the_next_run_does_not_find(
+    gpubroker: Any, home: Path, ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete, left = ObjectFolder.delete, iter([True])
+
+    def interrupted(store: ObjectFolder, path: str) -> None:
+        if not path.endswith("manifest.json"):
+            for _ in left:
+                raise KeyboardInterrupt
+        delete(store, path)
+
+    monkeypatch.setattr(ObjectFolder, "delete", interrupted)
+    assert gpubroker("jobs", "prune", "--keep", "0s", "--yes").code == 130
+    assert checkpoints(home, ended) == 2, "a half deleted one is no checkpoint"
+    assert "2 checkpoints" in gpubroker("jobs", "prune", "--keep", "0s", "--dry-run").out, "its files are still found"
+    assert gpubroker("jobs", "prune", "--keep", "0s", "--yes").code == 0
+    (only,) = (home / "runs" / ended / "checkpoints").iterdir()
+    assert only.name.endswith("step_3")
 
 
 KEEPS = """\

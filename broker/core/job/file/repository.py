@@ -13,6 +13,10 @@ _URL = re.compile(r"(?:https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s-][^
 _WITH_PASSWORD = re.compile(r"https?://[^/]*@")
 _MARK = "# workdir: a Git repository\n"
 _FETCHING = re.compile(re.escape(_MARK) + r"git init --quiet \. && .* --quiet --depth 1 -- (.+) && git checkout .*\n")
+_FETCHING_COMMIT = re.compile(
+    re.escape(_MARK)
+    + r"git init --quiet \. && .* fetch --quiet -- (.+); \} && git checkout --quiet --force (\w+) \|\| .*\n"
+)
 # Words of Git that could be read as options are not names.
 _REF = re.compile(r"[^\s\-:~^?*\[\\][^\s:~^?*\[\\]{0,199}")
 
@@ -53,6 +57,19 @@ def of_setup(setup: str | None) -> Repository | None:
         return None
     one = Repository(url, None if ref == "HEAD" else ref)
     return one if setup.startswith(one.fetching()) else None
+
+
+def unpinned(setup: str | None) -> str | None:
+    """The setup before `pinned`, so that its branch or tag is looked up anew; unchanged where no commit is pinned."""
+    if setup is None or (found := _FETCHING_COMMIT.match(setup)) is None:
+        return setup
+    try:
+        url, ref = shlex.split(found[1])
+    except ValueError:
+        return setup
+    one = Repository(url, None if ref == "HEAD" else ref, found[2])
+    was = one.fetching()
+    return replace(one, commit=None).fetching() + setup.removeprefix(was) if setup.startswith(was) else setup
 
 
 def pinned(setup: str, one: Repository, commit: str) -> str:

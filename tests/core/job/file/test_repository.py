@@ -12,7 +12,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.repository import Repository, of_setup, pinned
+from broker.core.job.file.repository import Repository, of_setup, pinned, unpinned
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 GIT = {
@@ -56,6 +56,7 @@ def test_a_commit_once_looked_up_is_fetched_whatever_the_branch_shows_later(orig
     assert of_now.endswith("echo mine\n")
     assert of_setup(of_now) is None, "looked up already"
     assert of_setup("echo mine\n") is None
+    assert [unpinned(text) for text in (of_now, setup, "echo mine\n", None)] == [setup, setup, "echo mine\n", None]
     for number, script in enumerate((of_now, of_now.replace("--depth 1", "--no-such-option"))):
         folder = tmp_path / str(number)
         folder.mkdir()
