@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import retention
 from broker.cli.jobs import follow
 from broker.core.errors import Unreachable
 from broker.core.values.clock import SystemClock
+from broker.runfolder.retention import kept
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
 
@@ -64,14 +64,12 @@ def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
     gpubroker: Any, home: Path, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gpubroker("submit", tmp_path / "job.yaml", "--yes", "--json").code == 0
-    read = retention.kept
-
     def unreadable(folder: str) -> object:
         if folder.endswith(ended):
             raise Unreachable("the store says no")
-        return read(folder)
+        return kept(folder)
 
-    monkeypatch.setattr(retention, "kept", unreadable)
+    monkeypatch.setattr("broker.app.jobs.retention.kept", unreadable)
     done = gpubroker("jobs", "prune", "--keep", "0s", "--yes")
     assert (done.code, checkpoints(home, ended)) == (5, 3)
     assert f"{ended}: the store says no" in done.err
