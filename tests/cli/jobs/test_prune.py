@@ -64,6 +64,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
     gpubroker: Any, home: Path, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gpubroker("submit", tmp_path / "job.yaml", "--yes", "--json").code == 0
+
     def unreadable(folder: str) -> object:
         if folder.endswith(ended):
             raise Unreachable("the store says no")
