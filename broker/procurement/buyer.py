@@ -51,7 +51,7 @@ from broker.ledger.entries import Entry
 from broker.procurement.appending import appended
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
 from broker.procurement.money import paid_for, released, undone
-from broker.procurement.notices import ending_notice, notice_of
+from broker.procurement.notices import ending_notice, notice_of, unended_notice
 from broker.procurement.purchase_store import PurchaseStore
 from broker.procurement.reselling import look_for_sale
 from broker.procurement.running import accrual, billed_until, early_end, next_due
@@ -296,16 +296,19 @@ class CapacityBuyer:
         assert terms is not None
         order = self._newest(purchase)
         if order.state in (OrderState.HELD, OrderState.PENDING):
-            refused = ""
+            refused: BrokerError | None = None
             try:
                 seller.undo(purchase.quote, order, terms)
             except OutcomeUnknown:
                 pass  # the list tells, now or later
             except (GiveUp, TryAnotherOffer) as error:
-                refused = str(error)
+                refused = error
             order = self._newest(purchase)
             if refused and order.state in (OrderState.HELD, OrderState.PENDING):
-                return self._write(purchase, UndoRefused(evidence=refused))
+                if terms.way == AT_ITS_END:
+                    self._tell(unended_notice(purchase, str(refused)))
+                    raise refused  # asked again later, until it is gone
+                return self._write(purchase, UndoRefused(evidence=str(refused)))
         return self._undone(purchase, order, terms) if order.state in _GONE else purchase
 
     def _undone(self, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:

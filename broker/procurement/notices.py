@@ -93,6 +93,19 @@ def _sale_notice(purchase: Purchase) -> Notice:
     return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
 
 
+def unended_notice(purchase: Purchase, refusal: str) -> Notice:
+    """That a purchase is over, and its provider refuses to end it: it goes on to be billed."""
+    provider = purchase.quote.provider
+    body = (
+        f"{summary(purchase)}. Its time is over, and {provider} does not end it: {refusal}. It is billed until it is"
+        f" gone, and tried again until then; a machine that still uses it has to go first"
+    )
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    return Notice(
+        f"{thread}/not-ended/{_sum(refusal)}", f"Not ended: {purchase.id}", body, Severity.FAILURE, thread, teams
+    )
+
+
 def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
     """That a purchase is soon over: bought machines a day before their end, or in the last tenth of a shorter period;
     what lasts for months also a month before, so that its renewal can be decided and approved. None before and after.

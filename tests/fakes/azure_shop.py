@@ -31,7 +31,8 @@ _PLANNED = {
 @dataclass
 class AzureShop:
     """``price``: of one reserved machine for its term (USD). ``reserved``: capacity reservations by group and name;
-    ``orders``: reservation orders; ``aliases``: savings plans. ``resource_groups``: those that exist."""
+    ``orders``: reservation orders; ``aliases``: savings plans. ``resource_groups``: those that exist.
+    ``in_use``: machines are allocated in every capacity reservation."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     price: int = 500_000
@@ -43,6 +44,7 @@ class AzureShop:
     orders: dict[str, Json] = field(default_factory=dict)
     aliases: dict[str, Json] = field(default_factory=dict)
     quoted: int = 0
+    in_use: bool = False
 
     def serve(self, request: HttpRequest) -> HttpAnswer | None:
         """The answer to a request about what is sold; None for others."""
@@ -90,6 +92,8 @@ class AzureShop:
         return HttpAnswer(200, row, _JSON) if row else _error(404, "ResourceNotFound", name)
 
     def _delete_reservation(self, request: HttpRequest, group: str, name: str) -> HttpAnswer:
+        if self.in_use:
+            return _error(409, "OperationNotAllowed", "machines are allocated in it")
         return HttpAnswer(200 if self.reserved.pop(name, None) else 204, b"")
 
     def _calculate(self, request: HttpRequest) -> HttpAnswer:
