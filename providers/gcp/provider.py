@@ -134,7 +134,7 @@ class Gcp:
 
     def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
         """The machines that the request may mean, with their list prices; those to which GPUs would have to be attached
-        are left out."""
+        are left out, and so are prices of flex start and calendar mode."""
         asking = self._asking()
         catalogue = PartPrices()
         for priced in read_prices(asking):
@@ -155,7 +155,7 @@ class Gcp:
                 yield row
             elif row.zone is None:
                 yield by_region[row.region, row.instance_type], row
-            else:
+            elif (row.zone, row.instance_type) in by_place:
                 yield by_place[row.zone, row.instance_type], row
 
     def instances(self) -> Iterator[Instance]:

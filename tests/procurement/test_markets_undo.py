@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from broker.app.capacity import undoing
-from broker.core.errors import Refused
+from broker.core.errors import BrokerError, Refused
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import AT_ITS_END
 from broker.core.values.money import Money
 from tests.actors import ANN
 from tests.empty_store import empty_store
+from tests.fakes.gcp_rows import sku
 from tests.procurement.markets import MarketBench, bench, gcp_calendar, gcp_commitment, gcp_reservation
 
 pytestmark = pytest.mark.system
@@ -84,6 +85,24 @@ def test_what_google_does_not_deliver_releases_its_money(opened: Open, word: str
         assert (ended.reason, market.money(asked)) == (NotBought.PROVIDER_REFUSED, (Money.ZERO, Money.ZERO))
 
 
+def test_prices_of_flex_start_are_no_reservation(opened: Open) -> None:
+    with opened(gcp_reservation) as market:
+        world: Any = market.stall.line.market
+        before = market.quote()
+        world.skus += [
+            sku("DWS Flex Start A3 Core running in Americas", "0.01"),
+            sku("DWS Flex Start A3 Ram running in Americas", "0.001", unit="GiBy.h"),
+            sku("DWS Flex Start Nvidia H100 80GB GPU running in Americas", "3"),
+            sku(
+                "SSD backed Local Storage attached to DWS Defined Duration VMs",
+                "0.01",
+                unit="GiBy.mo",
+                group="LocalSSD",
+            ),
+        ]
+        assert market.quote().total == before.total
+
+
 def test_an_operation_that_fails_later_bought_nothing(opened: Open) -> None:
     with opened(gcp_reservation) as market:
         asked = market.approved()
@@ -117,6 +136,20 @@ def test_an_azure_reservation_is_deleted_at_its_end_or_before(opened: Open) -> N
         assert market.money(second)[0] == Money.ZERO
         [told] = [one.notice for one in market.broker.store.outbox.under(f"purchase/{second.id}/undone")]
         assert told.title == f"Ended: {second.id}"
+
+
+def test_an_azure_reservation_that_is_in_use_at_its_end_is_tried_again(opened: Open) -> None:
+    with opened(azure("azure_reservation")) as market:
+        bought = held(market)
+        world: Any = market.stall.line.market
+        world.shop.in_use = True
+        market.clock.advance(timedelta(days=4))
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="allocated in it"):
+                market.advance(bought)
+        assert f"purchase/{bought.id}/not-ended" in market.notices()
+        world.shop.in_use = False
+        assert (market.advance(bought).state, market.stall.bought()) == (PurchaseState.UNDONE, [])
 
 
 def test_without_the_resource_group_nothing_is_ordered(opened: Open) -> None:

@@ -2,8 +2,9 @@
 login.
 
 The advice service says when and where the machines are free. The price is at most the on-demand price of the machines,
-which is what is quoted and held: Google states the lower price of calendar mode only on its bill. Google does not let
-an approved one go after its lock time, so a quote says that it cannot be undone, and two people approve it.
+which is what is quoted and held: the lower price of calendar mode is an offer of its own (``…+calendar``), and on
+Google's bill. Google does not let an approved one go after its lock time, so a quote says that it cannot be undone, and
+two people approve it.
 """
 
 from __future__ import annotations
