@@ -47,6 +47,7 @@ _LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
 # Headers by which servers say how long to wait; Azure's price list has one of its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
+_TOO_MANY = 429  # HTTP's status "Too Many Requests"
 _SHOWN_OF_A_REFUSAL = 200  # characters
 _LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
 _QUERY_IN_URL = re.compile(r"(/[^\s\"'?]*)\?[^\s\"')]+")
@@ -127,6 +128,7 @@ class Api:
         self._url_setting = setting(provider, url_key)
         self._gap = 1 / per_second if per_second else 0.0
         self._last: datetime | None = None
+        self._status = 0  # of the last answer
         self._secrets: set[str] = set()
         self._client: httpx.Client | None = None
 
@@ -178,13 +180,14 @@ class Api:
     def _once_only(self, method: str, path: str, **request: Any) -> Any:
         import httpx
 
+        self._status = 0
         try:
             return self._once(method, path, request)
         except HostUnknown:
             raise
-        except (Unreachable, Malformed) as error:
-            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
-                raise  # it was never sent
+        except (RetryLater, Malformed) as error:
+            if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout) or self._status == _TOO_MANY:
+                raise  # it was never sent, or never looked at: unlike a 503, also one that says when to ask again
             raise OutcomeUnknown(error.message, where=error.where) from error
 
     def _bearer(self, token: str | None, header: str = "") -> Mapping[str, str]:
@@ -210,6 +213,7 @@ class Api:
                     body = self._read(answer, where)
                 finally:
                     traffic.count(answer.num_bytes_downloaded)
+                self._status = answer.status_code
                 if not answer.is_success:
                     raise self._refusal(answer, body, where)
         except httpx.TimeoutException as error:
@@ -259,7 +263,7 @@ class Api:
         now = self._clock.now()
         waits = [wait for name in _WAITS if (wait := retry_after(answer.headers.get(name), now)) is not None]
         after = max(waits, default=None)
-        if status == 429 or (status == 503 and after is not None):
+        if status == _TOO_MANY or (status == 503 and after is not None):
             return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
         if status >= 500 or status == 408:
             return Unreachable(said, where=where, hint="the provider reports a server error; the next poll retries")

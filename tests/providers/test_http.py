@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    OutcomeUnknown,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 from broker.core.values.clock import ManualClock
 from providers.http import Api, HttpSettings, shown, usable, without_logins
 from providers.runpod import RunpodSettings
@@ -53,6 +62,18 @@ def test_what_may_pass_is_tried_again(server: FakeServer, clock: ManualClock, fa
     assert ask(server.url, clock)["count"] == 3
     assert len(server.requests) == 3
     assert len(clock.slept) == 2
+
+
+@pytest.mark.parametrize(("status", "means"), [(429, Throttled), (503, OutcomeUnknown)])
+def test_an_order_is_open_after_a_server_error_even_one_that_says_when(
+    clock: ManualClock, status: int, means: type[BrokerError]
+) -> None:
+    busy = HttpAnswer(status, b"", {"Retry-After": "5"})
+    settings = HttpSettings(attempts=3)
+    with FakeServer(lambda _: busy) as server, Api("acme", server.url, settings, clock) as api:
+        with pytest.raises(means):
+            api.post_once("/orders", {}, token="s3cret", key="one")
+        assert len(server.requests) == 1
 
 
 def test_a_server_that_hangs_is_given_up_after_the_time_out_and_asked_again(
