@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, Malformed, OutcomeUnknown, Refused
@@ -168,7 +168,7 @@ class SfcomputeBlocks:
             "quantity": terms.machines,
             "start_at": stamp(terms.starts),
             "end_at": stamp(terms.ends),
-            "price": int((least.dollars * 100).to_integral_value(rounding=ROUND_FLOOR)),
+            "price": int((least.dollars * 100).to_integral_value(rounding=ROUND_CEILING)),
         }
         return self._placed(body, key)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from broker.core.errors import OutcomeUnknown, Refused
@@ -57,7 +57,7 @@ def resale_terms(counter: AwsCounter, quote: CapacityQuote, order: Order, machin
 def sell(counter: AwsCounter, quote: CapacityQuote, terms: ResaleTerms, least: Money, key: str) -> Order:
     """List all machines, each for its part of ``least``."""
     id, _, months = terms.reference.partition("/")
-    price = round(least.dollars / terms.machines, 2)
+    price = (least.dollars / terms.machines).quantize(Decimal("0.01"), rounding=ROUND_CEILING)
     answer = counter.login().call_once(
         "ec2",
         quote.region,
