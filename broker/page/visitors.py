@@ -119,10 +119,10 @@ def new_key() -> str:
 
 def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
     id = request.cookies.get(cookie.name, "")
-    entrant = sessions.resume(broker, id) if id else None
+    again = request.method == "GET" and request.query_params.get("refresh") == str(REFRESH_EVERY)
+    entrant = sessions.resume(broker, id, used=not again) if id else None
     if entrant is None:
         raise SignInNeeded
     at = request.state.request_id
     caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), at, EntryPoint.PAGE)
-    again = request.method == "GET" and request.query_params.get("refresh") == str(REFRESH_EVERY)
     return Visitor(caller, id, request.url.path, again)

@@ -33,9 +33,9 @@ def begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, or
     return id
 
 
-def resume(broker: Broker, id: str) -> Entrant | None:
+def resume(broker: Broker, id: str, *, used: bool = True) -> Entrant | None:
     """The person of a session with their present permissions; None if the session is unknown or over, its token expired
-    or revoked, or the person disabled."""
+    or revoked, or the person disabled. ``used``: somebody uses it, which a browser that asks by itself does not show."""
     now, digest = broker.clock.now(), digest_of(id)
     with broker.store.access.reading() as look:
         session = look.session(digest)
@@ -43,7 +43,7 @@ def resume(broker: Broker, id: str) -> Entrant | None:
             return None
         token = look.token(session.token)
         entrant = None if token is None else owner(look, token, now)
-    if entrant is not None and now - session.seen_at >= _NOTED_EVERY * broker.clock.scale:
+    if used and entrant is not None and now - session.seen_at >= _NOTED_EVERY * broker.clock.scale:
         with broker.store.access.writing() as tx:
             tx.session_seen(digest, now)
     return entrant
