@@ -16,10 +16,9 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
 fi
 rank="${GPUBROKER_ON_NODE:+$SLURM_PROCID}"
 unset GPUBROKER_ON_NODE GPUBROKER_SCRIPT
-# Another user may have made a folder of this name; what lies in it would run as this job.
-if ! mkdir -m 700 "$scratch" 2>/dev/null && { [ -L "$scratch" ] || [ ! -O "$scratch" ]; }; then
-  scratch="$(mktemp -d "$scratch-XXXXXX")" || exit 75
-fi
+# A folder of this name may be another user's, or of a job with the same number: of another cluster on this node, or of
+# one that died here. What lies in it would run as this job.
+mkdir -m 700 "$scratch" 2>/dev/null || scratch="$(mktemp -d "$scratch-XXXXXX")" || exit 75
 "$@" --rank "${rank:-0}" --gang "$SLURM_JOB_ID" --scratch "$scratch" &
 child=$!
 trap 'kill -TERM "$child" 2>/dev/null' TERM

@@ -50,6 +50,15 @@ def test_a_link_where_the_folder_belongs_is_left_alone(tmp: Path, tmp_path: Path
     assert (planted / "lib").exists(), "what lies behind the link is not removed"
 
 
+def test_a_folder_of_another_job_with_that_number_is_left_alone(tmp: Path) -> None:
+    """As two clusters on one node, or a job that died here long ago, leave it."""
+    planted = tmp / f"gpubroker-{os.getuid()}-7"
+    planted.mkdir()
+    (planted / "command-1.sh").write_text("echo not mine\n")
+    assert scratch_of_batch_job(tmp).name.startswith(f"gpubroker-{os.getuid()}-7-")
+    assert [path.name for path in tmp.rglob("*.sh")] == ["command-1.sh"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
 def test_a_folder_of_another_user_is_left_alone(tmp: Path) -> None:
     planted = tmp / f"gpubroker-{os.getuid()}-7"

@@ -101,6 +101,8 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
         assert done.returncode == 0, done.stderr
     cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     try:
+        eventually(counted(home, "submitted"), "it is submitted")
+        shutil.rmtree(job_file.parent)  # what runs, and goes on, is what was submitted
         eventually(counted(home, "launched"), "SkyPilot has the launch")
         lap("SkyPilot has the launch")
         eventually(counted(home, "checkpoint_saved"), "a checkpoint is saved", 400)

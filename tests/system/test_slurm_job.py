@@ -4,6 +4,7 @@ drained, with Slurm itself away for a while; and the bill right."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(
     home = tmp_path / "home"
     cli = start("submit", str(job_file), "--yes", home=home, env=settings)
     eventually(lambda: saved(home), "a checkpoint is saved")
+    shutil.rmtree(job_file.parent)  # what goes on is what was submitted
     take_all(cluster)
     _, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err
