@@ -51,14 +51,17 @@ class Signals:
         self._leases = leases
         self._signals: dict[str, Signal] = {}
         self._unanswered = Counter[str]()  # looks since each engine was asked that has not answered
+        self._asked: dict[str, Collection[str]] = {}  # the attempts that each engine's last call was to report
         self._seen: dict[str, Mapping[str, Observation]] = {}  # what each engine said last, by attempt
+        self.unread: set[str] = set()
+        """The jobs in ``reading`` of the last `ask` whose engine still works on an earlier question."""
 
     def ask(self, views: Sequence[JobView], seconds: float, reading: Set[str]) -> Collection[str]:
         """Query each engine once for all machines of these jobs, and read the run folders of those in ``reading``
         (ids), and of those that are not up, or of which the engine says something new. Waits for the answers, for at
         most ``seconds`` (wall clock). Returns the keys of the attempts with a report. Raises nothing: a failing engine
         has no report this time."""
-        self._signals = {}
+        self._signals, self.unread = {}, set()
         by_engine: dict[str, list[tuple[JobView, AttemptView]]] = defaultdict(list)
         for view in views:
             for attempt in view.attempts:
@@ -66,6 +69,10 @@ class Signals:
                     by_engine[attempt.engine].append((view, attempt))
         asked = []
         for name, wanted in by_engine.items():
+            if self._unanswered[name]:
+                self.unread |= {view.id for view, _ in wanted} & reading
+            else:
+                self._asked[name] = [attempt.key for view, attempt in wanted if view.id in reading]
             with isolated(f"engine {name} does not answer"):
                 look = partial(self._look, self._ports.engines(name), wanted, reading)
                 outcome = self._ports.calls.make(_key(name), _key(name), Purpose.OBSERVE, look)
@@ -81,15 +88,17 @@ class Signals:
         return self._signals.keys()
 
     def take(self, key: str) -> Collection[str] | None:
-        """The attempts reported by the finished call with that key; None if it is not a call of this class."""
+        """The attempts reported by the finished call with that key, or, if it failed, those that it was to report:
+        their jobs go on. None if it is not a call of this class."""
         name = key.removeprefix(_key(""))
         if name == key:
             return None
         del self._unanswered[name]
         outcome = self._ports.calls.taken(key, Purpose.OBSERVE)
-        with isolated(f"engine {name} does not answer"):
-            if outcome is not None and outcome.error is not None:
+        if outcome is not None and outcome.error is not None:
+            with isolated(f"engine {name} does not answer"):
                 raise outcome.error
+            return self._asked[name]
         found: Mapping[str, Signal] = outcome.value or {} if outcome is not None else {}
         self._signals |= found
         return found.keys()

@@ -268,6 +268,26 @@ def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop
     assert two.mailbox.leases["j-1-1"][-1].stop is Cause.CANCELLED_BY_USER, "its node hears of it"
 
 
+def test_an_engine_that_always_fails_keeps_no_job_from_being_judged_and_told_to_stop(
+    stage: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+    stage.begin(stage.place, AskedAlways(noted(judged)))
+    stage.submit(JOB)
+    stage.until(stage.launched("j-1"))
+    stage.mailbox.starts("j-1-1")
+    stage.until(lambda: stage.job("j-1").state is JobState.RUNNING)
+
+    def fails(handles: Sequence[str]) -> Mapping[str, Observation]:
+        raise RetryLater("the engine's API is down")
+
+    monkeypatch.setattr(stage.engine, "observe", fails)
+    judged.clear()
+    stage.until(lambda: len(judged) > 1, looks=20)
+    stage.says("j-1", ev.CancelRequested(by="ann"))
+    stage.until(lambda: stage.job("j-1").attempts[0].stop_requested is not None, looks=20)
+
+
 def test_a_late_answer_counts_once_and_with_all_that_its_run_folder_said(two: TwoEngines) -> None:
     two.mailbox.says("j-1-1", CheckpointSaved(checkpoint="0001-1", step=1))
     two.says_nothing()
