@@ -42,6 +42,11 @@ class LookTurns:
         self._visited = kept | {id: one for id, one in present.items() if id in chosen}
         return chosen
 
+    def again(self, ids: Collection[str]) -> None:
+        """The next look visits these jobs: this one could not ask about them."""
+        for id in ids:
+            self._visited.pop(id, None)
+
     def _as_before(self, id: str, view: JobView, money: Money) -> bool:
         """Whether view and balances are those of the last visit, the dates of a hold included: the very objects."""
         before = self._visited.get(id)

@@ -134,6 +134,7 @@ class Reconciler:
         views = self._worklist.look()
         chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
         chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
+        self._turns.again(self._signals.unread)
         ordered = in_turn(views, self._clock.now())
         self._queue.add(view.id for view in ordered if view.id in chosen and not self._signals.awaits(view))
         steps, waiting = self._work()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.core.ports import Observation
 from broker.core.values.clock import ManualClock
 from broker.reconciler import loop
 from broker.reconciler.admission.records import attempt_key
+from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Controllers, Reconciler, Timing
 from broker.reconciler.ports import ReconcilerPorts
 from broker.store import Store
@@ -26,7 +30,7 @@ JOBS, VISITS = 9, 3
 class LargeFleet:
     """So many running jobs, of which a look visits three; ``visited``: the jobs of the last look."""
 
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, *, beside: bool = False) -> None:
         self.clock, self.store, self.visited = ManualClock(NOW), store, list[str]()
         self.jobs = [started(store, number, NOW - timedelta(hours=1)) for number in range(JOBS)]
         self.engine, self.mailbox = StageEngine(self.clock), StageMailbox(self.clock)
@@ -42,7 +46,8 @@ class LargeFleet:
             return advance(worker, view)
 
         monkeypatch.setattr(loop.Reconciler, "_advance", watched)
-        ports = ReconcilerPorts(store, lambda name: self.engine, self.mailbox, self.clock)
+        self.calls = EngineCalls(at_most=1 if beside else 0)
+        ports = ReconcilerPorts(store, lambda name: self.engine, self.mailbox, self.clock, self.calls)
         controllers = Controllers(AskedAlways(lambda view: False))
         self.worker = Reconciler(ports, controllers, TrustingGate(), timing=Timing(visits=VISITS))
         self.look()
@@ -93,3 +98,25 @@ def test_a_job_that_somebody_cancels_is_visited_by_the_next_look(fleet: LargeFle
         view = look.job(waits)
     assert view is not None
     assert view.attempts[0].stop_requested is not None or view.state is JobState.CANCELLED
+
+
+def test_news_that_come_while_an_engine_is_asked_are_for_the_first_look_after_its_answer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = LargeFleet(store, monkeypatch, beside=True)
+    fleet.settle()
+    cancelled = [sorted(fleet.look()) for _ in range(JOBS // VISITS)][1][0]  # its turn is while the engine is asked
+    answers, observe = threading.Event(), fleet.engine.observe
+
+    def slow(handles: Sequence[str]) -> Mapping[str, Observation]:
+        assert answers.wait(20), "nobody let it go"
+        return observe(handles)
+
+    monkeypatch.setattr(fleet.engine, "observe", slow)
+    fleet.look()
+    with store.writing() as tx:
+        tx.append(cancelled, [(None, ev.CancelRequested(by="ann"))], fleet.clock.now())
+    assert cancelled not in fleet.look(), "its engine may say that it is over"
+    answers.set()
+    fleet.calls.wait(["observe stage"], 20)
+    assert cancelled in fleet.look()
