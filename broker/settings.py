@@ -227,7 +227,7 @@ class Settings(BaseSettings):
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
     ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
-    ``sign_in``: the identity provider at which people sign in to the page; None: they sign in with API tokens.
+    ``sign_in``: the identity provider at which people sign in to the page; None: with tokens and passwords.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
     ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
     """

@@ -12,6 +12,7 @@ from broker.app.wiring import Broker
 from broker.core.access.passwords import wait_after
 from broker.core.errors import InvalidInput, NotAllowed
 from broker.core.values.clock import ManualClock
+from broker.settings import SignInSettings
 from tests.actors import ROOT, person, with_clock
 from tests.page.browsing import Site
 from tests.server.world import Company
@@ -67,6 +68,16 @@ def test_only_administrators_invite_and_only_people(world: Company) -> None:
     people.add(world.broker, "robot", by=ROOT, service=True)
     with pytest.raises(InvalidInput, match="service account"):
         invite(world.broker, "robot", by=ROOT)
+
+
+def test_nobody_is_invited_where_the_link_would_lead_nowhere(world: Company) -> None:
+    at = SignInSettings(issuer="https://login.example.org", client_id="gpubroker")
+    known = world.broker
+    with_provider = Broker(
+        known.settings.model_copy(update={"sign_in": at}), known.registries, known.account, store=known.store
+    )
+    with pytest.raises(InvalidInput, match="identity provider"):
+        invite(with_provider, "mia", by=ROOT)
 
 
 @pytest.mark.parametrize("password", ["short", "a" * 14, "a" * 40, "x" * 129, "Mia has a long password"])

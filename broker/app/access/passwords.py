@@ -46,8 +46,13 @@ class NewInvitation:
 
 def invite(broker: Broker, name: str, *, by: Actor) -> NewInvitation:
     """Invite a person to choose a password, which also replaces a forgotten one. Earlier invitations end. Raises
-    `UnknownName`, `InvalidInput` for a service account or a disabled person, and `NotAllowed` unless ``by`` is an
-    administrator."""
+    `UnknownName`, `InvalidInput` for a service account, for a disabled person and where an identity provider signs
+    people in, and `NotAllowed` unless ``by`` is an administrator."""
+    if broker.settings.sign_in is not None:
+        raise InvalidInput(
+            "people sign in at the identity provider here, so no password would be asked for",
+            hint=f"add {name} there; `gpubroker people link` for a name that is taken",
+        )
     secret = secrets.token_urlsafe(32)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
