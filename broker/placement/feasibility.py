@@ -243,7 +243,10 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
     if offer.engine is None and offer.term_months is not None:
         return Reason.NEEDS_COMMITMENT, f"{offer.term_months} months"
     if offer.engine is None:
-        return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider} {offer.region}"
+        return (
+            Reason.NO_ENGINE,
+            offer.unavailable_because or f"no engine runs machines of {offer.provider} {offer.region}",
+        )
     honours = request.conditions.engines.get(offer.engine)
     if honours is None:
         return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.app.jobs import after, arrays
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
-from broker.app.jobs.recorded_capacity import unreached
+from broker.app.jobs.recorded_capacity import is_recorded, recorded_offers, unreached
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.sealed_secrets import missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
@@ -75,6 +75,9 @@ class PlanBasis:
     look: StoreReading
     now: datetime
     elsewhere: bool = False
+
+
+_ANY = "any"  # the engine that would reach capacity on record
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,10 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
     """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
     job, sizing = _sized(job, basis.look, basis.now)
     market = market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
+    if holdings := broker.store.holdings():
+        wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
+        paid_for = recorded_offers(holdings, market.offers, basis.now, wanted) if wanted else ()
+        market = replace(market, offers=[*market.offers, *paid_for])
     if basis.elsewhere:
         market = replace(market, conditions=_anyhow(job, market))
     seen = _placed(job, by, market, basis)
@@ -312,12 +319,14 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
 
 
 def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan | None:
-    """The plan with every engine installed and in reach of the run folders, and reference prices allowed; only for a
-    job that can start nowhere without that."""
-    if found.placements or not found.reasons() & MISSING_SETUP:
+    """The plan with every engine installed and in reach of the run folders, one for capacity on record, and reference
+    prices allowed; only for a job that can start nowhere without that."""
+    if found.placements or not (found.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
-    anyhow = replace(_anyhow(job, market), allow_reference_prices=True)
-    plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=anyhow)
+    reached = [replace(one, engine=_ANY) if is_recorded(one) else one for one in market.offers]
+    conditions = _anyhow(job, replace(market, offers=reached))
+    anyhow = replace(conditions, allow_reference_prices=True)
+    plan = make_plan(job, reached, now=now, submitted_at=now, conditions=anyhow)
     return plan if plan.placements else None
 
 

@@ -1,41 +1,103 @@
-"""Capacity that is paid for by record (`gpubroker capacity add`) and that no offer stands for: told beside a plan."""
+"""Capacity that is paid for by record (`gpubroker capacity add`) and that no engine reaches: as offers at the marginal
+price, on which no job starts, and in words beside a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.core.job.jobs import Job
-from broker.core.market.offers import CapacityType, Offer
+from broker.core.market.offers import BOUGHT, Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
 
 if TYPE_CHECKING:
-    from broker.economics.reserve.holdings import RecordedHolding
+    from broker.economics.reserve.holdings import Holding, RecordedHolding
 
-PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
+RECORDED = "capacity"
+"""The source of these offers, followed by the number of the record: ``capacity #3``."""
+_MACHINE = 8  # accelerators of a server at most; the record tells their sum only
+_REMEDY = "have them in Slurm or Kubernetes, run gpubroker on them, or log in to their provider"
+
+
+def is_recorded(offer: Offer) -> bool:
+    """Whether the offer stands for capacity on record that no engine reaches."""
+    return offer.source.startswith(f"{RECORDED} #")
+
+
+def recorded_offers(
+    holdings: Sequence[RecordedHolding], offers: Iterable[Offer], now: datetime, wanted: Collection[str] = ()
+) -> Iterator[Offer]:
+    """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
+    all), as long as none of ``offers`` is such a bought accelerator that an engine reaches. Its price is what an hour
+    of use costs beyond what is paid anyway: the electricity, or nothing. It has no engine."""
+    for recorded in _unreached(holdings, offers, now):
+        one = recorded.holding
+        if wanted and one.accelerator not in wanted:
+            continue
+        count = next(each for each in range(min(_MACHINE, one.gpus), 0, -1) if one.gpus % each == 0)
+        owned = _is_owned(one)
+        yield Offer(
+            provider=one.provider,
+            region=one.site or "recorded",
+            zone=None,
+            instance_type=f"recorded-{recorded.number}",
+            accelerator=one.accelerator,
+            count=count,
+            capacity_type=CapacityType.OWNED if owned else CapacityType.RESERVED,
+            price=Money.usd(f"{_energy(one) * count:.6f}"),
+            as_of=now,
+            source=f"{RECORDED} #{recorded.number}",
+            amortised=Money.usd(f"{one.usd_per_gpu_hour * count:.6f}"),
+            availability=Availability.UNKNOWN,
+            unavailable_because=f"#{recorded.number} of `gpubroker capacity show` is out of reach: {_REMEDY}",
+            interruption_rate=0.0,
+            slots=one.gpus // count,
+            money=MoneyKind.AMORTISED,
+        )
 
 
 def unreached(job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime) -> Iterator[str]:
-    """A note for each recorded machine or reservation in force at ``now`` (UTC) that the job could use, as long as no
-    offer of such an accelerator is owned or reserved: what an hour of it costs beyond what is paid anyway, and how jobs
-    can start there."""
-    if not holdings:
-        return
-    from broker.economics.estimates import about
-    from broker.economics.reserve.holdings import HoldingKind
-    from broker.economics.rules import DEFAULTS
-
+    """A note for each of those that the job could use: what an hour of it costs, and how jobs can start there."""
     wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
-    there = {offer.accelerator for offer in offers if offer.capacity_type in PAID_FOR}
-    for recorded in holdings:
+    for recorded in _unreached(holdings, offers, now):
         one = recorded.holding
-        if one.kind is HoldingKind.COMMITMENT or not one.active(now) or one.accelerator not in wanted - there:
+        if one.accelerator not in wanted:
             continue
-        energy = one.energy_usd_per_gpu_hour(DEFAULTS.kwh_usd, DEFAULTS.pue)
+        from broker.economics.estimates import about
+
+        energy = _energy(one)
         costs = f"{about(energy)} of electricity a GPU-hour" if energy else "no further price an hour"
         place = "/".join(filter(None, (one.provider, one.site)))
         yield (
             f"{one.gpus} {one.accelerator} at {place} are paid for until {one.ends:%Y-%m-%d} (#{recorded.number} of "
-            f"`gpubroker capacity show`), at {costs}, but no engine reaches them: have them in Slurm or Kubernetes, "
-            "run gpubroker on them, or log in to their provider"
+            f"`gpubroker capacity show`), at {costs}, but no engine reaches them: {_REMEDY}"
         )
+
+
+def _unreached(
+    holdings: Sequence[RecordedHolding], offers: Iterable[Offer], now: datetime
+) -> Iterator[RecordedHolding]:
+    if not holdings:
+        return
+    from broker.economics.reserve.holdings import HoldingKind
+
+    # A list price of a commitment is reserved, too, but nobody has it.
+    there = {one.accelerator for one in offers if one.engine and one.may_be_free() and one.capacity_type in BOUGHT}
+    for recorded in holdings:
+        one = recorded.holding
+        if one.kind is not HoldingKind.COMMITMENT and one.active(now) and one.accelerator not in there:
+            yield recorded
+
+
+def _energy(holding: Holding) -> float:
+    """USD of electricity of a GPU-hour in use; 0 where somebody else pays it."""
+    from broker.economics.rules import DEFAULTS
+
+    return holding.energy_usd_per_gpu_hour(DEFAULTS.kwh_usd, DEFAULTS.pue) if _is_owned(holding) else 0.0
+
+
+def _is_owned(holding: Holding) -> bool:
+    from broker.economics.reserve.holdings import HoldingKind
+
+    return holding.kind is HoldingKind.OWNED

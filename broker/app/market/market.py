@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from broker.app.jobs import runs_root
@@ -251,4 +252,16 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
 
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
-    return OfferListing(tuple(found), total, broker.clock.now())
+    now = broker.clock.now()
+    if holdings := broker.store.holdings():
+        from broker.app.jobs.recorded_capacity import recorded_offers  # most stores have nothing on record
+
+        paid_for = [one for one in recorded_offers(holdings, found, now, query.accelerators) if _asked_for(query, one)]
+        found, total = [*found, *paid_for], total + len(paid_for)
+    return OfferListing(tuple(found), total, now)
+
+
+def _asked_for(query: OfferQuery, offer: Offer) -> bool:
+    """Whether an offer that is not in the store is of the query's providers and regions."""
+    regions = not query.regions or any(fnmatchcase(offer.region, pattern) for pattern in query.regions)
+    return regions and (not query.providers or offer.provider in query.providers)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.market.offer_rows import ListedOffer
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
@@ -110,7 +111,7 @@ def _available(offer: Offer) -> Text:
 
 
 def note(row: ListedOffer) -> Text:
-    """The kind of price: reference, stale, simulated, imported, or live (the ones that ``--live`` keeps)."""
+    """The kind of price: reference, stale, simulated, imported, recorded, or live (what ``--live`` keeps)."""
     if row.offer.doubt is not None:
         return Text("doubted", style="red")
     if row.offer.reference:
@@ -121,4 +122,6 @@ def note(row: ListedOffer) -> Text:
         return Text("simulated", style="magenta")
     if row.offer.imported:
         return Text("imported", style="cyan")
+    if is_recorded(row.offer):
+        return Text("recorded", style="cyan")
     return Text("live", style="green")

@@ -1,4 +1,4 @@
-"""Recorded capacity that no offer stands for is told beside a plan, at its marginal cost."""
+"""Recorded capacity that no engine reaches is an offer at its marginal cost, and told beside a plan."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.jobs.recorded_capacity import unreached
+from broker.app.jobs.recorded_capacity import recorded_offers, unreached
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.placement.conditions import Conditions
+from broker.placement.planner import make_plan
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 YEAR = timedelta(days=365)
@@ -47,3 +49,37 @@ def test_capacity_that_is_an_offer_is_not_told_again() -> None:
     spot = Offer("aws", "r", "z", "t", "A100", 8, CapacityType.SPOT, Money.usd("1"), NOW, "s", engine="cloud")
     assert told(CAMPUS, spot)
     assert told(CAMPUS, replace(spot, capacity_type=CapacityType.OWNED)) == []
+
+
+def offered(holding: Holding, *offers: Offer) -> list[Offer]:
+    return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW))
+
+
+def test_it_is_an_offer_of_whole_machines_at_the_marginal_price() -> None:
+    (owned,) = offered(CAMPUS)
+    assert (owned.count, owned.slots, owned.capacity_type) == (8, 4, CapacityType.OWNED)
+    assert float(owned.price.dollars) == pytest.approx(22 / 4 * 0.12 * 1.58) if owned.price else False
+    (reserved,) = offered(replace(CAMPUS, kind=HoldingKind.RESERVATION, gpus=12))
+    assert (reserved.count, reserved.slots, reserved.price) == (6, 2, Money.ZERO)
+
+
+def test_a_list_price_of_a_commitment_is_nobodys_capacity() -> None:
+    listed = Offer("gcp", "r", "z", "t", "A100", 8, CapacityType.RESERVED, Money.usd("9"), NOW, "s", 12, engine="cloud")
+    assert offered(CAMPUS, listed)
+    assert told(CAMPUS, listed)
+
+
+def test_where_an_engine_reaches_it_jobs_start_there_first() -> None:
+    """Slurm's own offer stands for the machines: there is no second one, and it is preferred to what is rented."""
+    slurm = Offer(
+        "slurm", "campus", None, "gpu", "A100", 8, CapacityType.OWNED, Money.usd("1.04"), NOW, "slurm", engine="slurm",
+        slots=4,
+    )  # fmt: skip
+    rented = replace(slurm, provider="aws", capacity_type=CapacityType.ON_DEMAND, price=Money.usd("20"))
+    assert offered(CAMPUS, slurm, rented) == []
+    conditions = Conditions(engines={"slurm": WANTED.needs})
+    there = make_plan(WANTED, [rented, slurm], now=NOW, submitted_at=NOW, conditions=conditions)
+    assert there.placements[0].offer == slurm
+    away = make_plan(WANTED, [rented, *offered(CAMPUS)], now=NOW, submitted_at=NOW, conditions=conditions)
+    assert [placement.offer for placement in away.placements] == [rented]
+    assert "#3 of `gpubroker capacity show` is out of reach" in str(away.rejections)

@@ -80,11 +80,36 @@ def test_6_what_is_worth_buying_is_not_hidden_by_what_is_not(gpubroker: Any, tmp
     assert plan["choices"][0]["option"].startswith("bought")
 
 
+@pytest.mark.system  # years of demand, hour by hour: seconds each
+@pytest.mark.parametrize(
+    ("pattern", "ratio", "once"), [("half-day", 0.4, 1.167), ("weekday", 0.6, 1.143), ("quarter-end", 0.6, 1.748)]
+)
+def test_7_regular_demand_is_held_near_the_optimum(gpubroker: Any, pattern: str, ratio: float, once: float) -> None:
+    """``once``: cost over the optimum when independent brute force first judged the rule."""
+    line = f"backtest reserve --pattern {pattern} --ratio {ratio} --policies gpubroker,on-demand,optimum --json"
+    cells = {cell["policy"]: cell["cost_over_optimum"] for cell in gpubroker(*line.split()).json["cells"]}
+    assert cells["gpubroker"] <= 1.05 < once
+    assert cells["gpubroker"] <= cells["on-demand"] * 1.02
+
+
 def test_8_an_empty_store_gives_no_finding(gpubroker: Any) -> None:
     found = gpubroker("policy", "findings")
     assert found.code == 0
     assert "rent instead" not in found.out
     assert "Not enough data" in found.out
+
+
+def test_9_owned_machines_on_record_are_offers_at_their_electricity(gpubroker: Any, write: Any) -> None:
+    added = "capacity add owned A100-80GB:8 --machines 4 --site campus --price 400000 --life 4y --power 22kW"
+    assert gpubroker(*added.split()).code == 0
+    (row,) = gpubroker("offers", "--gpu", "A100-80GB", "--owned", "--offline", "--json").json["offers"]
+    assert (row["price_per_gpu_hour"], row["engine"], row["slots"]) == ("0.13035", None, 4)
+    job = write("job.yaml", 'name: t\nresources: {accelerators: "A100-80GB:8"}\nrun: python x.py\nmax_duration: 4h\n')
+    planned = gpubroker("plan", job, "--offline")
+    assert planned.code == 4
+    first = next(line for line in planned.out.splitlines() if line.startswith("1 "))
+    assert "owned/campus" in first
+    assert "$1.04" in first
 
 
 def test_10_a_70b_qlora_on_two_gaming_cards(gpubroker: Any) -> None:
