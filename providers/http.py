@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -33,6 +33,7 @@ from broker.core.errors import (
 )
 from broker.core.market import traffic
 from broker.core.values.clock import Clock
+from providers.conditional import ConditionalRead
 from providers.registry import ProviderSettings
 
 if TYPE_CHECKING:
@@ -158,6 +159,13 @@ class Api:
         """
         return self._call("GET", path, params=params, headers=self._bearer(token, header))
 
+    def document(self, path: str, *, params: Mapping[str, str] | None = None) -> Any:
+        """The JSON of a public document that changes seldom; not sent again while it is as an earlier poll kept it.
+        Raises what `get` raises."""
+        address = f"{shown(_join(self._base, path))}{'?' * bool(params)}{urlencode(params or {})}"
+        reads = ConditionalRead(address)
+        return self._call("GET", path, params=params, headers=reads.headers, reads=reads)
+
     def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
         """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
         not be shown. Raises what `get` raises."""
@@ -196,10 +204,10 @@ class Api:
         self._secrets.add(token)
         return {header: token} if header else {"Authorization": f"Bearer {token}"}
 
-    def _call(self, method: str, path: str, **request: Any) -> Any:
-        return retrying(self._settings, self._clock)(self._once, method, path, request)
+    def _call(self, method: str, path: str, *, reads: ConditionalRead | None = None, **request: Any) -> Any:
+        return retrying(self._settings, self._clock)(self._once, method, path, request, reads)
 
-    def _once(self, method: str, path: str, request: Mapping[str, Any]) -> Any:
+    def _once(self, method: str, path: str, request: Mapping[str, Any], reads: ConditionalRead | None = None) -> Any:
         import httpx
 
         assert self._client is not None, "use Api in a with statement"
@@ -214,7 +222,8 @@ class Api:
                 finally:
                     traffic.count(answer.num_bytes_downloaded)
                 self._status = answer.status_code
-                if not answer.is_success:
+                kept = reads.unchanged(answer.status_code) if reads else None
+                if kept is None and not answer.is_success:
                     raise self._refusal(answer, body, where)
         except httpx.TimeoutException as error:
             seconds = self._settings.timeout_seconds
@@ -235,7 +244,10 @@ class Api:
             if without_address(error):
                 raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
             raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
-        return _json(body, where)
+        found = _json(body if kept is None else kept, where)
+        if reads and kept is None and answer.status_code == 200:
+            reads.keep(answer.headers, body)
+        return found
 
     def _keep_distance(self) -> None:
         now = self._clock.now()

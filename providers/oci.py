@@ -58,8 +58,8 @@ class Oci:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
-            shapes = _items(api.get("/shapes.json"), "shapes.json")
-            costs = _per_hour(_items(api.get("/products.json"), "products.json"))
+            shapes = _items(api.document("/shapes.json"), "shapes.json")
+            costs = _per_hour(_items(api.document("/products.json"), "products.json"))
         yield from distinct(each(shapes, lambda row: self._read(row, costs)))
 
     def describe_setup(self) -> Mapping[str, Any]:

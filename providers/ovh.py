@@ -52,7 +52,7 @@ class Ovh:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query: it is one call. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
-            answer = api.get("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
+            answer = api.document("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
         addons = answer.get("addons") if isinstance(answer, dict) else None
         if not isinstance(addons, list):
             raise Malformed("no addons in the catalogue", where=self.name)

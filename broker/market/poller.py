@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Protocol, Unpack
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
+from broker.core.market import kept_answers
 from broker.core.market.judging import MarketJudge
+from broker.core.market.kept_answers import KeptAnswer, LentAnswers
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.traffic import NetworkTraffic, counted
 from broker.core.ports import Provider
@@ -78,7 +80,7 @@ class PollStore(Protocol):
 class PollRequest:
     """One provider to poll. ``make`` creates it, or raises its own `BrokerError`; ``timeout``: seconds of the wall
     clock; ``max_age``: overrides the age limit of its offers; ``judge``: asked whether to believe the answer, None for
-    local sources, whose word is final.
+    local sources, whose word is final; ``kept``: what earlier polls kept of its documents.
     """
 
     name: str
@@ -86,6 +88,7 @@ class PollRequest:
     timeout: float
     max_age: timedelta | None = None
     judge: MarketJudge | None = None
+    kept: Mapping[str, KeptAnswer] = field(default_factory=dict)
 
 
 class PollSession:
@@ -104,6 +107,7 @@ class PollSession:
         self._skipped: Counter[str] = Counter()
         self._samples: dict[str, list[str]] = {}
         self._traffic = NetworkTraffic()
+        self._answers = LentAnswers(ask.kept)
         self.started = clock.now()
         self._ends = time.monotonic() + ask.timeout
 
@@ -119,7 +123,7 @@ class PollSession:
     def listen(self) -> None:
         """Receive the answer to its end or the time-out. Raises nothing: errors are in the result."""
         try:
-            with counted() as self._traffic:
+            with counted() as self._traffic, kept_answers.lent(self._answers):
                 self._take_in()
         except BrokerError as failure:
             self._end(failure)
@@ -195,6 +199,7 @@ class PollSession:
             # A provider without a login fails every time; one record is enough.
             keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
             judge=self._ask.judge,
+            answers=dict(self._answers.read),
         )
         told = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
         return PollResult(self.name, self.started, finished, *told, self._cut_short, self._traffic, peak_memory())

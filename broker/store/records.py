@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TypedDict
 
 from broker.core.market.judging import MarketJudge
+from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
@@ -34,7 +35,7 @@ class PollDetails(TypedDict, total=False):
     ended in the same way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers,
     if not its start, such as the date of a file: missing offers ended by then, unless they were reported later.
     ``skipped``: rows by reason; ``samples``: details of some of them. ``judge``: judges completeness and prices; what
-    it does not believe is kept in doubt."""
+    it does not believe is kept in doubt. ``answers``: documents to keep for later polls, unless this one is suspect."""
 
     skipped: Mapping[str, int] | None
     samples: Mapping[str, Sequence[str]] | None
@@ -45,6 +46,7 @@ class PollDetails(TypedDict, total=False):
     keep_unchanged: bool
     speaks_of: datetime | None
     judge: MarketJudge | None
+    answers: Mapping[str, KeptAnswer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A CSV file of several hundred megabytes per region, parsed while it arrives, with a few hundred kilobytes in memory.
 ``as_of`` is the time of the download, not of the publication: the file at ``current`` is the one in force. If the
-server answers "not modified" to its ETag, nothing is downloaded.
+server says that it is as an earlier poll read it, nothing is downloaded: that poll's rows hold, as of now.
 Layout: AWS Price List user guide, "Reading the service price list files".
 """
 
@@ -12,7 +12,7 @@ import csv
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,9 +30,11 @@ from broker.core.errors import (
 from broker.core.market import traffic
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws.products import Dimension, Term, is_plain, key, read_product
+from providers.aws.products import NOT_YET, Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import NAME, AwsSettings
+from providers.conditional import ConditionalRead
 from providers.http import NO_NETWORK, setting, shown, trust, without_address, worth_retrying
+from providers.kept_rows import kept_rows, rows_to_keep
 from providers.rows import Found, Unfit, short
 
 if TYPE_CHECKING:
@@ -51,26 +53,17 @@ _ABOUT = ("instancetype", "regioncode", "marketoption")
 
 
 @dataclass(slots=True)
-class _KeptList:
-    """A region's list as last read, and its ETag."""
-
-    etag: str
-    rows: list[Offer | SkippedRow]
-
-
-@dataclass(slots=True)
 class _Product:
     attributes: Mapping[str, str]
     terms: dict[str, Term] = field(default_factory=dict)
 
 
 class PriceList:
-    """The lists of all regions; one object may be used repeatedly and caches unchanged lists."""
+    """The lists of all regions; one object may be used repeatedly."""
 
     def __init__(self, settings: AwsSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._kept: dict[str, _KeptList] = {}
 
     def offers(self, region: str) -> Found:
         """The offers of the region's list. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
@@ -105,21 +98,20 @@ class PriceList:
 
     def _read(self, region: str, found: list[Offer | SkippedRow]) -> None:
         found.clear()
-        kept = self._kept.get(region)
         now = self._clock.now()
-        download = _Download(self._settings, region, self._trust, kept.etag if kept else "")
+        download = _Download(self._settings, region, self._trust)
         reader = _Reader(region)
         try:
             for line in download.lines():
                 reader.line(line)
-            if download.unchanged and kept is not None:
-                found.extend(replace(row, as_of=now) if isinstance(row, Offer) else row for row in kept.rows)
+            if download.unchanged is not None:
+                found.extend(kept_rows(download.unchanged, now))
                 return
             reader.check(download.where)
         finally:
             found.extend(reader.rows(now))
-        if download.etag:
-            self._kept[region] = _KeptList(download.etag, list(found))
+        if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in found):
+            download.keep(rows_to_keep(found))  # what it says does not depend on the day
 
 
 class _Reader:
@@ -220,33 +212,36 @@ class _Row:
 class _Download:
     """One list over HTTP, line by line."""
 
-    def __init__(self, settings: AwsSettings, region: str, trust: ssl.SSLContext, etag: str) -> None:
+    def __init__(self, settings: AwsSettings, region: str, trust: ssl.SSLContext) -> None:
         self._settings = settings
         self._trust = trust
         self._url = settings.price_list(region)
-        self._known = etag
+        self._reads = ConditionalRead(shown(self._url))
+        self._headers: Mapping[str, str] = {}
         self.where = f"{NAME}: {shown(self._url)}"
-        self.etag = ""
-        self.unchanged = False
+        self.unchanged: bytes | None = None
+
+    def keep(self, content: bytes) -> None:
+        """Keep what was made of the whole list for later polls."""
+        self._reads.keep(self._headers, content)
 
     def lines(self) -> Iterator[bytes]:
         import httpx
 
         change = f"is {setting(NAME, 'price_list_url')} right, and the network up?"
-        headers = {"User-Agent": "gpubroker", "Accept-Encoding": "gzip"}
-        if self._known:
-            headers["If-None-Match"] = self._known
+        headers = {"User-Agent": "gpubroker", "Accept-Encoding": "gzip", **self._reads.headers}
         try:
             with (
                 httpx.Client(verify=self._trust, timeout=self._settings.timeout_seconds, headers=headers) as client,
                 client.stream("GET", self._url) as answer,
             ):
-                if answer.status_code == 304:
-                    self.unchanged = True
+                self.unchanged = self._reads.unchanged(answer.status_code)
+                if self.unchanged is not None:
+                    traffic.count(0)
                     return
                 if answer.status_code != 200:
                     raise self._refusal(answer.status_code, change)
-                self.etag = answer.headers.get("ETag", "")
+                self._headers = answer.headers
                 try:
                     yield from self._split(answer.iter_bytes())
                 finally:

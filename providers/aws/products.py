@@ -24,6 +24,7 @@ from providers.aws.machines import AwsMachine, is_listed, machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
 from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd
 
+NOT_YET = "not_yet_in_force"  # a reason to skip a term that ends with time
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
 _LENGTH = re.compile(r"([13])\s*yr", re.IGNORECASE)
 _UPFRONT = {"no upfront": "no-upfront", "partial upfront": "partial-upfront", "all upfront": "all-upfront"}
@@ -135,7 +136,7 @@ def _offer(shape: AwsMachine, region: str, term: Term, now: datetime, source: st
     what = f"{region}: {shape.instance_type}"
     try:
         if term.effective[:10] > now.date().isoformat():
-            raise Unfit("not_yet_in_force", f"{what}: from {short(term.effective)}")
+            raise Unfit(NOT_YET, f"{what}: from {short(term.effective)}")
         if term.kind == "OnDemand":
             hourly = price(_sum(term, "hrs", what), what)
             return _priced(shape, region, CapacityType.ON_DEMAND, hourly, now, source)

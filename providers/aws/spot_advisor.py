@@ -51,7 +51,7 @@ def read_advice(
 ) -> Iterator[SpotAdvisorEntry | SkippedRow]:
     """The advice on every machine with accelerators in these regions. Raises what `Api.get` raises."""
     with Api(NAME, settings.spot_advisor, settings, clock, url_key="spot_advisor_url") as api:
-        answer = api.get("")
+        answer = api.document("")
     yield from advice_in(answer, regions, settings.spot_exposure_hours)
 
 

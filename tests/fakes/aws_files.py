@@ -108,11 +108,12 @@ def advisor(regions: dict[str, dict[str, tuple[int, int]]]) -> dict[str, Any]:
 
 @dataclass
 class FileAnswer:
-    """One answer. ``cut``: the connection breaks after so many bytes of the body."""
+    """One answer. ``modified``: its Last-Modified; ``cut``: the connection breaks after so many bytes of the body."""
 
     body: bytes = b""
     status: int = 200
     etag: str = ""
+    modified: str = ""
     cut: int | None = None
 
 
@@ -145,10 +146,13 @@ def serve_files() -> Iterator[Files]:
             files.asked.append(self.path)
             found = files.answers.get(self.path, FileAnswer(b"no such file", 404))
             answer = found(before) if callable(found) else found
-            unchanged = answer.etag and self.headers.get("If-None-Match") == answer.etag
+            known, since = self.headers.get("If-None-Match"), self.headers.get("If-Modified-Since")
+            # RFC 9110, 13.1.3: the date counts only where no ETag is named.
+            unchanged = known == answer.etag if known else bool(since) and since == answer.modified
             self.send_response(304 if unchanged else answer.status)
-            if answer.etag:
-                self.send_header("ETag", answer.etag)
+            for name, value in (("ETag", answer.etag), ("Last-Modified", answer.modified)):
+                if value:
+                    self.send_header(name, value)
             self.send_header("Content-Length", "0" if unchanged else str(len(answer.body)))
             self.end_headers()
             if not unchanged:

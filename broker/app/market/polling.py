@@ -64,8 +64,11 @@ def ask_for(broker: Broker, name: str) -> PollRequest:
     else:
         make = lambda: provider  # noqa: E731  # the other branch of one choice
         local = local or getattr(provider, "refresh_before_deciding", False)
-    judge = None if local else Suspicion()
-    return PollRequest(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age, judge=judge)
+    timeout = how.timeout.total_seconds()
+    if local:
+        return PollRequest(name, make, timeout=timeout, max_age=how.max_age)
+    kept = broker.store.market.kept_answers(name, broker.clock.now())
+    return PollRequest(name, make, timeout=timeout, max_age=how.max_age, judge=Suspicion(), kept=kept)
 
 
 def _raiser(error: BrokerError) -> Callable[[], Provider]:

@@ -42,6 +42,7 @@ REVISIONS = (
     "0030",
     "0031",
     "0032",
+    "0033",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from broker.core.errors import StoreProblem
+from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Offer, OfferQuery
 from broker.store.engine.database import Database
 from broker.store.engine.times import to_micros
 from broker.store.jobs.reading import StoreReading
-from broker.store.market import availability_history, freshness, history, polls, retention
+from broker.store.market import availability_history, freshness, history, kept_answers, polls, retention
 from broker.store.records import (
     AvailabilityPoint,
     Freshness,
@@ -101,6 +102,12 @@ class MarketHistory:
         providers that were never polled."""
         with self._database.reading() as connection:
             return freshness.freshness(connection, now)
+
+    def kept_answers(self, provider: str, now: datetime) -> Mapping[str, KeptAnswer]:
+        """What polls of ``provider`` kept of its documents, by address. Those of another version of gpubroker, older
+        than a week at ``now``, or damaged are left out: they are read anew."""
+        with self._database.reading() as connection:
+            return kept_answers.kept(connection, provider, to_micros(now))
 
     def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
         """Delete the market's history before that moment. With ``dry_run``, only count.

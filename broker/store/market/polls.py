@@ -17,6 +17,7 @@ from broker.core.market.judging import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.market import kept_answers
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
 from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
@@ -119,6 +120,7 @@ def record_poll(
     _write(connection, writes)
     if writes.fresh or writes.updated or writes.ended:
         supersede(connection)
+    kept_answers.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
     row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(details.get("samples") or {})}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}

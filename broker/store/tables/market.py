@@ -1,4 +1,4 @@
-"""The tables of the market: polls, offers, their prices and availability, and what a person accepted."""
+"""The tables of the market: polls, what they read, offers, their prices and availability, what a person accepted."""
 
 from __future__ import annotations
 
@@ -145,7 +145,24 @@ class SignalRow(Row, table=True):
     interruption_rate: float | None
 
 
+class KeptAnswerRow(Row, table=True):
+    """A document that polls need not read again: a `broker.core.market.kept_answers.KeptAnswer`. ``at``: when it was
+    read; ``version``: of the gpubroker that made the content; ``digest``: SHA-256 of the content."""
+
+    __tablename__: ClassVar[str] = "kept_answer"
+
+    provider: str = Field(primary_key=True)
+    address: str = Field(primary_key=True)
+    at: int = Field(sa_type=BigInteger)
+    version: str
+    etag: str
+    last_modified: str
+    digest: str
+    content: bytes
+
+
 POLL = table_of(PollRow)
+KEPT_ANSWER = table_of(KeptAnswerRow)
 ACCEPTANCE = table_of(PriceAcceptanceRow)
 POOL = table_of(PoolRow)
 OFFER = table_of(OfferRow)

@@ -292,18 +292,6 @@ def test_a_line_that_is_broken_is_skipped_and_the_rest_arrives(make: Make, files
     assert skipped == ["malformed_row"] * 3
 
 
-def test_a_list_that_has_not_changed_is_not_fetched_again(make: Make, files: Files, clock: ManualClock) -> None:
-    files.put_list("us-east-1", market("us-east-1"), etag='"v1"')
-    provider = make()
-    first = offers_in(rows_of(provider, LISTED))
-    clock.advance(timedelta(hours=1))
-    again = offers_in(rows_of(provider, LISTED))
-    assert [(offer.id, offer.price) for offer in again] == [(offer.id, offer.price) for offer in first]
-    assert {offer.as_of for offer in again} == {clock.now()}
-    files.put_list("us-east-1", [on_demand(P5, "50.0")], etag='"v2"')
-    assert [offer.price for offer in offers_in(rows_of(provider, LISTED))] == [Money.usd("50")]
-
-
 FOLDER = "/offers/v1.0/aws/AmazonEC2/current"
 
 

@@ -1,0 +1,55 @@
+"""Documents that polls need not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+
+from sqlalchemy import Connection, delete, select
+
+from broker.core.market.kept_answers import KeptAnswer
+from broker.core.values.money import in_microseconds
+from broker.store.engine.schema import own_version
+from broker.store.tables.market import KEPT_ANSWER
+
+# After that a document is read anew, whatever its server says: a wrong "not modified" must not hold for ever.
+_LONGEST = in_microseconds(timedelta(days=7))
+
+
+def kept(connection: Connection, provider: str, now: int) -> dict[str, KeptAnswer]:
+    """See `MarketHistory.kept_answers`."""
+    c = KEPT_ANSWER.c
+    rows = connection.execute(
+        select(c.address, c.etag, c.last_modified, c.content, c.digest).where(
+            c.provider == provider, c.version == own_version(), c.at.between(now - _LONGEST, now)
+        )
+    )
+    return {
+        row.address: KeptAnswer(row.etag, row.last_modified, row.content)
+        for row in rows
+        if sha256(row.content).hexdigest() == row.digest
+    }
+
+
+def keep(connection: Connection, provider: str, answers: Mapping[str, KeptAnswer], now: int) -> None:
+    """Keep these, in place of what was kept of the same addresses and of what is too old."""
+    c = KEPT_ANSWER.c
+    if not answers:
+        return
+    old = c.address.in_(list(answers)) | ~c.at.between(now - _LONGEST, now)
+    connection.execute(delete(KEPT_ANSWER).where(c.provider == provider, old))
+    rows = [
+        {
+            "provider": provider,
+            "address": address,
+            "at": now,
+            "version": own_version(),
+            "etag": answer.etag,
+            "last_modified": answer.last_modified,
+            "digest": sha256(answer.content).hexdigest(),
+            "content": answer.content,
+        }
+        for address, answer in answers.items()
+    ]
+    connection.execute(KEPT_ANSWER.insert(), rows)

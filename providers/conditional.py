@@ -1,0 +1,39 @@
+"""One document over HTTP that is read only if it changed since a poll kept it (RFC 9110, conditional requests)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+from broker.core.market import kept_answers
+from broker.core.market.kept_answers import KeptAnswer
+
+_NOT_MODIFIED = 304
+
+
+class ConditionalRead:
+    """``address``: of the document, without a login: it is stored. Outside a poll nothing is kept."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._answers = kept_answers.here()
+        self._kept = self._answers.earlier.get(address)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's conditions; none if nothing is kept."""
+        kept = self._kept
+        if kept is None:
+            return {}
+        found = {"If-None-Match": kept.etag, "If-Modified-Since": kept.last_modified}
+        return {name: value for name, value in found.items() if value}
+
+    def unchanged(self, status: int) -> bytes | None:
+        """What was kept, if the server says by this status that it still holds."""
+        return zlib.decompress(self._kept.content) if self._kept is not None and status == _NOT_MODIFIED else None
+
+    def keep(self, headers: Mapping[str, str], content: bytes) -> None:
+        """Keep what was made of a complete answer with these headers; nothing if they name no version."""
+        etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
+        if etag or modified:
+            self._answers.read[self._address] = KeptAnswer(etag, modified, zlib.compress(content))
