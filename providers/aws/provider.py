@@ -21,6 +21,7 @@ from providers.aws.instances import tagged, terminate
 from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
+from providers.aws.savings_plan_lists import SavingsPlanLists
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.aws.shop import registry as shop
 from providers.aws.shop.counter import AwsCounter
@@ -47,6 +48,7 @@ class Aws:
         self._clock = clock
         self._settings = settings or AwsSettings()
         self._list = PriceList(self._settings, clock)
+        self._plans = SavingsPlanLists(self._settings, clock)
         self._login = login
 
     def offers(self, query: OfferQuery) -> Found:
@@ -77,6 +79,9 @@ class Aws:
                     yield advice
                 else:
                     yield from spot_advisor.offers_of(advice, now)
+        # Last, because they are large: what a time-out cuts is the least.
+        if self._settings.savings_plan_lists and _wants(query, CapacityType.RESERVED):
+            yield from failures.kept(self._plans.offers(regions))
 
     def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> Found:
         regions = self._regions(query, REGIONS)
@@ -157,6 +162,7 @@ class Aws:
         return {
             "endpoints": {
                 "price_list": endpoint(NAME, "price_list_url", settings.price_list_url),
+                "savings_plan_list": endpoint(NAME, "savings_plan_list_url", settings.savings_plan_list_url),
                 "spot_advisor": endpoint(NAME, "spot_advisor_url", settings.spot_advisor_url),
                 **_api_endpoints(os.environ),
             },

@@ -14,7 +14,7 @@ from typing import Any
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
-from providers.aws.machines import machine
+from providers.aws.machines import AwsMachine, machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
 from providers.rows import Found, Unfit, decimal_text, name, price, short, usd
 
@@ -22,7 +22,7 @@ SOURCE = "aws-savings-plans"
 
 _MONTHS = {365 * 86_400: 12, 3 * 365 * 86_400: 36}
 _PLANS = {"Compute": "compute", "EC2Instance": "ec2-instance"}
-_OPTIONS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
+OPTIONS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
 _PLAIN = {"productDescription": "Linux/UNIX", "tenancy": "shared"}
 _PER_PAGE = 1000
 
@@ -97,7 +97,7 @@ def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ..
     shape = machine(str(about["instanceType"]))
     region = name(about["region"], "the region")
     what = f"{region}: {shape.instance_type}, {plan['planType']}"
-    months, option = _MONTHS.get(plan.get("durationSeconds", 0)), _OPTIONS.get(plan.get("paymentOption", ""))
+    months, option = _MONTHS.get(plan.get("durationSeconds", 0)), OPTIONS.get(plan.get("paymentOption", ""))
     if months is None or option is None:
         raise Unfit(
             "unknown_term", f"{what}: {short(plan.get('durationSeconds'))} s, {short(plan.get('paymentOption'))}"
@@ -107,7 +107,13 @@ def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ..
     usd(plan.get("currency"))
     hourly = price(decimal_text(row.get("rate")), what)
     kind, seconds = _PLANS[plan["planType"]], timedelta(seconds=plan["durationSeconds"])
-    offer = Offer(
+    offer = plan_offer(shape, region, f"{SOURCE}:{kind}-{option}", hourly, months, now)
+    return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, seconds, offer)
+
+
+def plan_offer(shape: AwsMachine, region: str, source: str, hourly: Money, months: int, now: datetime) -> Offer:
+    """A rate as an offer: a commitment for sale."""
+    return Offer(
         provider=NAME,
         region=region,
         zone=None,
@@ -117,7 +123,7 @@ def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ..
         capacity_type=CapacityType.RESERVED,
         price=hourly,
         as_of=now,
-        source=f"{SOURCE}:{kind}-{option}",
+        source=source,
         term_months=months,
         cpus=shape.cpus,
         memory_gib=shape.memory_gib,
@@ -125,4 +131,3 @@ def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ..
         billing=BILLING,
         max_age=LIST_MAX_AGE,
     )
-    return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, seconds, offer)

@@ -25,6 +25,7 @@ REGIONS = (
     "ap-southeast-2",
 )  # fmt: skip
 
+PLANS_PATH = "/savingsPlan/v1.0/aws/AWSComputeSavingsPlan/current/region_index.json"
 LIST_PATH = "/offers/v1.0/aws/AmazonEC2/current"
 ADVISOR_PATH = "/spot-advisor-data.json"
 
@@ -52,6 +53,8 @@ class AwsSettings(HttpSettings):
     ``spot_advisor_url``: a host or a file. ``pricing_region``: where GetProducts is asked (it is in few regions).
     ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of the EC2 machine this is.
     ``placement_scores``, ``quotas``, ``savings_plans``: whether to ask for them.
+    ``savings_plan_lists``: whether to read the published lists of savings plans where there is no login, a large file
+    for each region; ``savings_plan_list_url``: the host that has their index.
     ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
 
     regions: Names = ()
@@ -64,6 +67,8 @@ class AwsSettings(HttpSettings):
     placement_scores: bool = True
     quotas: bool = True
     savings_plans: bool = True
+    savings_plan_lists: bool = False
+    savings_plan_list_url: Url = "https://pricing.us-east-1.amazonaws.com"
     spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
 
     def price_list(self, region: str) -> str:

@@ -1,0 +1,173 @@
+"""AWS's lists of prices as files: CSV of hundreds of megabytes, parsed while they arrive.
+
+If the server says that a file is as an earlier poll read it, nothing is downloaded: that poll's rows hold, as of now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from broker.core.errors import BrokerError, HostUnknown, InvalidInput, Malformed, Refused, Throttled, Unreachable
+from broker.core.market import traffic
+from broker.core.market.offers import Offer, SkippedRow
+from broker.core.values.clock import Clock
+from providers.aws.products import NOT_YET
+from providers.aws.settings import NAME, AwsSettings
+from providers.conditional import ConditionalRead
+from providers.http import NO_NETWORK, setting, shown, trust, without_address, worth_retrying
+from providers.kept_rows import kept_rows, rows_to_keep
+from providers.rows import Found
+
+if TYPE_CHECKING:
+    import ssl
+
+_SLOWEST = 100  # times the time-out: a list that takes longer does not come
+_LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
+
+
+class ListReader(Protocol):
+    """What parses one list and keeps the relevant lines."""
+
+    def line(self, raw: bytes) -> None: ...
+
+    def check(self, where: str) -> None:
+        """Raises `Malformed` if the file was not such a list."""
+        ...
+
+    def rows(self, now: datetime) -> Iterator[Offer | SkippedRow]: ...
+
+
+class ListFiles:
+    """Reads such files; ``url_key``: the setting that says where they are."""
+
+    def __init__(self, settings: AwsSettings, clock: Clock, url_key: str) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._url_key = url_key
+
+    def read(self, url: str, reader: Callable[[], ListReader]) -> Found:
+        """What the reader makes of the file. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
+        `Malformed`; rows received before a broken connection are yielded first.
+        """
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+        found: list[Offer | SkippedRow] = []
+        retrying = Retrying(
+            retry=retry_if_exception(worth_retrying),
+            stop=stop_after_attempt(self._settings.attempts),
+            wait=wait_exponential_jitter(initial=1, max=30),
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        failure: BrokerError | None = None
+        try:
+            retrying(self._read, url, reader, found)
+        except BrokerError as error:
+            failure = error
+        yield from found  # also what arrived before it broke off
+        if failure is not None:
+            raise failure
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        """The TLS context, made once: loading the certificates takes longer than a request."""
+        import httpx
+
+        found = trust(getattr(self._settings, self._url_key), self._settings.ca_bundle, setting(NAME, "ca_bundle"))
+        return httpx.create_ssl_context() if isinstance(found, bool) else found
+
+    def _read(self, url: str, make: Callable[[], ListReader], found: list[Offer | SkippedRow]) -> None:
+        found.clear()
+        now = self._clock.now()
+        download = _Download(self._settings, url, self._url_key, self._trust)
+        reader = make()
+        try:
+            for line in download.lines():
+                reader.line(line)
+            if download.unchanged is not None:
+                found.extend(kept_rows(download.unchanged, now))
+                return
+            reader.check(download.where)
+        finally:
+            found.extend(reader.rows(now))
+        if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in found):
+            download.keep(rows_to_keep(found))  # what it says does not depend on the day
+
+
+class _Download:
+    """One list over HTTP, line by line."""
+
+    def __init__(self, settings: AwsSettings, url: str, url_key: str, trust: ssl.SSLContext) -> None:
+        self._settings = settings
+        self._trust = trust
+        self._url = url
+        self._url_setting = setting(NAME, url_key)
+        self._reads = ConditionalRead(shown(self._url))
+        self._headers: Mapping[str, str] = {}
+        self.where = f"{NAME}: {shown(self._url)}"
+        self.unchanged: bytes | None = None
+
+    def keep(self, content: bytes) -> None:
+        """Keep what was made of the whole list for later polls."""
+        self._reads.keep(self._headers, content)
+
+    def lines(self) -> Iterator[bytes]:
+        import httpx
+
+        change = f"is {self._url_setting} right, and the network up?"
+        headers = {"User-Agent": "gpubroker", "Accept-Encoding": "gzip", **self._reads.headers}
+        try:
+            with (
+                httpx.Client(verify=self._trust, timeout=self._settings.timeout_seconds, headers=headers) as client,
+                client.stream("GET", self._url) as answer,
+            ):
+                self.unchanged = self._reads.unchanged(answer.status_code)
+                if self.unchanged is not None:
+                    traffic.count(0)
+                    return
+                if answer.status_code != 200:
+                    raise self._refusal(answer.status_code, change)
+                self._headers = answer.headers
+                try:
+                    yield from self._split(answer.iter_bytes())
+                finally:
+                    traffic.count(answer.num_bytes_downloaded)
+        except httpx.TimeoutException as error:
+            seconds = self._settings.timeout_seconds
+            raise Unreachable(f"silent for {seconds:g} s", where=self.where, hint=change) from error
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise InvalidInput(f"not a valid URL: {error}", where=self.where, hint=change) from error
+        except httpx.DecodingError as error:
+            raise Malformed(f"the answer cannot be unpacked: {error}", where=self.where) from error
+        except httpx.HTTPError as error:
+            said = str(error) or type(error).__name__
+            if without_address(error):
+                host = urlsplit(self._url).hostname
+                raise HostUnknown(f"no address for {host}", where=self.where, hint=NO_NETWORK) from error
+            raise Unreachable(f"broken off or not reached: {said}", where=self.where, hint=change) from error
+
+    def _split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        ends = time.monotonic() + _SLOWEST * self._settings.timeout_seconds
+        rest = b""
+        for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) > _LONGEST_LINE:
+                raise Malformed(f"a line of more than {_LONGEST_LINE >> 20} MiB", where=self.where)
+            if time.monotonic() > ends:
+                raise Unreachable("the list comes too slowly to be waited for", where=self.where)
+        if rest:
+            yield rest
+
+    def _refusal(self, status: int, change: str) -> BrokerError:
+        said = f"HTTP {status}"
+        if status == 429:
+            return Throttled(f"{said}: rate limit exceeded", where=self.where, hint="poll less often")
+        if status >= 500 or status == 408:
+            return Unreachable(said, where=self.where, hint="AWS reports a server error; the next poll retries")
+        return Refused(said, where=self.where, hint=f"is there such a region? {change}")
