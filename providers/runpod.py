@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -32,6 +32,8 @@ _OF_GPU_TYPE = (
 _OF_LOWEST_PRICE = (
     "minimumBidPrice", "uninterruptablePrice", "minVcpu", "minMemory", "stockStatus", "availableGpuCounts",
 )  # fmt: skip
+_OF_PLACE = ("uninterruptablePrice", "minimumBidPrice", "availableGpuCounts", "stockStatus", "minVcpu", "minMemory")
+_PLACE = re.compile(r"[A-Z0-9-]{2,20}")
 # The query of RunPod's own examples, for the day when even that is not enough.
 _SMALLEST = """
 query GpuTypes {
@@ -53,9 +55,11 @@ _SKYPILOT_NAMES = {"A100-PCIe": "A100-80GB", "A100-SXM": "A100-80GB-SXM", "H100-
 
 
 class RunpodSettings(HttpSettings):
-    """``base_url``: where ``/graphql`` is."""
+    """``base_url``: where ``/graphql`` is. ``data_centers``: whether to ask for the secure cloud's prices and stock in
+    each data centre, too."""
 
     base_url: Url = "https://api.runpod.io"
+    data_centers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,11 @@ class Runpod:
         counted. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows, left_out = _ask(api)
+            placed = _ask_by_place(api) if self._settings.data_centers else {}
         yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
         yield from distinct(each(rows, lambda row: self._read(row, left_out)))
+        for place, priced in placed.items():
+            yield from distinct(each(priced, lambda row, place=place: self._read_place(row, place)))  # type: ignore[misc]
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
@@ -105,6 +112,23 @@ class Runpod:
                 yield found
         if not priced:
             raise Unfit("no_price", f"{label}: no price in either cloud")
+
+    def _read_place(self, row: Row, place: str) -> Found:
+        """A GPU in a data centre. One that is not there has no price; nothing is launched at a place of choice."""
+        lowest = row.get("lowest")
+        if lowest is None:
+            return
+        if not isinstance(lowest, dict):
+            raise Unfit("malformed_row", f"{place}: {short(lowest)}")
+        gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
+        on_demand, spot, counts = (lowest.get(key) for key in _OF_PLACE[:3])
+        cloud = _Cloud("secure", on_demand, spot, lowest, most=_COUNTS[-1])
+        numbers = [number for number in _COUNTS if number == 1 or (isinstance(counts, list) and number in counts)]
+        for capacity_type, per_gpu in ((CapacityType.ON_DEMAND, on_demand), (CapacityType.SPOT, spot)):
+            for count in numbers:
+                if per_gpu is not None:
+                    found = self._offer(cloud, gpu, _type_name(row), count, capacity_type, None, per_gpu)
+                    yield replace(found, zone=place, engine=None, source=f"{self._source}-places")
 
     def _of_cloud(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> Found:
         prices: list[tuple[CapacityType, int | None, object]] = [
@@ -183,6 +207,31 @@ def _ask(api: Api) -> tuple[list[object], list[str]]:
                 raise error from None
 
 
+def _ask_by_place(api: Api) -> dict[str, list[object]]:
+    """By data centre, the rows of all GPUs with their ``lowest`` price there. Raises what `Api.post` raises."""
+    answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
+    places = [
+        row["id"]
+        for row in _rows(answer, "dataCenters")
+        if isinstance(row, dict) and row.get("listed") is not False and _PLACE.fullmatch(str(row.get("id")))
+    ]
+    if not places:
+        return {}
+    fields = " ".join(_OF_PLACE)
+    lowest = "\n".join(
+        f'at{number}: lowestPrice(input: {{gpuCount: 1, secureCloud: true, dataCenterId: "{place}"}}) {{ {fields} }}'
+        for number, place in enumerate(places)
+    )
+    gpus = _rows(
+        api.post("/graphql", {"query": f"query Places {{ gpuTypes {{ {' '.join(_ALWAYS)}\n{lowest} }} }}"}), "gpuTypes"
+    )
+    about = [row for row in gpus if isinstance(row, dict)]
+    return {
+        place: [{**{key: row.get(key) for key in _ALWAYS}, "lowest": row.get(f"at{number}")} for row in about]
+        for number, place in enumerate(places)
+    }
+
+
 def _query(left_out: Collection[str]) -> str:
     fields = " ".join(field for field in (*_ALWAYS, *_OF_GPU_TYPE) if field not in left_out)
     lowest = " ".join(field for field in _OF_LOWEST_PRICE if field not in left_out)
@@ -195,15 +244,19 @@ def _query(left_out: Collection[str]) -> str:
 
 
 def _gpu_types(answer: object) -> list[object]:
+    return _rows(answer, "gpuTypes")
+
+
+def _rows(answer: object, key: str) -> list[object]:
     """The rows of a GraphQL answer. With rows there, errors about single fields are no reason to drop them."""
     data = answer.get("data") if isinstance(answer, dict) else None
-    rows = data.get("gpuTypes") if isinstance(data, dict) else None
+    rows = data.get(key) if isinstance(data, dict) else None
     if isinstance(rows, list):
         return rows
     errors = answer.get("errors") if isinstance(answer, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else None
     said = first.get("message") if isinstance(first, dict) else None
-    detail = f"the query failed: {short(said)}" if said else "no data.gpuTypes in the answer"
+    detail = f"the query failed: {short(said)}" if said else f"no data.{key} in the answer"
     raise Malformed(detail, where="runpod", hint="RunPod may have changed its API; is there a newer gpubroker?")
 
 

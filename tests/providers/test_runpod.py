@@ -129,6 +129,20 @@ def test_skypilot_runs_the_secure_cloud_only(server: FakeServer) -> None:
     assert running == {"secure"}
 
 
+def test_a_data_centre_has_its_own_prices_and_stock_when_asked_for() -> None:
+    there = LowestPrice(uninterruptablePrice=Decimal("3.1"), stockStatus="Low", availableGpuCounts=[1, 2], minVcpu=20)
+    with FakeServer(RunpodMarket(H100.model_copy(update={"places": {"US-GA-1": there}}), RTX4090)) as server:
+        usual = list(runpod(server.url, ManualClock(NOW)).offers(OfferQuery()))
+        found = list(runpod(server.url, ManualClock(NOW), data_centers=True).offers(OfferQuery()))
+    assert found[: len(usual)] == usual
+    placed = [row for row in found[len(usual) :] if isinstance(row, Offer)]
+    assert [(o.zone, o.region, o.count, o.price, o.availability, o.score, o.engine) for o in placed] == [
+        ("US-GA-1", "secure", 1, Money.usd("3.1"), Availability.AVAILABLE, 0.3, None),
+        ("US-GA-1", "secure", 2, Money.usd("6.2"), Availability.AVAILABLE, 0.3, None),
+    ]
+    assert len(found) == len(usual) + 2
+
+
 def test_no_more_gpus_than_a_pod_may_have(server: FakeServer) -> None:
     counts = {(o.region, o.accelerator): 0 for o in offers(server).values()}
     for offer in offers(server).values():
