@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from os import environ
 from typing import Any, ClassVar
 
@@ -23,11 +24,12 @@ from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
-from providers.rows import Unfit, name, number, whole
+from providers.rows import Unfit, name, number, price, short, whole
 
 NAME = "sfcompute"
 _VARIABLE = "SFC_API_KEY"
 _CENTS = 100
+_DEAREST = 10**12  # cents; more is a mistake
 _LOOK = timedelta(hours=24)  # the time that an offer's quote is for
 _MAX_AGE = timedelta(minutes=30)
 # SF Compute's instance types: eight H100 (SXM) with InfiniBand, and without; eight H200.
@@ -70,10 +72,15 @@ class Sfcompute:
         if kind not in TYPES:
             raise Unfit("unknown_machine", f"{kind}: known are {', '.join(TYPES)}")
         (accelerator, count), now = TYPES[kind], self._clock.now()
-        found = quote_of(api, self.token, "buy", kind, 1, _LOOK, None)
-        if found is None:
+        row = _quote_row(api, self.token, "buy", kind, 1, _LOOK, None)
+        if row is None:
             raise Unfit("sold_out", f"{kind}: nobody sells a node for the next day")
-        hours = (found.ends - found.starts) / timedelta(hours=1)
+        found = MarketQuote(row)
+        if found.machines != 1:
+            raise Unfit("malformed_row", f"{kind}: a quote for {found.machines} nodes, not for one")
+        seconds = Decimal((found.ends - found.starts) // timedelta(seconds=1))
+        if seconds <= 0:
+            raise Unfit("malformed_row", f"{kind}: a quote for less than a second")
         return Offer(
             provider=NAME,
             region="sf",
@@ -82,7 +89,7 @@ class Sfcompute:
             accelerator=accelerator,
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
-            price=Money(round(found.price.micros / hours)),
+            price=price(found.usd * 3600, kind, per=int(seconds)),
             as_of=now,
             source="sfcompute-quote",
             interconnect=Interconnect.NVLINK,
@@ -142,12 +149,15 @@ class Sfcompute:
 class MarketQuote:
     """What the market asks or bids: ``price`` for all nodes and the whole time (USD). Times are UTC."""
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
+    def __init__(self, row: object) -> None:
         """Raises `Unfit` for a row that is none."""
+        if not isinstance(row, Mapping):
+            raise Unfit("malformed_row", f"a quote that is {short(row)}")
         cents = number(row.get("price"), "quote")
-        if cents <= 0:
-            raise Unfit("no_price", "a quote without a price")
-        self.price = Money.usd(cents / _CENTS)
+        if not 1 <= cents <= _DEAREST:
+            raise Unfit("invalid_price", f"a quote of {short(cents)} cents")
+        self.usd = cents / _CENTS
+        self.price = Money.usd(self.usd)
         self.machines = whole(row.get("quantity"), "quantity")
         self.starts, self.ends = moment(row.get("start_at")), moment(row.get("end_at"))
         if self.ends <= self.starts:
@@ -182,6 +192,23 @@ def quote_of(
 ) -> MarketQuote | None:
     """The market's price; None if nobody sells or buys that. ``starts``: the earliest and latest start (UTC), a day
     apart at most; None: now. ``kind``: the instance type, or for selling ``contract``. Raises as `Api.get`."""
+    found = _quote_row(api, token, side, kind, machines, length, starts, contract)
+    try:
+        return None if found is None else MarketQuote(found)
+    except Unfit as error:
+        raise Malformed(f"the quote cannot be read: {error}", where=NAME) from error
+
+
+def _quote_row(
+    api: Api,
+    token: str,
+    side: str,
+    kind: str,
+    machines: int,
+    length: timedelta,
+    starts: tuple[datetime, datetime] | None,
+    contract: str = "",
+) -> object:
     first, last = ("NOW", "NOW") if starts is None else (stamp(starts[0]), stamp(starts[1]))
     what = {"contract_id": contract} if contract else {"instance_type": kind}
     asked = {"side": side, "quantity": str(machines), "duration": str(length // timedelta(seconds=1))}
@@ -189,13 +216,7 @@ def quote_of(
     answer = api.get("/v0/quote", params={**asked, **times, **what}, token=token)
     if not isinstance(answer, Mapping) or "quote" not in answer:
         raise Malformed("no quote in the answer", where=NAME)
-    found = answer["quote"]
-    if found is None:
-        return None
-    try:
-        return MarketQuote(found)
-    except (Unfit, AttributeError) as error:
-        raise Malformed(f"the quote cannot be read: {error}", where=NAME) from error
+    return answer["quote"]
 
 
 def contracts(api: Api, token: str) -> Iterator[SfcomputeContract]:

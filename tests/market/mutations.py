@@ -42,6 +42,7 @@ ADAPTERS: dict[str, Opens] = {
     "ovh": _json("test_ovh"),
     "prime_intellect": _json("test_prime_intellect"),
     "runpod": _json("test_runpod"),
+    "sfcompute": _json("test_sfcompute"),
     "shadeform": _json("test_shadeform"),
     "vast": _json("test_vast"),
     "verda": _json("test_verda"),

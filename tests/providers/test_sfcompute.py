@@ -15,6 +15,7 @@ from broker.core.values.money import Money
 from providers.sfcompute import Sfcompute, SfcomputeSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
+from tests.fakes.mutate import JsonAnswers, check_mutants
 from tests.fakes.server import FakeServer, Market
 from tests.fakes.sfcompute import SfcomputeMarket
 
@@ -78,3 +79,22 @@ def test_contracts_are_held_capacity(server: FakeServer, market: SfcomputeMarket
     market.contracts = [{"object": "contract", "id": "cont_1", "instance_type": "h100i", "shape": shape}, {"id": 3}]
     [held] = sfcompute(server.url, CLOCK).reservations()
     assert (held.id, held.machines, held.starts, held.ends) == ("cont_1", 2, NOW, ends)
+
+
+def answers() -> JsonAnswers:
+    times = {"start_at": NOW.isoformat(), "end_at": (NOW + timedelta(days=1)).isoformat()}
+    quote = {"price": 38_400, "quantity": 1, **times, "instance_type": "h100i"}
+    return JsonAnswers(
+        lambda url, clock: sfcompute(url, clock, instance_types=("h100i",)),
+        SfcomputeMarket(now=lambda: NOW),
+        "/v0/quote",
+        {"quote": quote},
+        lambda body: body,
+        fair=r"quote = None",
+        prices=r"(?i)price|start_at|end_at|quote: (= |$)",
+    )
+
+
+@pytest.mark.parametrize("mutants", [30, pytest.param(2000, marks=pytest.mark.system)])
+def test_damaged_answers_give_no_other_price(mutants: int) -> None:
+    check_mutants(answers(), mutants=mutants)
