@@ -64,7 +64,7 @@ class SavingsPlanLists:
                 yield SkippedRow("no_list", f"{region}: not in the index of savings plans")
                 continue
             url = settings.savings_plan_list_url + path
-            yield from failures.kept(self._files.read(url, lambda region=region: _Reader(region)))  # type: ignore[misc]
+            yield from failures.kept(self._files.read(url, lambda region=region: _PlanReader(region)))  # type: ignore[misc]
         failures.raise_any()
 
 
@@ -81,7 +81,7 @@ def _paths(index: object) -> Mapping[str, str]:
     return found
 
 
-class _Reader:
+class _PlanReader:
     """Parses the lines of one list and keeps the plain machines with accelerators."""
 
     def __init__(self, region: str) -> None:
