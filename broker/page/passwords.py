@@ -22,21 +22,23 @@ WITH_PASSWORD, INVITATION, CHANGE = f"{SIGN_IN}/password", "/invitation/{secret}
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
-    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here."""
+    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here; behind
+    a proxy all have one address, so whoever signed in lately is not kept out by others who guess."""
 
     def sign_in(request: Request) -> Response:
         from_here(request)
         form, address = form_of(request), address_of(request)
         name, password = form.get("name", "").strip()[:64], form.get("password", "")
         after = form.get("next", "/")
-        if wait := wrong.wait(address, password):
+        if wait := wrong.wait(address, name):
             said = f"{TooManyWrongTokens(wait).message.capitalize()}. Try again in a minute."
             return sign_in_form(broker, after, said, 429)
         try:
             id = passwords.sign_in(broker, name, password, origin=f"{EntryPoint.PAGE} {address}")
         except passwords.WrongPassword as error:
-            wrong.wrong(address, password)
+            wrong.wrong(address, name)
             return sign_in_form(broker, after, f"{error.message.capitalize()}: {error.hint}.", 401)
+        wrong.right(name)
         return _with(cookie, id, inside(after))
 
     return sign_in

@@ -182,3 +182,14 @@ def test_the_page_takes_an_invitation_a_password_and_a_change(site: Site) -> Non
     entered = other.post("/sign-in/password", asked | {"password": OTHER})
     assert (entered.status_code, entered.headers["location"]) == (303, "/")
     assert other.post("/sign-in/password", asked, {"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_who_guesses_names_keeps_nobody_out_who_was_in(site: Site) -> None:
+    chosen(site.world.broker)
+    chosen(site.world.broker, "tara", OTHER)
+    mia, guesser = {"name": "mia", "password": GOOD}, site.browser()
+    assert guesser.post("/sign-in/password", mia).status_code == 303
+    answers = [guesser.post("/sign-in/password", {"name": f"guess{number}", "password": OTHER}) for number in range(21)]
+    assert [one.status_code for one in answers] == [401] * 20 + [429]
+    assert guesser.post("/sign-in/password", {"name": "tara", "password": OTHER}).status_code == 429
+    assert site.browser().post("/sign-in/password", mia).status_code == 303, "behind a proxy all have one address"
