@@ -42,6 +42,7 @@ class ImageOptimizer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ImageNetwork:
     """A row of the table: ``forward_gflops`` of one item of ``size`` pixels a side (a multiply and an add are two).
+    ``tensors``: that its parameters are in, as a measure of how many operations a pass has.
 
     MiB of one item: ``train_mib`` stored in full training; ``checkpointed_mib``: with checkpoints, at the loss, and
     while a block is recomputed; ``adapter_mib`` and ``adapter_checkpointed_mib``: the same where only an adapter is
@@ -54,6 +55,7 @@ class ImageNetwork:
     size: int
     attention: bool
     forward_gflops: float
+    tensors: int
     inference_mib: float
     source: str
     train_mib: float | None = None
@@ -130,10 +132,12 @@ class ImageMemory:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpeed:
-    """On one card: the largest ``batch`` that fits, and items per second at the expected share of the peak."""
+    """On one card: the largest ``batch`` that fits, and items per second at the expected share of the peak;
+    ``at_batch``: with the batch of the use, which may be too small to fill the card."""
 
     batch: int
     items_per_second: float | None
+    at_batch: float | None
 
 
 def image_memory(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> ImageMemory:
@@ -167,6 +171,27 @@ def image_flops(use: ImageUse) -> float:
     return passes * use.network.forward_gflops * 1e9 * use.scale
 
 
+def launch_seconds(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> float:
+    """The least seconds of a step of eager PyTorch, whatever the batch: its operations are launched one by one. A pass
+    takes its share for each tensor of the network; a backward pass is two forward ones (with an adapter, whose own
+    operations come on top, too)."""
+    if use.method is ImageMethod.INFERENCE:
+        return use.network.tensors * rules.image_launch_s
+    return use.network.tensors * rules.image_launch_s * (3 + use.checkpointing)
+
+
+def traffic_seconds(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS) -> float:
+    """Seconds in which a step moves its parameters, whatever the batch: read by the passes in 16 bits, and for trained
+    ones the 16-bit copy (6 bytes each), gradients (6), and what AdamW reads and writes in 32 bits (28; SGD 20)."""
+    size = use.network.parameters
+    moved = 2.0 * size
+    if use.method is not ImageMethod.INFERENCE:
+        moved *= 2 + use.checkpointing
+    if use.method is ImageMethod.FULL:
+        moved += size * (6 + 6 + (20 if use.optimizer is ImageOptimizer.SGD else 28))
+    return moved / (card.bandwidth_gb_s * 1e9 * rules.decode_efficiency) if card.bandwidth_gb_s else 0.0
+
+
 def image_speed(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS) -> ImageSpeed | None:
     """The speed on a card; None where it does not hold the use with one item."""
     room = usable_gib(card.memory_gib, rules.memory_headroom)
@@ -175,7 +200,11 @@ def image_speed(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS
         return None
     peak = peak_tflops(card, Precision.BF16)
     share = rules.image_mfu_attention if use.network.attention else rules.image_mfu_convolution
-    return ImageSpeed(most, peak * TERA * share / image_flops(use) if peak else None)
+    if not peak:
+        return ImageSpeed(most, None, None)
+    full = peak * TERA * share / image_flops(use)
+    step = max(use.batch / full + traffic_seconds(use, card, rules), launch_seconds(use, rules))
+    return ImageSpeed(most, full, use.batch / step)
 
 
 def _most(use: ImageUse, room: float, rules: RulesOfThumb) -> int:

@@ -40,6 +40,7 @@ class RulesOfThumb:
         0.23  # of networks on images, eager PyTorch, as one half of our own measurements had it
     )
     image_mfu_convolution: float = 0.12
+    image_launch_s: float = 35e-6  # of the operations of a pass for each tensor: SDXL, 2 images, 59 ms in inference
     # Parallelism
     gpus_per_node: int = 8
     consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack

@@ -51,7 +51,7 @@ def compare_images(
         if row.trained is not None:
             known = replace(rules, adapter_fraction=row.trained / row.use.network.parameters)
         gib, speed = image_memory(row.use, known).total_gib, image_speed(row.use, lookup(CARD), known)
-        rate = speed.items_per_second if speed else None
+        rate = speed.at_batch if speed else None
         ratio = rate / row.items_per_second if rate and row.items_per_second else None
         found.append(ImageComparison(row, gib, gib / row.gib - 1, ratio))
     return tuple(found)

@@ -63,7 +63,7 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
     denoiser alone: text encoders and the autoencoder come on top unless their results are stored beforehand.
     """
     from broker.app.results.hardware_advice import ImageMemoryFigures, ImagesAdvice
-    from broker.economics.images import ImageUse, image_memory, network_of
+    from broker.economics.images import ImageUse, image_memory, launch_seconds, network_of
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
@@ -85,8 +85,11 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
         assumptions=[
             f"activations counted from the published network at {use.network.size} pixels a side, and in proportion to"
             " the pixels",
-            f"{share:.0%} of the 16-bit peak, at a batch that fills the card (one or two images reach half of it and"
-            " less): measure on your own images first; reading and decoding them keep up",
+            f"{share:.0%} of the 16-bit peak, and the time in which parameters are moved; a step takes at least "
+            f"{1000 * launch_seconds(use, rules):,.0f} ms, in which eager PyTorch launches its operations: a larger "
+            "--batch fills the card",
+            "within a factor of 2 of our measurements on an H100 (`backtest memory`)",
+            "measure on your own images first; reading and decoding them keep up",
             f"{rules.memory_headroom:.0%} of GPU memory kept free",
             *([f"adapter of {rules.adapter_fraction:.2%} of the parameters"] * (use.method is ImageMethod.LORA)),
             *(
@@ -120,7 +123,7 @@ def _options(
         quotes = (prices.gpu_hour(card.name, kind) for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT))
         quote = min(filter(None, quotes), default=None,
                     key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour))  # fmt: skip
-        rate, price = speed.items_per_second, quote.usd_per_gpu_hour if quote else None
+        rate, price = speed.at_batch, quote.usd_per_gpu_hour if quote else None
         hours = given.items / rate / 3600 if given.items and rate else None
         found.append(
             ImagesOption(

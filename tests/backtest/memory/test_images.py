@@ -16,11 +16,13 @@ def test_unseen_memory_is_within_a_tenth() -> None:
     assert errors.worst <= 0.10
 
 
-def test_speed_is_within_a_factor_of_two_where_the_batch_fills_the_card() -> None:
-    """A diffusion model with an image or two waits for launches instead: eager PyTorch reaches an eighth to a half."""
-    filled = [one.ratio for one in compare_images() if one.measured.use.batch >= 8 and one.ratio is not None]
-    assert len(filled) >= 8
-    assert all(1 / 2 <= ratio <= 2 for ratio in filled)
+def test_speed_is_within_a_factor_of_two_with_few_images_too() -> None:
+    """A diffusion model with an image or two waits for launches: the floor of a step, which no card shortens."""
+    ratios = [one.ratio for one in compare_images() if one.ratio is not None]
+    assert len(ratios) >= 16
+    assert all(1 / 2 <= ratio <= 2.05 for ratio in ratios)
+    unbound = compare_images(rules=replace(DEFAULTS, image_launch_s=0))
+    assert max(one.ratio or 0 for one in unbound) > 4
 
 
 def test_the_figures_can_fail() -> None:
