@@ -104,7 +104,7 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
-        "the range: the grid in these hours against its average of the year",
+        "the range: the grid in these hours against its average of the year; its factors are our judgement, no source",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
     elsewhere = cleaner(used, given.location)
