@@ -12,7 +12,7 @@ from itertools import islice
 from broker.app.alerts import approvers
 from broker.app.billing import job_ledger as ledger
 from broker.app.billing.budgets import BudgetLine, budgets, visible
-from broker.app.billing.report import named_period, spend
+from broker.app.billing.report import named_period, spend_of
 from broker.app.jobs import approvals, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
@@ -28,6 +28,7 @@ from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
 from broker.app.results.spend import SpendReport
 from broker.app.results.why_here import PlacementDecisions
+from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
@@ -38,6 +39,8 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
 from broker.server.callers import Caller
 from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
+from broker.server.shared_results import shared
+from broker.server.shown_money import spending
 from broker.store.jobs.pages import JobPlace, WantedJobs
 
 _NOT_TO_BE_HAD = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
@@ -195,10 +198,14 @@ class CheapestNow:
 def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
     """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor in doubt, and the
     cheapest one ``ago``."""
+    return shared(by, ("cheapest", gpu, ago), lambda: _cheapest_of(by.broker, gpu, ago))
+
+
+def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
     query = OfferQuery(accelerators=(gpu,))
-    found = listing(by.broker, query)
+    found = listing(broker, query)
     then = found.now - ago
-    past = by.broker.store.market.offers_at(then, query=query)
+    past = broker.store.market.offers_at(then, query=query)
     before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
     return [
         CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)
@@ -264,9 +271,8 @@ def spend_by_team(by: Caller, period: str, *, sandbox: bool = False) -> SpendRep
     Raises `UnknownName`."""
     start, end = named_period(period, by.broker.clock.now())
     teams = by.access.teams(Permission.SEE_BUDGETS)
-    rows = spend(by.broker, "team", since=start, until=end, sandbox=sandbox)
-    mine = [row for row in rows if teams is None or row.group in teams]
-    return SpendReport.of(mine, "team", start, end, sandbox=sandbox)
+    rows = spend_of(by.broker, "team", teams, since=start, until=end, sandbox=sandbox, source=spending(by))
+    return SpendReport.of(rows, "team", start, end, sandbox=sandbox)
 
 
 def queue(by: Caller) -> QueueResult:

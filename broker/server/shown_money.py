@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.billing import anomalies, charges, outcomes, review, showback, units
-from broker.app.billing.report import MONTH, bought_in_advance, months_before, named_period, spend_of
+from broker.app.billing.report import (
+    MONTH,
+    SpendRow,
+    SpendSource,
+    bought_in_advance,
+    months_before,
+    named_period,
+    spend,
+    spend_of,
+)
 from broker.app.capacity import capacity, findings
 from broker.app.policy.warned import warned
 from broker.app.results.anomalies import IncidentList
@@ -20,12 +29,14 @@ from broker.app.results.review import ReviewReport
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.units import UnitMetrics
+from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.purchases import Purchase
 from broker.finops.focus.months import BillingMonth
 from broker.finops.showback import SharingRules
 from broker.server.callers import Caller
+from broker.server.shared_results import shared
 
 _BILLED_BY = ("provider", "job", "attempt")
 USE_OF = timedelta(days=90)  # what findings look back over unless told otherwise
@@ -71,7 +82,7 @@ def spend_report(
     if MONTH in named.split(",") and start is None:
         start = months_before(now)
     teams = by.access.teams(Permission.SEE_BUDGETS)
-    rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox)
+    rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox, source=spending(by))
     ahead = None
     if teams is None and not only:
         ahead = bought_in_advance(by.broker, since=start, until=end, sandbox=sandbox)
@@ -80,6 +91,20 @@ def spend_report(
         rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
         named = ",".join(named.split(",")[more:])
     return SpendReport.of(rows, named, start, end, sandbox=sandbox, bought_in_advance=ahead)
+
+
+def spending(by: Caller) -> SpendSource:
+    """`spend` of all teams, shared by all who look at the page. Rows by job may be many: they are not kept."""
+
+    def rows(
+        broker: Broker, names: str, *, since: datetime | None, until: datetime | None, sandbox: bool
+    ) -> Sequence[SpendRow]:
+        def summed() -> Sequence[SpendRow]:
+            return spend(broker, names, since=since, until=until, sandbox=sandbox)
+
+        return summed() if "job" in names.split(",") else shared(by, ("spend", names, since, until, sandbox), summed)
+
+    return rows
 
 
 def unit_metrics(by: Caller, period: str, team: str | None, metric: str | None) -> UnitMetrics:
@@ -98,7 +123,8 @@ def incidents(by: Caller, team: str | None = None) -> IncidentList:
     if team is not None:
         by.require(Permission.SEE_BUDGETS, team)
         teams = frozenset({team})
-    return IncidentList.of(anomalies.spending_anomalies(by.broker, teams))
+    found = shared(by, ("incidents",), lambda: anomalies.spending_anomalies(by.broker))
+    return IncidentList.of([one for one in found if teams is None or one.team in teams])
 
 
 def one_team(by: Caller, team: str | None) -> str | None:

@@ -78,7 +78,12 @@ QUERIES: dict[str, Query] = {
     "StoreReading.count_offers": look(lambda r, _: r.count_offers()),
     "StoreReading.held_under": look(lambda r, _: r.held_under("launch-")),
     "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
-    "StoreReading.job_page": look(lambda r, _: r.job_page(WantedJobs(team="team-3"), after=None, limit=20)),
+    "StoreReading.job_page": look(
+        lambda r, _: (
+            r.job_page(WantedJobs(team="team-3"), after=None, limit=20),
+            r.job_page(WantedJobs(states=("queued", "running"), teams=["team-3"]), after=None, limit=20),
+        )
+    ),
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
     "StoreReading.last_judged": look(lambda r, job: r.last_judged(job, 1)),
     "StoreReading.names_in_market": look(lambda r, _: (r.names_in_market("provider"), r.names_in_market("region"))),

@@ -30,6 +30,7 @@ import httpx
 
 from broker.app.access import people, tokens
 from broker.app.billing import budgets
+from broker.app.service.history_duty import SETTLED_AFTER
 from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
@@ -231,6 +232,7 @@ def main(asked: argparse.Namespace) -> int:
         broker.store.activate_policy({"load.yaml": POLICY}, by="load")
         began = time.monotonic()
         fill(broker.store, datetime.now(UTC), closed=max(asked.entries // PER_JOB, 20), running=0, days=60)
+        broker.store.fold_use(datetime.now(UTC) - SETTLED_AFTER)  # as `serve` does each hour
         analyse(broker.store)
         viewers, submitters = hired(broker, asked.viewers, asked.submitters)
         jobs = asked.entries // PER_JOB

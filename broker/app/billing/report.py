@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
@@ -136,6 +136,14 @@ def spend(
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
+class SpendSource(Protocol):
+    """`spend`, or what has its rows at hand."""
+
+    def __call__(
+        self, broker: Broker, by: str, *, since: datetime | None, until: datetime | None, sandbox: bool
+    ) -> Sequence[SpendRow]: ...
+
+
 def bought_in_advance(
     broker: Broker, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> Money:
@@ -155,15 +163,16 @@ def spend_of(
     since: datetime | None = None,
     until: datetime | None = None,
     sandbox: bool = False,
+    source: SpendSource = spend,
 ) -> list[SpendRow]:
-    """As `spend`, of these teams alone; None: of all, and of no team."""
+    """As `spend`, of these teams alone; None: of all, and of no team. ``source``: gives the rows of all teams."""
     if teams is None:
-        return spend(broker, by, since=since, until=until, sandbox=sandbox)
+        return list(source(broker, by, since=since, until=until, sandbox=sandbox))
     names = by.split(",")
     whole = by if "team" in names else f"team,{by}"  # a job has one team, so that no job is counted twice
     place = whole.split(",").index("team")
     found: dict[tuple[str, ...], SpendRow] = {}
-    for row in spend(broker, whole, since=since, until=until, sandbox=sandbox):
+    for row in source(broker, whole, since=since, until=until, sandbox=sandbox):
         if row.values[place] not in teams:
             continue
         values = row.values if whole == by else row.values[1:]
