@@ -82,4 +82,5 @@ def test_who_asks_during_a_computation_waits_for_its_result() -> None:
     may_end.set()
     for one in (first, second):
         one.join(10)
-    assert found == [1, 1] and seconds.computed == 1
+    assert found == [1, 1]
+    assert seconds.computed == 1

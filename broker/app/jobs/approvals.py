@@ -57,7 +57,7 @@ def requests(
     now = broker.clock.now()
     with broker.store.reading() as look:
         if not all_of_them:
-            waiting = [view for view in look.unclosed() if view.asked is not None]
+            waiting = [view for view in look.unclosed(teams) if view.asked is not None]
             found = [request for view in waiting if (request := _waiting(view, now)) is not None]
         else:
             views = look.views(look.asked_about(_MOST_JOBS))

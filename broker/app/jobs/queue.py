@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -57,7 +57,7 @@ class QueuedJob:
 class Queue:
     """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
     queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that come after
-    others, which have not ended."""
+    others, which have not ended. ``running_of``: ``running`` by team."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
@@ -65,6 +65,7 @@ class Queue:
     free: Mapping[str, Free]
     machines: tuple[MachineUse, ...] = ()
     later: tuple[JobView, ...] = ()
+    running_of: Mapping[str, int] = field(default_factory=dict)
 
 
 def queue(
@@ -125,7 +126,7 @@ def queue(
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
     later = tuple(view for view in views if view.comes_later and not view.state.final)
-    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live), later)
+    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live), later, running)
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
@@ -134,12 +135,10 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     found = queue(broker)
     if teams is None:
         return found
-    with broker.store.reading() as look:
-        running = running_by_team(look.unclosed())
     waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
     later = tuple(view for view in found.later if view.job.team in teams)
-    mine = replace(found, waiting=waiting, later=later, running=sum(running[team] for team in teams))
-    return replace(mine, free={}, machines=())
+    mine = replace(found, waiting=waiting, later=later, running=sum(found.running_of.get(team, 0) for team in teams))
+    return replace(mine, free={}, machines=(), running_of={})
 
 
 class QueueLots:
