@@ -9,7 +9,7 @@ import pytest
 from broker.server.shared_results import SharedResults
 
 
-class Seconds:
+class CostlySeconds:
     """A clock that a computation of ``takes`` seconds moves on."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Seconds:
 
 
 def test_a_costly_result_is_used_for_twenty_times_its_cost() -> None:
-    seconds = Seconds()
+    seconds = CostlySeconds()
     shared = SharedResults(seconds)
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
     seconds.now += 9.9
@@ -36,7 +36,7 @@ def test_a_costly_result_is_used_for_twenty_times_its_cost() -> None:
 
 
 def test_no_result_is_used_for_more_than_a_minute() -> None:
-    seconds = Seconds()
+    seconds = CostlySeconds()
     shared = SharedResults(seconds)
     shared.get("spend", lambda: seconds.takes(30))
     seconds.now += 60.1
@@ -44,7 +44,7 @@ def test_no_result_is_used_for_more_than_a_minute() -> None:
 
 
 def test_a_quick_result_is_computed_anew_so_that_changes_show_at_once() -> None:
-    seconds = Seconds()
+    seconds = CostlySeconds()
     shared = SharedResults(seconds)
     for number in (1, 2):
         assert shared.get("spend", lambda: seconds.takes(0.04)) == number
@@ -53,7 +53,7 @@ def test_a_quick_result_is_computed_anew_so_that_changes_show_at_once() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    seconds = Seconds()
+    seconds = CostlySeconds()
     shared = SharedResults(seconds)
 
     def failing() -> int:
@@ -66,7 +66,7 @@ def test_a_failure_is_not_kept() -> None:
 
 
 def test_who_asks_during_a_computation_waits_for_its_result() -> None:
-    seconds, begun, may_end = Seconds(), threading.Event(), threading.Event()
+    seconds, begun, may_end = CostlySeconds(), threading.Event(), threading.Event()
     shared, found = SharedResults(seconds), list[int]()
 
     def waiting() -> int:

@@ -140,7 +140,7 @@ class SpendSource(Protocol):
     """`spend`, or what has its rows at hand."""
 
     def __call__(
-        self, broker: Broker, by: str, *, since: datetime | None, until: datetime | None, sandbox: bool
+        self, broker: Broker, by: str, /, *, since: datetime | None, until: datetime | None, sandbox: bool
     ) -> Sequence[SpendRow]: ...
 
 
