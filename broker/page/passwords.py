@@ -22,8 +22,8 @@ WITH_PASSWORD, INVITATION, CHANGE = f"{SIGN_IN}/password", "/invitation/{secret}
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
-    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here; behind
-    a proxy all have one address, so whoever signed in lately is not kept out by others who guess."""
+    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here;
+    behind a proxy all have one address, so whoever signed in lately is not kept out by others who guess."""
 
     def sign_in(request: Request) -> Response:
         from_here(request)
