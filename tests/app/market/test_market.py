@@ -57,7 +57,7 @@ def test_nobody_looks_what_is_due_before_it_can_be(broker: Broker, monkeypatch: 
 
 
 def test_of_many_at_once_one_asks_for_all(broker: Broker) -> None:
-    clock = ManualClock(broker.clock.now())
+    clock = ManualClock(broker.clock.now() + timedelta(minutes=1))  # the store may just have been made
     broker = with_clock(broker, clock)
     freshen(broker, sandbox=True)
     clock.advance(timedelta(seconds=1))
