@@ -102,6 +102,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.trees_since": look(lambda r, _: r.trees_since("snapshots-1", NOW)),
     "StoreReading.work_on_held": look(lambda r, _: r.work_on_held(SINCE)),
     "MarketHistory.availability_series": market(lambda m: m.availability_series(offer(NOW), SINCE, NOW)),
+    "MarketHistory.kept_answers": market(lambda m: m.kept_answers("cloud", NOW)),
     "MarketHistory.freshness": market(lambda m: m.freshness(NOW)),
     "MarketHistory.offers_at": market(lambda m: m.offers_at(SINCE, SINCE)),
     "MarketHistory.poll_runs": market(lambda m: m.poll_runs("cloud", limit=10)),

@@ -30,8 +30,8 @@ NOT_OFFERED = {
         (
             f"capacity {one}"
             for one in (
-                *("add", "buy", "cancel", "check", "order", "plan", "propose"),
-                *("quote", "remove", "return", "review", "withdraw"),
+                *("add", "buy", "cancel", "check", "checklist", "order", "plan", "proof", "propose"),
+                *("quote", "remove", "return", "review", "sell", "withdraw"),
             )
         ),
         BUYING,

@@ -19,7 +19,7 @@ from tests.server.test_matrix import TEAMS, access_of, named
 from tests.server.world import EVERYBODY, POLICY, Company, bearer, submitted
 
 CHANGES = [route for route in ROUTES if route.method == "POST" and "{id}" in route.path]
-BODIES: dict[str, Any] = {"extend_job": {"max_duration": "8h"}}
+BODIES: dict[str, Any] = {"extend_job": {"max_duration": "8h"}, "resume_job": {"job_file": "name: again\nrun: echo\n"}}
 
 
 def ask(world: Company, path: str, by: str, body: Any = None, key: str | None = None, token: str = "") -> Any:
