@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from html import unescape
 
 import pytest
 
+from broker.app.billing import anomalies
+from broker.app.billing.anomalies import SpendingIncident
+from broker.core.values.money import Money
 from tests.page.browsing import Site
 
 
@@ -51,3 +55,17 @@ def test_prices_are_drawn_and_tabled(seen_site: Site) -> None:
 def test_a_capacity_type_that_is_none_does_not_show_all(seen_site: Site, page: str) -> None:
     refused = seen_site.of("mia").get(f"{page}?gpu=L4:1&capacity_type=spto")
     assert (refused.status_code, "spot" in refused.text) == (404, True)
+
+
+def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
+    seen_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, spent = date(2026, 11, 2), Money.usd("77.25")
+    found = [
+        SpendingIncident(team, day, day, spent, Money.ZERO, spent, running=False, causes=(), answer=None)
+        for team in ("nlp", "vision")
+    ]
+    monkeypatch.setattr(anomalies, "spending_anomalies", lambda broker, teams=None: found)
+    for who, sees in (("fay", {"nlp", "vision"}), ("mia", {"nlp"})):
+        page = seen_site.of(who).get("/reports").text
+        assert {one.team for one in found if f"<li>{one.team} {day}: $77.25" in page} == sees

@@ -30,7 +30,14 @@ def simulated(chance: Random, work: float, rate: float, interval: float, write: 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.95])
 @pytest.mark.parametrize(
     ("work", "rate", "interval", "restart"),
-    [(48, 0.05, 0.5, 0.1), (10, 0.3, 1.0, 0.1), (5, 0.2, math.inf, 0.1), (1, 0.01, math.inf, 0.1), (20, 1.0, 0.3, 0.0)],
+    [
+        (48, 0.05, 0.5, 0.1),
+        (10, 0.3, 1.0, 0.1),
+        (5, 0.2, math.inf, 0.1),
+        (1, 0.01, math.inf, 0.1),
+        (20, 1.0, 0.3, 0.0),
+        (10, 0.5, 1.0, 1.5),
+    ],
 )
 def test_the_stated_share_of_runs_is_covered(
     share: float, work: float, rate: float, interval: float, restart: float
