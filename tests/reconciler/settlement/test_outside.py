@@ -138,6 +138,24 @@ def test_it_is_charged_in_full_and_once_whatever_is_held(lasted: Sequence[timede
     assert charged_outside(view, one_by_one([*before, *found]), _market(on_demand), now) == []
 
 
+def test_two_attempts_at_once_take_what_is_held_once() -> None:
+    view, on_demand = _gone_after([HOUR], Money.usd("8"))
+    (first,) = view.attempts
+    view = replace(view, attempts=(first, replace(first, number=2, key="j-1-2")))
+    now = view.submitted_at + 2 * HOUR
+    held = {MoneyKind.CASH: Burn.evenly(Money.usd("10"), (now, now + HOUR))}
+    before = hold_entries(Tags(view.id, "ann"), {}, held, Movement.HOLD, 1)
+    found = charged_outside(view, one_by_one(before), _market(on_demand), now)
+    spent = {
+        movement: sum(
+            (one.amount for one in found if (one.account, one.movement) == (Account.SPENT, movement)), Money.ZERO
+        )
+        for movement in (Movement.SETTLE, Movement.ADJUST)
+    }
+    assert spent == {Movement.SETTLE: Money.usd("10"), Movement.ADJUST: Money.usd("6")}
+    assert faults([*before, *found]) == []
+
+
 def _market(*offers: Offer) -> Callable[[OfferQuery], Sequence[Offer]]:
     return lambda query: offers
 
