@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 from broker.core.errors import Malformed, Refused
@@ -93,7 +94,7 @@ class Runpod:
         yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
         yield from distinct(each(rows, lambda row: self._read(row, left_out)))
         for place, priced in placed.items():
-            yield from distinct(each(priced, lambda row, place=place: self._read_place(row, place)))  # type: ignore[misc]
+            yield from distinct(each(priced, partial(self._read_place, place=place)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""

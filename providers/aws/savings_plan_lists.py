@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 from broker.core.errors import Malformed
@@ -64,7 +65,7 @@ class SavingsPlanLists:
                 yield SkippedRow("no_list", f"{region}: not in the index of savings plans")
                 continue
             url = settings.savings_plan_list_url + path
-            yield from failures.kept(self._files.read(url, lambda region=region: _PlanReader(region)))  # type: ignore[misc]
+            yield from failures.kept(self._files.read(url, partial(_PlanReader, region)))
         failures.raise_any()
 
 

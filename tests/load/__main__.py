@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -159,23 +160,23 @@ class Crowd:
                 )  # fmt: skip
 
     async def _measured(
-        self, client: httpx.AsyncClient, what: str, method: str, path: str, expected: tuple[int, ...], **more: object
+        self, client: httpx.AsyncClient, what: str, method: str, path: str, expected: tuple[int, ...], **more: Any
     ) -> None:
         began = time.monotonic()
         answer = await self._sent(client, method, path, **more)
         if answer is not None:
             self.measured.took(what, time.monotonic() - began, answer.status_code, expected)
 
-    async def _sent(self, client: httpx.AsyncClient, method: str, path: str, **more: object) -> httpx.Response | None:
+    async def _sent(self, client: httpx.AsyncClient, method: str, path: str, **more: Any) -> httpx.Response | None:
         """The answer of whichever replica lives; the request is the same on each."""
         first = random.randrange(len(self._replicas))
         for attempt in range(60):
             replica = self._replicas[(first + attempt) % len(self._replicas)]
             try:
-                return await client.request(method, f"{replica.url}{path}", **more)  # type: ignore[arg-type]
+                return await client.request(method, f"{replica.url}{path}", **more)
             except httpx.TransportError:
                 self.measured.moved += 1
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(0.25)  # another replica takes the lead meanwhile
         self.measured.errors[f"{path}: no replica answered"] += 1
         return None
 
@@ -184,7 +185,7 @@ async def killing(replicas: list[Replica], kills: int, seconds: float) -> int:
     """Kill whoever leads, evenly over the time, and start it again."""
     done = 0
     for _ in range(kills):
-        await asyncio.sleep(seconds / (kills + 1))
+        await asyncio.sleep(seconds / (kills + 1))  # of the wall clock: the load is real
         leader = next((one for one in replicas if one.leads()), replicas[done % len(replicas)])
         leader.kill()
         done += 1
@@ -257,7 +258,7 @@ def waited_for(replicas: list[Replica]) -> None:
     while not all(answers(one) for one in replicas):
         if time.monotonic() > deadline:
             raise SystemExit("the replicas do not answer: " + (replicas[0].home / "serve.out").read_text()[-2000:])
-        time.sleep(0.5)
+        time.sleep(0.5)  # real processes start
 
 
 def answers(replica: Replica) -> bool:

@@ -19,7 +19,7 @@ from broker.core.errors import StoreProblem
 from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
 
-_PAUSE = 0.05  # seconds
+_PAUSE = 0.05  # seconds between tries: neither lock can be waited for with a time limit
 
 
 @contextmanager
