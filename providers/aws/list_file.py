@@ -6,7 +6,7 @@ If the server says that a file is as an earlier poll read it, nothing is downloa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -171,3 +171,11 @@ class _Download:
         if status >= 500 or status == 408:
             return Unreachable(said, where=self.where, hint="AWS reports a server error; the next poll retries")
         return Refused(said, where=self.where, hint=f"is there such a region? {change}")
+
+
+def check_header(columns: Collection[str], needed: Iterable[str], what: str, where: str) -> None:
+    """Raises `Malformed` if a list lacks one of the ``needed`` columns, so that it is not ``what`` is expected."""
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        got = f"without the column {missing[0]!r}" if columns else "that starts with no header line"
+        raise Malformed(f"expected AWS's {what} as CSV, got something {got}", where=where)

@@ -20,7 +20,7 @@ from broker.core.errors import (
 )
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws.list_file import ListFiles
+from providers.aws.list_file import ListFiles, check_header
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import AwsSettings
 from providers.rows import Found, Unfit, short
@@ -122,10 +122,7 @@ class _Reader:
 
     def check(self, where: str) -> None:
         """Raises `Malformed` if the file was not a price list."""
-        missing = [name for name in _NEEDED if name not in self._columns]
-        if missing:
-            what = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
-            raise Malformed(f"expected AWS's price list as CSV, got something {what}", where=where)
+        check_header(self._columns, _NEEDED, "price list", where)
         if not self._seen:
             raise Malformed("a price list without a single product", where=where)
 

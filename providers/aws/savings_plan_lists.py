@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from broker.core.errors import Malformed
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws.list_file import ListFiles
+from providers.aws.list_file import ListFiles, check_header
 from providers.aws.machines import machine
 from providers.aws.products import NOT_YET, key
 from providers.aws.savings_plans import OPTIONS, plan_offer
@@ -125,10 +125,7 @@ class _PlanReader:
             self._found.append(row)
 
     def check(self, where: str) -> None:
-        missing = [name for name in _NEEDED if name not in self._columns]
-        if missing:
-            what = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
-            raise Malformed(f"expected AWS's list of savings plans as CSV, got something {what}", where=where)
+        check_header(self._columns, _NEEDED, "list of savings plans", where)
         if not self._lines:
             raise Malformed("a list of savings plans without a single rate", where=where)
 
