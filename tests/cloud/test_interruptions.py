@@ -16,9 +16,11 @@ pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 FIRST, SECOND = ZONES
 
 
-def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it(
+def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it_although_tags_come_late(
     lab: CloudLab, desk: Callable[..., CloudDesk]
 ) -> None:
+    """SkyPilot looks three times within four seconds for the machine that it started, and then gives up."""
+    lab.aws.tags_late = 3.0
     requests: list[Parameters] = []
     lab.aws.after.append(requests.append)
     alone = "[ -e ~/.aws/credentials ] || echo 'nobody is logged in here'\n"
@@ -32,7 +34,7 @@ def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it(
     assert job.causes() == ["completed"]
     assert job.steps_done() == [1, 2, 3, 4, 5, 6]
     (machine,) = job.instances()
-    (asked,) = [one for one in requests if one["Action"] == "RunInstances"]
+    (asked,) = [one for one in requests if one["Action"] == "RunInstances"]  # neither forgotten nor doubled
     assert any(name.startswith("IamInstanceProfile.") for name in asked), "an identity of the machine's own"
     assert "nobody is logged in here" in job.gpubroker("jobs", "logs", "count"), "and not its user's"
     assert machine["PrivateIpAddress"] in beside, "the keys and the address are SkyPilot's own"
