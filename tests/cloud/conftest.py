@@ -34,6 +34,7 @@ def desk(lab: CloudLab, tmp_path: Path) -> Iterator[Callable[..., CloudDesk]]:
     lab.aws.refusals.clear()
     lab.aws.after.clear()
     lab.aws.tags_late = 0.0
+    lab.nodes.deaf, lab.nodes.minute = False, 60.0
     for one in made:
         one.kill()
     for instance in lab.alive():

@@ -99,11 +99,7 @@ class CloudLab:
 
     def take_back(self, instance: Mapping[str, Any]) -> None:
         """The provider ends the machine at once, and says so."""
-        from moto.ec2.models.instances import StateReason
-
-        ended = self._told(instance)
-        ended.terminate()
-        ended.state_reason = StateReason("Server.SpotInstanceTermination: taken back", "Server.SpotInstanceTermination")
+        _end(self._told(instance), "Server.SpotInstanceTermination", "taken back")
 
     def announce(self, instance: Mapping[str, Any], within: timedelta) -> None:
         """The provider says, to the machine and to its account, that it takes it back after that time."""
@@ -114,10 +110,7 @@ class CloudLab:
 
     @staticmethod
     def _told(instance: Mapping[str, Any]) -> Any:
-        """The instance as moto keeps it."""
-        from moto.ec2.models import ec2_backends
-
-        return ec2_backends[ACCOUNT][REGION].get_instance(instance["InstanceId"])
+        return _kept(instance["InstanceId"])
 
     def subnet(self, zone: str) -> str:
         """The id of the subnet there, which is how SkyPilot names a zone to EC2."""
@@ -146,6 +139,30 @@ class CloudLab:
         return "\n".join([self.server.last_words(), *nodes, *self.nodes.trouble[-5:]])
 
 
+def _kept(id: str) -> Any:
+    """The instance as moto keeps it."""
+    from moto.ec2.models import ec2_backends
+
+    return ec2_backends[ACCOUNT][REGION].get_instance(id)
+
+
+def _end(kept: Any, code: str, why: str) -> None:
+    from moto.ec2.models.instances import StateReason
+
+    kept.terminate()
+    kept.state_reason = StateReason(f"{code}: {why}", code)
+
+
+def _shut_down(id: str) -> None:
+    """As EC2 does with a machine that shuts itself down: a spot machine is gone, any other is stopped (EC2's user
+    guide, "Instance-initiated shutdown behavior": a one-time spot request cannot be stopped)."""
+    kept = _kept(id)
+    if kept.lifecycle == "spot":
+        _end(kept, "Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
+    else:
+        kept.stop()
+
+
 @contextmanager
 def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
     """Build the cloud in the slot's folder and start it; end it with all that runs in it."""
@@ -172,7 +189,7 @@ def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
         port, metrics_port = api_ports()
         server = SkyServer(folder, {**environment, **address(port)})
         on_nodes = {".aws/config": f"[default]\nregion = {REGION}\nendpoint_url = {aws.url}\n"}
-        nodes = CloudNodes(slot, ec2, partial(states, REGION), folder / "nodes", folder / "image", on_nodes)
+        nodes = CloudNodes(slot, ec2, partial(states, REGION), _shut_down, folder / "nodes", folder / "image", on_nodes)
         stack.enter_context(following(nodes))
         stack.callback(server.end)
         server.start_api(port, metrics_port)

@@ -38,7 +38,9 @@ def lacking_rights() -> str:
 
 @dataclass
 class CloudNode:
-    """``home``: files of the login user that its image does not have, by path below its home."""
+    """``data``: what the machine is told at its first boot, in the words of cloud-init. ``home``: files of the login
+    user that its image does not have, by path below its home. ``deaf``: nobody can log in. ``minute``: the
+    seconds that a minute takes until a shutdown."""
 
     slot: CloudSlot
     id: str
@@ -46,8 +48,10 @@ class CloudNode:
     zone: str
     folder: Path
     image: Path
-    user: Mapping[str, Any]
+    data: Mapping[str, Any]
     home: Mapping[str, str]
+    deaf: bool = False
+    minute: float = 60.0
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -66,7 +70,9 @@ class CloudNode:
             place = self.folder / "home" / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
-        (self.folder / "authorized_keys").write_text("\n".join(self.user["ssh_authorized_keys"]) + "\n")
+        (user,) = self.data["users"]
+        (self.folder / "authorized_keys").write_text("\n".join(user["ssh_authorized_keys"]) + "\n")
+        (self.folder / "first-boot.sh").write_text("".join(f"{command}\n" for command in self.data.get("runcmd", [])))
         namespace = link = self._namespace
         _ip("netns", "add", namespace)
         _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace)
@@ -81,8 +87,14 @@ class CloudNode:
         self._run("metadata", [_SYSTEM_PYTHON, "-I", str(_HERE / "metadata_service.py"), *about])
         apart = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "bash", str(_HERE / "boot.sh")]
         name = f"ip-{self.address.replace('.', '-')}"
-        words = {"NODE": str(self.folder), "IMAGE": str(self.image), "NAME": name, "NODE_USER": self.user["name"]}
-        self._run("console", apart, ADDRESS=self.address, **words)
+        words = {"NODE": str(self.folder), "IMAGE": str(self.image), "NAME": name, "NODE_USER": user["name"]}
+        times = {"MINUTE": str(self.minute), "DEAF": str(int(self.deaf))}
+        self._run("console", apart, ADDRESS=self.address, **words, **times)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it shut itself down."""
+        return (self.folder / "upper" / "var" / "powered-off").exists()
 
     def notice(self, within: timedelta) -> None:
         """The provider says that it takes the machine back."""
@@ -114,20 +126,26 @@ class CloudNode:
 @dataclass
 class CloudNodes:
     """The nodes of one region, by instance id, kept as its instances are. ``ec2``: a client of boto3; ``states``: of
-    all instances, by their ids."""
+    all instances, by their ids; ``shut_down``: called with the id of one that shut itself down. ``deaf``, ``minute``:
+    of those that start from now on."""
 
     slot: CloudSlot
     ec2: Any
     states: Callable[[], Mapping[str, str]]
+    shut_down: Callable[[str], None]
     folder: Path
     image: Path
     home: Mapping[str, str]
+    deaf: bool = False
+    minute: float = 60.0
     running: dict[str, CloudNode] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
     _followed: Mapping[str, str] = field(default_factory=dict)
 
     def follow(self) -> None:
-        """Start and end what the instances' states say."""
+        """Start and end what the instances' states say; tell of those that shut themselves down."""
+        for id in [id for id, node in self.running.items() if node.is_off]:
+            self.shut_down(id)
         states = self.states()
         if states == self._followed:
             return
@@ -147,9 +165,10 @@ class CloudNodes:
         encoded = self.ec2.describe_instance_attribute(InstanceId=id, Attribute="userData")["UserData"].get("Value")
         if not encoded:
             return None
-        (user,) = yaml.safe_load(base64.b64decode(encoded))["users"]
-        zone = about["Placement"]["AvailabilityZone"]
-        return CloudNode(self.slot, id, about["PrivateIpAddress"], zone, self.folder / id, self.image, user, self.home)
+        data = yaml.safe_load(base64.b64decode(encoded))
+        zone, address = about["Placement"]["AvailabilityZone"], about["PrivateIpAddress"]
+        place = (self.slot, id, address, zone, self.folder / id, self.image)
+        return CloudNode(*place, data, self.home, self.deaf, self.minute)
 
 
 @contextmanager

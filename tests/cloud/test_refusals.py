@@ -65,3 +65,17 @@ def test_a_broker_that_dies_between_the_request_and_the_machine_takes_up_the_sam
     assert job.causes() == ["completed"]
     assert len(job.instances()) == 1
     job.verify_nothing_left()
+
+
+def test_a_machine_that_nobody_sets_up_powers_off_by_itself(lab: CloudLab, desk: Callable[..., CloudDesk]) -> None:
+    """As after a closed laptop: it was asked for, and nobody ever logs in to it."""
+    lab.nodes.deaf, lab.nodes.minute = True, 0.1
+    job = desk(steps=6)
+    job.submit()
+    job.while_it_gets_on(job.instances, "the machine is requested")
+    eventually(lambda: not lab.alive(), "it is off after its three hours, of a tenth of a second a minute")
+    (machine, *_) = job.instances()
+    assert machine["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    job.gpubroker("jobs", "cancel", "count")
+    assert job.ended() == "cancelled"
+    job.verify_nothing_left()
