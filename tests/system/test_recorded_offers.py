@@ -96,6 +96,8 @@ def seed(home: Path, offers: list[Offer]) -> None:
                 else:
                     rows[name, card, one.count or "", *size, *where] = None
         columns = skypilot_catalogue.COLUMNS[: None if any(places.values()) else -1]
+        if cloud == "azure":  # by which SkyPilot chooses the image
+            columns, rows = (*columns, "Generation"), dict.fromkeys((*row, "V2") for row in rows)
         skypilot_catalogue.write_file(home, f"{cloud}/vms.csv", columns, list(rows))
     skypilot_catalogue.write_common(home, {name: id for id, name in ZONES.items()})
 

@@ -50,23 +50,29 @@ for number, wanted in enumerate(json.load(sys.stdin)):
 with open(sys.argv[1], "w") as file:
     json.dump(answers, file)
 """
-# For a dry run SkyPilot imports SDKs that the extra `skypilot` does not bring, or asks the cloud about its images.
-NOT_TRIED = frozenset({"nebius", "oci", "azure"})
+# For a dry run SkyPilot imports SDKs that the extra `skypilot` does not bring: these clouds are tried where theirs are.
+_SDKS = {"oci": "oci", "azure": "azure.mgmt.network"}
+# Nebius is asked for its project even then.
+NOT_TRIED = frozenset({"nebius", *(cloud for cloud, sdk in _SDKS.items() if find_spec(sdk) is None)})
 _MOST = 6  # kinds of machines of each provider: a dry run takes a second
 # The machine images that SkyPilot looks up by name.
 IMAGES = {
     "aws": ("custom-cpu-ubuntu", "custom-gpu-ubuntu", "custom-gpu-ubuntu-cuda13", "custom-gpu-ubuntu-arm64-cuda13",
             "custom-gpu-ubuntu-arm64", "custom-cpu-ubuntu-arm64"),
     "gcp": ("custom-cpu-ubuntu-2204", "custom-gpu-ubuntu-2204", "custom-gpu-ubuntu-2204-cuda13", "gpu-direct-cos"),
+    "azure": ("custom-cpu-ubuntu-v2", "custom-gpu-ubuntu-v2", "custom-gpu-ubuntu-v2-grid", "gpu-ubuntu-2204"),
+    "oci": ("cpu-ubuntu-2204", "gpu-ubuntu-2204"),
 }  # fmt: skip
+_EVERYWHERE = {"gcp", "azure"}  # whose images are of no region
 
 
 def asked(home: Path, requests: list[dict[str, Any]]) -> list[str]:
     columns = ("Tag", "Region", "OS", "OSVersion", "ImageId", "CreationDate", "AppCatalogListingId", "ResourceVersion")
     for cloud, tags in IMAGES.items():
-        regions = [""] if cloud == "gcp" else list(PLACES[cloud])  # Google's images are everywhere
+        regions = [""] if cloud in _EVERYWHERE else list(PLACES[cloud])
+        name = "canonical:ubuntu:{}:latest" if cloud == "azure" else "image-{}"
         rows = [
-            [f"skypilot:{tag}", region, "ubuntu", "22.04", f"image-{tag}", "20260101", "listing", "1"]
+            [f"skypilot:{tag}", region, "ubuntu", "22.04", name.format(tag), "20260101", "listing", "1"]
             for tag in tags
             for region in regions
         ]
