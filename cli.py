@@ -41,7 +41,7 @@ def registries() -> Registries:
         ),
         command=this_program(),
         # Not azure, whose list takes a minute, and not aws, whose lists are hundreds of megabytes.
-        quick_providers=("runpod", "vast", "oci", "vultr", "ovh", "gpuhunt"),
+        quick_providers=("runpod", "vast", "oci", "vultr", "ovh", "scaleway", "gpuhunt"),
         provider_extras=PROVIDER_EXTRAS,
         engine_extras=ENGINE_EXTRAS,
     )

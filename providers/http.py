@@ -9,7 +9,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from email.utils import parsedate_to_datetime
@@ -166,6 +166,11 @@ class Api:
         reads = ConditionalRead(address)
         return self._call("GET", path, params=params, headers=reads.headers, reads=reads)
 
+    def text(self, path: str) -> bytes:
+        """A public document that is not JSON, as it is sent; like `document` otherwise."""
+        reads = ConditionalRead(shown(_join(self._base, path)))
+        return bytes(self._call("GET", path, headers={**reads.headers, "Accept": "*/*"}, reads=reads, parse=_as_it_is))
+
     def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
         """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
         not be shown. Raises what `get` raises."""
@@ -204,10 +209,25 @@ class Api:
         self._secrets.add(token)
         return {header: token} if header else {"Authorization": f"Bearer {token}"}
 
-    def _call(self, method: str, path: str, *, reads: ConditionalRead | None = None, **request: Any) -> Any:
-        return retrying(self._settings, self._clock)(self._once, method, path, request, reads)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        reads: ConditionalRead | None = None,
+        parse: _Parse | None = None,
+        **request: Any,
+    ) -> Any:
+        return retrying(self._settings, self._clock)(self._once, method, path, request, reads, parse)
 
-    def _once(self, method: str, path: str, request: Mapping[str, Any], reads: ConditionalRead | None = None) -> Any:
+    def _once(
+        self,
+        method: str,
+        path: str,
+        request: Mapping[str, Any],
+        reads: ConditionalRead | None = None,
+        parse: _Parse | None = None,
+    ) -> Any:
         import httpx
 
         assert self._client is not None, "use Api in a with statement"
@@ -244,7 +264,7 @@ class Api:
             if without_address(error):
                 raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
             raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
-        found = _json(body if kept is None else kept, where)
+        found = (parse or _json)(body if kept is None else kept, where)
         if reads and kept is None and answer.status_code == 200:
             reads.keep(answer.headers, body)
         return found
@@ -365,6 +385,13 @@ def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool
         return ssl.create_default_context(cafile=str(bundle))
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(f"no certificates can be read from it: {error}", where=str(bundle), hint=variable) from error
+
+
+_Parse = Callable[[bytes, str], Any]
+
+
+def _as_it_is(body: bytes, where: str) -> bytes:
+    return body
 
 
 def _json(body: bytes, where: str) -> Any:

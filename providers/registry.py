@@ -27,6 +27,7 @@ PROVIDERS: dict[str, str] = {
     "prime_intellect": "providers.prime_intellect:PrimeIntellect",
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:SandboxProvider",
+    "scaleway": "providers.scaleway:Scaleway",
     "sfcompute": "providers.sfcompute:Sfcompute",
     "shadeform": "providers.shadeform:Shadeform",
     "slurm": "providers.slurm:SlurmProvider",

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from broker.core.errors import Malformed, Refused
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
+from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
@@ -87,14 +88,18 @@ class Runpod:
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query: it is one call. A field that RunPod no longer knows is left out and
-        counted. Raises `RetryLater`, `Refused` and `Malformed`."""
+        counted. Data centres that cannot be asked are an error at the end. Raises `RetryLater`, `Refused` and
+        `Malformed`."""
+        failures, placed = Failures(), dict[str, list[object]]()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows, left_out = _ask(api)
-            placed = _ask_by_place(api) if self._settings.data_centers else {}
+            if self._settings.data_centers:
+                placed = failures.result(partial(_ask_by_place, api), placed)
         yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
         yield from distinct(each(rows, lambda row: self._read(row, left_out)))
         for place, priced in placed.items():
             yield from distinct(each(priced, partial(self._read_place, place=place)))
+        failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
@@ -116,20 +121,30 @@ class Runpod:
 
     def _read_place(self, row: Row, place: str) -> Found:
         """A GPU in a data centre. One that is not there has no price; nothing is launched at a place of choice."""
-        lowest = row.get("lowest")
+        lowest = row.get("lowest", ...)
         if lowest is None:
             return
+        label = f"{place}: {_type_name(row)}"
         if not isinstance(lowest, dict):
-            raise Unfit("malformed_row", f"{place}: {short(lowest)}")
+            raise Unfit("malformed_row", f"{label}: {'nothing is told' if lowest is ... else short(lowest)}")
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
+        lacking = [key for key in _OF_PLACE if key not in lowest]
+        if lacking:
+            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(lacking)}")
         on_demand, spot, counts = (lowest.get(key) for key in _OF_PLACE[:3])
         cloud = _Cloud("secure", on_demand, spot, lowest, most=_COUNTS[-1])
-        numbers = [number for number in _COUNTS if number == 1 or (isinstance(counts, list) and number in counts)]
+        if counts is not None and not (isinstance(counts, list) and all(type(number) is int for number in counts)):
+            yield SkippedRow("malformed_row", f"{label}: availableGpuCounts is {short(counts)}")
+            counts = None
+        numbers = [number for number in _COUNTS if number == 1 or number in (counts or ())]
         for capacity_type, per_gpu in ((CapacityType.ON_DEMAND, on_demand), (CapacityType.SPOT, spot)):
-            for count in numbers:
-                if per_gpu is not None:
+            for count in numbers if per_gpu is not None else ():
+                try:
                     found = self._offer(cloud, gpu, _type_name(row), count, capacity_type, None, per_gpu)
-                    yield replace(found, zone=place, engine=None, source=f"{self._source}-places")
+                except Unfit as error:
+                    yield error.skipped
+                    break  # the price is the same for every count
+                yield replace(found, zone=place, engine=None, source=f"{self._source}-places")
 
     def _of_cloud(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> Found:
         prices: list[tuple[CapacityType, int | None, object]] = [
@@ -209,15 +224,18 @@ def _ask(api: Api) -> tuple[list[object], list[str]]:
 
 
 def _ask_by_place(api: Api) -> dict[str, list[object]]:
-    """By data centre, the rows of all GPUs with their ``lowest`` price there. Raises what `Api.post` raises."""
+    """By data centre, the rows of all GPUs with their ``lowest`` price there; under an empty name, what is no data
+    centre. Raises what `Api.post` raises."""
     answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
-    places = [
-        row["id"]
-        for row in _rows(answer, "dataCenters")
-        if isinstance(row, dict) and row.get("listed") is not False and _PLACE.fullmatch(str(row.get("id")))
-    ]
+    places, odd = list[str](), list[object]()
+    for row in _rows(answer, "dataCenters"):
+        id = row.get("id") if isinstance(row, dict) else None
+        if not isinstance(row, dict) or not isinstance(id, str) or not _PLACE.fullmatch(id):
+            odd.append(SkippedRow("malformed_row", f"a data centre that is {short(row)}"))
+        elif row.get("listed") is not False:
+            places.append(id)
     if not places:
-        return {}
+        return {"": odd}
     fields = " ".join(_OF_PLACE)
     lowest = "\n".join(
         f'at{number}: lowestPrice(input: {{gpuCount: 1, secureCloud: true, dataCenterId: "{place}"}}) {{ {fields} }}'
@@ -226,11 +244,15 @@ def _ask_by_place(api: Api) -> dict[str, list[object]]:
     gpus = _rows(
         api.post("/graphql", {"query": f"query Places {{ gpuTypes {{ {' '.join(_ALWAYS)}\n{lowest} }} }}"}), "gpuTypes"
     )
-    about = [row for row in gpus if isinstance(row, dict)]
-    return {
-        place: [{**{key: row.get(key) for key in _ALWAYS}, "lowest": row.get(f"at{number}")} for row in about]
-        for number, place in enumerate(places)
-    }
+    return {"": odd} | {place: [_at(row, f"at{number}") for row in gpus] for number, place in enumerate(places)}
+
+
+def _at(row: object, alias: str) -> object:
+    """The row with its price at one place, as ``lowest``; without it where nothing is told."""
+    if not isinstance(row, dict):
+        return row
+    about = {key: row.get(key) for key in _ALWAYS}
+    return {**about, "lowest": row[alias]} if alias in row else about
 
 
 def _query(left_out: Collection[str]) -> str:

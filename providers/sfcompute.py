@@ -167,8 +167,10 @@ class MarketQuote:
 class SfcomputeContract:
     """Nodes of the account for a time, as its orders were filled. Times are UTC."""
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
+    def __init__(self, row: object) -> None:
         """Raises `Unfit` for a row that is none."""
+        if not isinstance(row, Mapping):
+            raise Unfit("malformed_row", f"a contract that is {short(row)}")
         self.id = name(row.get("id"), "contract")
         self.instance_type = name(row.get("instance_type"), f"{self.id}: instance_type")
         shape = row.get("shape")
@@ -178,6 +180,8 @@ class SfcomputeContract:
             raise Unfit("malformed_row", f"{self.id}: no shape")
         self.starts, self.ends = moment(intervals[0]), moment(intervals[-1])
         self.machines = max(int(number(one, f"{self.id}: quantity")) for one in quantities)
+        if self.ends <= self.starts or self.machines < 1:
+            raise Unfit("malformed_row", f"{self.id}: {self.machines} nodes until {self.ends}")
 
 
 def quote_of(
@@ -220,16 +224,20 @@ def _quote_row(
 
 
 def contracts(api: Api, token: str) -> Iterator[SfcomputeContract]:
-    """The account's contracts; rows that cannot be read are left out. Raises as `Api.get`."""
+    """The account's contracts. Raises as `Api.get`; rows that cannot be read are `Malformed` at the end, counted and
+    with the first of them."""
     answer = api.get("/v0/contracts", token=token)
     rows = answer.get("data") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no contracts in the answer", where=NAME)
+    unread: list[Unfit] = []
     for row in rows:
         try:
             yield SfcomputeContract(row)
-        except (Unfit, AttributeError):
-            continue
+        except Unfit as error:
+            unread.append(error)
+    if unread:
+        raise Malformed(f"{len(unread)} of {len(rows)} contracts cannot be read: {unread[0].detail}", where=NAME)
 
 
 def moment(text: object) -> datetime:

@@ -70,6 +70,16 @@ class HasCharges(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsConversions(Protocol):
+    """A provider that converts prices from another currency."""
+
+    def conversions(self) -> Sequence[str]:
+        """The rates by which the last `Provider.offers` converted, each with its date and source; none if it did not.
+        Asks nobody."""
+        ...
+
+
 class EngineState(StrEnum):
     """The state of one machine (or gang), as its engine reports."""
 

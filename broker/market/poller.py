@@ -19,9 +19,9 @@ from broker.core.market.judging import MarketJudge
 from broker.core.market.kept_answers import KeptAnswer, LentAnswers
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.traffic import NetworkTraffic, counted
-from broker.core.ports import Provider
+from broker.core.ports import Provider, TellsConversions
 from broker.core.values.clock import Clock
-from broker.store.records import PollDetails, PollRun, PollStatus
+from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,8 @@ class PollSession:
             self._end(GiveUp(f"the adapter broke: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
 
     def _take_in(self) -> None:
-        for row in self._ask.make().offers(OfferQuery()):
+        provider = self._ask.make()
+        for row in provider.offers(OfferQuery()):
             with self._lock:
                 if self._over:
                     return
@@ -141,6 +142,9 @@ class PollSession:
                     self._keep_sample(row)
                 else:
                     self._offers.append(row)
+                    # Known before the first price is, and kept also where the rest of the answer fails.
+                    if CONVERTED not in self._samples and isinstance(provider, TellsConversions):
+                        self._samples[CONVERTED] = list(provider.conversions())
 
     def _keep_sample(self, row: SkippedRow) -> None:
         """Keep a few different details for each reason, so that skipped rows can be identified."""

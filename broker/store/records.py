@@ -13,6 +13,8 @@ from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
+CONVERTED = "converted"  # among a poll's samples: by which rates prices in another currency became dollars
+
 
 class PollStatus(StrEnum):
     """The result of a poll. ``LOGIN_MISSING``: not polled, as no login is configured; ``LOGIN_REFUSED``: the configured
@@ -34,8 +36,9 @@ class PollDetails(TypedDict, total=False):
     there is an ``error``, else ok. ``keep_unchanged``: if false, the previous poll is deleted if it changed nothing and
     ended in the same way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers,
     if not its start, such as the date of a file: missing offers ended by then, unless they were reported later.
-    ``skipped``: rows by reason; ``samples``: details of some of them. ``judge``: judges completeness and prices; what
-    it does not believe is kept in doubt. ``answers``: documents to keep for later polls, unless this one is suspect."""
+    ``skipped``: rows by reason; ``samples``: details of some of them, and `CONVERTED`. ``judge``: judges completeness
+    and prices; what it does not believe is kept in doubt. ``answers``: documents to keep for later polls, unless this
+    one is suspect."""
 
     skipped: Mapping[str, int] | None
     samples: Mapping[str, Sequence[str]] | None
@@ -68,6 +71,11 @@ class PollRun:
     hint: str = ""
     gone: int = 0
     samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def converted(self) -> Sequence[str]:
+        """The rates by which prices in another currency were converted, with their dates; empty if none was."""
+        return self.samples.get(CONVERTED, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from typing import Any
 
 from tests.bench.bench_market import price_list
 from tests.fakes import aws_files
-from tests.fakes.mutate import Hijacked
 from tests.fakes.server import FakeServer, encode
 from tests.market.hostile import answers_of
 from tests.program import ROOT
@@ -61,7 +60,7 @@ def served(name: str, times: int) -> Iterator[str]:
     rows = answers.rows(body)
     if again is not None:
         rows += [again(json.loads(json.dumps(row)), number) for row in list(rows) for number in range(1, times)]
-    hijacked = Hijacked(answers.market, answers.path)
+    hijacked = answers.hijacked()
     hijacked.body = encode(body)
     with FakeServer(hijacked) as server:
         yield server.url

@@ -120,15 +120,16 @@ def _damaged(value: Any, chance: random.Random, steps: list[str]) -> Any:
 
 
 class Hijacked:
-    """A market whose answer at one path is replaced by the body set last."""
+    """A market whose answer at one path, to requests that say some text, is replaced by the body set last."""
 
-    def __init__(self, market: Market, path: str) -> None:
+    def __init__(self, market: Market, path: str, says: str = "") -> None:
         self.market = market
         self.path = path
+        self.says = says
         self.body: bytes | None = None
 
     def __call__(self, request: HttpRequest) -> HttpAnswer:
-        if self.body is not None and request.path == self.path:
+        if self.body is not None and request.path == self.path and self.says in str(request.body):
             return HttpAnswer(200, self.body)
         return self.market(request)
 
@@ -245,7 +246,8 @@ def answer_of(rows: Iterator[Offer | SkippedRow]) -> AdapterAnswer:
 @dataclass(frozen=True, slots=True)
 class JsonAnswers:
     """An adapter that reads JSON over HTTP, and the answer at ``path`` that is damaged: ``rows`` finds the list (or
-    mapping) of its rows. ``make``: the adapter, for the server's URL and a clock."""
+    mapping) of its rows. ``make``: the adapter, for the server's URL and a clock. ``says``: of several requests to one
+    path, the text in the body of the one that is answered so."""
 
     make: Callable[[str, ManualClock], Provider]
     market: Market
@@ -254,12 +256,17 @@ class JsonAnswers:
     rows: Callable[[Any], Any]
     fair: str = r"$^"
     prices: str = _PRICED
+    says: str = ""
+
+    def hijacked(self) -> Hijacked:
+        """The market, with the answer to be replaced."""
+        return Hijacked(self.market, self.path, self.says)
 
     @contextmanager
     def target(self) -> Iterator[MutationTarget]:
         """Served on loopback."""
         body = json.loads(encode(self.body), parse_float=Decimal)  # so that no two rows share a part
-        hijacked = Hijacked(self.market, self.path)
+        hijacked = self.hijacked()
         with FakeServer(hijacked) as server:
             provider = self.make(server.url, ManualClock(NOW))
 

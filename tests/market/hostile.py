@@ -32,7 +32,7 @@ from broker.placement.feasibility import PreparedJob, fit
 from broker.store import Store, open_store
 from tests.bench.bench_plan import CONDITIONS
 from tests.contracts.provider_contract import NOW
-from tests.fakes.mutate import Hijacked, JsonAnswers
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, encode
 
 HTML = b"<html><body>Down for maintenance</body></html>"
@@ -83,8 +83,9 @@ def case(answers: JsonAnswers, again: Callable[[Any, int], Any] | None = None) -
         "cut": good[: len(good) // 2],
         "repeated": _changed(body, answers.rows, lambda rows: rows + rows),
     }
-    if b'"USD"' in good:
-        hostile["currency"] = good.replace(b'"USD"', b'"EUR"')
+    for usual, other in ((b'"USD"', b'"EUR"'), (b'"EUR"', b'"CHF"')):  # what is converted is one currency alone
+        if usual in good:
+            hostile["currency"] = good.replace(usual, other)
     return HostileCase(answers, good, {**hostile, "set back": good, "far ahead": good})
 
 
@@ -114,6 +115,11 @@ def _more_flavors(row: Any, number: int) -> Any:
     return {**row, "flavors": [{**one, "name": f"{one['name']}-{number}"} for one in row["flavors"]]}
 
 
+def _other_instance(row: Any, number: int) -> Any:
+    row["properties"]["instance"]["offer_id"] += f"-{number}"
+    return row
+
+
 def _lambda_row(row: Any, number: int) -> Any:
     about = row["instance_type"]
     return {**row, "instance_type": {**about, "name": f"{about['name']}-{number}"}}
@@ -138,6 +144,8 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "ovh": ("test_ovh", (), _renamed(planCode=lambda code, number: f"{number}-{code}")),
     "prime_intellect": ("test_prime_intellect", (), _renamed(cloudId=_numbered)),
     "runpod": ("test_runpod", (), None),
+    "runpod: data centres": ("test_runpod", ("places",), None),
+    "scaleway": ("test_scaleway", (), _other_instance),
     "shadeform": ("test_shadeform", (), _renamed(cloud_instance_type=_numbered)),
     "vast": ("test_vast", (), _renamed(id=_numbered)),
     "verda": ("test_verda", (), _renamed(instance_type=_numbered)),
@@ -155,6 +163,7 @@ def cases() -> Iterator[tuple[str, HostileCase]]:
     for name in CASES:
         yield name, case(*answers_of(name))
     yield "aws: price list", import_module("tests.providers.aws.test_fuzz").hostile_case()
+    yield "aws: savings plan list", import_module("tests.providers.aws.test_fuzz").hostile_plans()
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,7 @@ class HostileOutcome:
 def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
     clock = ManualClock(NOW)
     store = open_store(f"sqlite:///{folder / f'{kind}.db'}", clock=clock)
-    hijacked = Hijacked(of.answers.market, of.answers.path)
+    hijacked = of.answers.hijacked()
     try:
         with FakeServer(hijacked) as server:
             hijacked.body = of.good

@@ -25,7 +25,6 @@ from broker.core.values.clock import ManualClock
 from providers.aws.price_api import read_products
 from providers.aws.settings import REGIONS
 from tests.contracts.provider_contract import NOW
-from tests.fakes.mutate import Hijacked
 from tests.fakes.server import FakeServer, HttpAnswer, encode
 
 
@@ -54,7 +53,7 @@ def _served(module: str, *arguments: str) -> Callable[[Any], Iterator[Offer | Sk
         answers = import_module(f"tests.providers.{module}").answers(*arguments)
         if isinstance(body, dict) and "NextPageLink" in body:
             body = {**body, "NextPageLink": None}
-        hijacked = Hijacked(answers.market, answers.path)
+        hijacked = answers.hijacked()
         hijacked.body = encode(body)
         with FakeServer(hijacked) as server:
             yield from answers.make(server.url, ManualClock(NOW)).offers(OfferQuery())
@@ -99,6 +98,7 @@ FORMS = (
     PayloadForm("ovh", _first_has("planCode", _under("addons")), _served("test_ovh")),
     PayloadForm("prime_intellect", _first_has("cloudId", _under("items")), _served("test_prime_intellect")),
     PayloadForm("runpod", _under("data", "gpuTypes"), _served("test_runpod")),
+    PayloadForm("scaleway", _first_has("sku", _under("products")), _served("test_scaleway")),
     PayloadForm("shadeform", _under("instance_types"), _served("test_shadeform")),
     PayloadForm("vast", _under("offers"), _served("test_vast")),
     PayloadForm("verda", _verda, lambda body: _served("test_verda")(_verda(body))),

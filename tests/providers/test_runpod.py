@@ -307,7 +307,10 @@ def answer_of(*gpu_types: GpuType) -> Any:
         return RunpodMarket(*gpu_types)(server.requests[0]).body
 
 
-def answers() -> JsonAnswers:
+def answers(part: str = "") -> JsonAnswers:
+    """What RunPod tells of its two clouds; ``places``: of its data centres; ``data centers``: which there are."""
+    if part:
+        return _answers_of_places(part)
     gpus = {"L40S": "NVIDIA L40S", "A100 PCIe": "NVIDIA A100 80GB PCIe", "B200": "NVIDIA B200"}
     more = [H100.model_copy(update={"id": full, "displayName": shown}) for shown, full in gpus.items()]
     return JsonAnswers(
@@ -322,6 +325,31 @@ def answers() -> JsonAnswers:
     )
 
 
-@pytest.mark.parametrize("mutants", [30, pytest.param(2000, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)
+def _answers_of_places(part: str) -> JsonAnswers:
+    counts = [1, 2, 4, 8]
+    at = {
+        place: LowestPrice(uninterruptablePrice=Decimal(usd), minimumBidPrice=Decimal("0.9"), availableGpuCounts=counts)
+        for place, usd in (("US-GA-1", "3.1"), ("EU-RO-1", "3.3"), ("CA-MTL-1", "3.2"))
+    }
+    market = RunpodMarket(*(row.model_copy(update={"places": at}) for row in (H100, RTX4090)))
+    with FakeServer(market) as server:
+        list(runpod(server.url, ManualClock(NOW), data_centers=True).offers(OfferQuery()))
+        asked = server.requests
+    key, says = ("gpuTypes", "dataCenterId") if part == "places" else ("dataCenters", "DataCenters")
+    return JsonAnswers(
+        lambda url, clock: runpod(url, clock, data_centers=True),
+        market,
+        "/graphql",
+        next(market(request).body for request in asked if says in str(request.body)),
+        lambda body: body["data"][key],
+        fair=r"at\d\.= None|Price\.= None|GpuCounts\.(= None|= \[\]|\d\.(= -?\d+$|deleted))|listed\.= False"
+        r"|dataCenters\.\d\.id\.= '[A-Z\d-]+'$",  # another place
+        prices=r"(?i)price|bid|row \d+: (= |$)",
+        says=says,
+    )
+
+
+@pytest.mark.parametrize("part", ["", "places", "data centers"])
+@pytest.mark.parametrize("mutants", [30, pytest.param(1000, marks=pytest.mark.system)])
+def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int, part: str) -> None:
+    check_mutants(answers(part), mutants=mutants)

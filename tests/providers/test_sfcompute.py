@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.errors import LoginMissing
+from broker.core.errors import LoginMissing, Malformed
 from broker.core.market.offers import OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -73,12 +73,20 @@ def test_without_a_token_nobody_is_asked() -> None:
         list(Sfcompute(clock=CLOCK, environment={}).offers(OfferQuery()))
 
 
-def test_contracts_are_held_capacity(server: FakeServer, market: SfcomputeMarket) -> None:
+def test_contracts_are_held_capacity_and_those_that_cannot_be_read_are_counted(
+    server: FakeServer, market: SfcomputeMarket
+) -> None:
     ends = NOW + timedelta(days=2)
-    shape = {"intervals": [NOW.isoformat(), ends.isoformat()], "quantities": [2, 0]}
-    market.contracts = [{"object": "contract", "id": "cont_1", "instance_type": "h100i", "shape": shape}, {"id": 3}]
-    [held] = sfcompute(server.url, CLOCK).reservations()
+    shape: dict[str, list[Any]] = {"intervals": [NOW.isoformat(), ends.isoformat()], "quantities": [2, 0]}
+    good = {"object": "contract", "id": "cont_1", "instance_type": "h100i", "shape": shape}
+    backwards = {**shape, "intervals": shape["intervals"][::-1]}
+    none = {**shape, "quantities": [0]}
+    market.contracts = [{"id": 3}, good, 7, {**good, "shape": backwards}, {**good, "shape": none}]  # type: ignore[list-item]
+    found = sfcompute(server.url, CLOCK).reservations()
+    held = next(found)
     assert (held.id, held.machines, held.starts, held.ends) == ("cont_1", 2, NOW, ends)
+    with pytest.raises(Malformed, match="4 of 5 contracts cannot be read: contract is not a name: 3"):
+        next(found)
 
 
 def answers() -> JsonAnswers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -235,11 +235,12 @@ def _carbon() -> Callable[[Offer], float | None]:
 @dataclass(frozen=True, slots=True)
 class OfferListing:
     """The offers that match, the number of all offers, and the time (UTC). ``total`` counts the real market, or the
-    simulated one if the query names it."""
+    simulated one if the query names it. ``converted``: by provider, the rates of prices in another currency."""
 
     offers: tuple[Offer, ...]
     total: int
     now: datetime
+    converted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def listing(broker: Broker, query: OfferQuery) -> OfferListing:
@@ -258,7 +259,8 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
 
         paid_for = [one for one in recorded_offers(holdings, found, now, query.accelerators) if _asked_for(query, one)]
         found, total = [*found, *paid_for], total + len(paid_for)
-    return OfferListing(tuple(found), total, now)
+    rates = {name: run.converted for name, run in broker.store.last_polls().items() if run.converted}
+    return OfferListing(tuple(found), total, now, rates)
 
 
 def _asked_for(query: OfferQuery, offer: Offer) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import Field
@@ -66,21 +66,34 @@ class OfferResult(Result):
 
 class OfferList(Result):
     """Offers. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how many are known;
-    ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked."""
+    ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked; ``converted``: by
+    provider, the rates by which prices in another currency became dollars; ``nearby``: where nothing matches, what is
+    offered near to a wanted accelerator that nobody offers."""
 
     as_of: Moment
     matching: int
     total: int
     old_hidden: int
+    converted: dict[str, list[str]]
+    nearby: dict[str, list[str]]
     offers: list[OfferResult]
 
     @classmethod
-    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None, old_hidden: int) -> Self:
+    def of(
+        cls,
+        matching: Sequence[ListedOffer],
+        found: OfferListing,
+        limit: int | None,
+        old_hidden: int,
+        nearby: Mapping[str, list[str]],
+    ) -> Self:
         return cls(
             as_of=found.now,
             matching=len(matching),
             total=found.total,
             old_hidden=old_hidden,
+            converted={provider: list(rates) for provider, rates in found.converted.items()},
+            nearby=dict(nearby),
             offers=[OfferResult.of(row) for row in matching[:limit]],
         )
 

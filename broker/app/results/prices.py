@@ -11,13 +11,14 @@ from pydantic import Field
 from broker.app.market.polling import ProviderStatus
 from broker.app.results.values import Moment, Result, Seconds, is_none
 from broker.market.poller import PollResult
-from broker.store.records import AcceptedDoubts, PollStatus
+from broker.store.records import CONVERTED, AcceptedDoubts, PollStatus
 
 
 class PolledProvider(Result):
     """The polls of one provider, and the age of its prices. ``error``: of the last poll, with what to do
     about it; null where it succeeded. ``offers_doubted``: offers that are not believed, on which no job starts;
-    ``skipped_samples``: details of some skipped rows, by reason."""
+    ``skipped_samples``: details of some skipped rows, by reason; ``converted``: the rates by which its prices became
+    dollars, if it states them in another currency."""
 
     provider: str
     status: PollStatus
@@ -38,6 +39,7 @@ class PolledProvider(Result):
     complete: bool
     rows_skipped: dict[str, int]
     skipped_samples: dict[str, list[str]]
+    converted: list[str]
     error: str | None
 
     @classmethod
@@ -65,7 +67,8 @@ class PolledProvider(Result):
             offers_changed=last.changed,
             complete=last.complete,
             rows_skipped=dict(last.skipped),
-            skipped_samples={reason: list(details) for reason, details in last.samples.items()},
+            skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
+            converted=list(last.converted),
             error=error_line(last.error, last.hint),
         )
 

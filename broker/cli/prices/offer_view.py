@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.market.offer_rows import ListedOffer
+from broker.cli.prices.status import converted
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -48,15 +49,24 @@ def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: 
         parts.append(Text("stale: older than the provider's maximum age; not used for launches", style="yellow"))
     for doubt in sorted({row.offer.doubt for row in shown if row.offer.doubt is not None}):
         parts.append(Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red"))
+    names = {row.offer.provider for row in shown}
+    parts += converted({name: rates for name, rates in found.converted.items() if name in names})
     return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
 
 
-def hidden_prices(number: int) -> Text:
-    """How many reference prices are hidden because of their age."""
+def hidden_prices(number: int) -> list[Text]:
+    """How many reference prices are hidden because of their age; nothing if none is."""
+    if not number:
+        return []
     text = (
         f"{formats.plural(number, 'old reference price')} hidden; --old shows them, `gpubroker prices book` checks them"
     )
-    return Text(text, style="dim")
+    return [Text(text, style="dim")]
+
+
+def near_ones(near: Mapping[str, Sequence[str]]) -> list[Text]:
+    """What is offered near to what is not."""
+    return [Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan") for name, others in near.items()]
 
 
 def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: OfferListing) -> list[RenderableType]:

@@ -87,6 +87,7 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`.
     """
     from broker.app.market.market import listing
+    from broker.app.market.nearby import nearby
     from broker.app.market.offer_rows import OfferFilter, hidden_old, wanted_rows
     from broker.cli.prices import offer_groups, offer_view
     from broker.core.errors import InvalidInput
@@ -118,6 +119,7 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     found = listing(broker, query)
     rows = wanted_rows(found.offers, found.now, wanted, given.sort)
     hidden = hidden_old(found.offers, found.now, wanted)
+    near = {} if rows else nearby(broker, machines, found.offers)
     shown = None if given.every else given.limit if as_json else given.limit or _ROWS
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
@@ -142,11 +144,11 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     elif as_json:
         from broker.app.results.offers import OfferList
 
-        terminal.answer(OfferList.of(rows, found, shown, hidden))
+        terminal.answer(OfferList.of(rows, found, shown, hidden, near))
     else:
         terminal.show(*offer_view.table(terminal.out, rows[:shown], len(rows), found))
-    if hidden and not as_json:
-        terminal.show(offer_view.hidden_prices(hidden))
+    if not as_json:
+        terminal.show(*offer_view.hidden_prices(hidden), *offer_view.near_ones(near))
 
 
 def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:

@@ -10,7 +10,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     from rich.text import Text
@@ -99,8 +99,16 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
             terminal.show(*(Text(f"  {failure}", style=style) for failure in told))
             if one.last.hint:
                 terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
+    terminal.show(*converted({one.provider: one.last.converted for one in found if one.last is not None}))
     if never := [one.provider for one in found if one.last is None]:
         terminal.show(Text(f"never polled: {', '.join(never)}", style="dim"))
+
+
+def converted(rates: Mapping[str, Sequence[str]]) -> list[Text]:
+    """Whose prices were converted from another currency, and by which rates."""
+    from rich.text import Text
+
+    return [Text(f"{who}: converted, {rate}", style="dim") for who, told in rates.items() for rate in told]
 
 
 def _show_skipped(terminal: Terminal, found: Sequence[ProviderStatus]) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from importlib import resources
+from math import log
 from typing import Any
 
 from broker.core.errors import UnknownName
@@ -82,7 +85,7 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     """
     found = _find(name)
     if found is None:
-        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name))
+        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
     if memory_gib is not None and found.family and not _close(found.memory_gb, memory_gib):
         for other in _table().values():
             if other.family == found.family and _close(other.memory_gb, memory_gib):
@@ -94,7 +97,7 @@ def lookup(name: str) -> Accelerator:
     """The accelerator of a canonical name or alias. Raises UnknownName."""
     found = _find(name)
     if found is None:
-        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name))
+        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
     return found
 
 
@@ -119,6 +122,38 @@ def _with_count(text: str) -> str:
     if found is None or bool(found["first"]) == bool(found["last"]) or (card := _find(found["name"])) is None:
         return ""
     return f"{card.name}:{found['first'] or found['last']}"
+
+
+_FRACTION = re.compile(r"(?P<name>.+?)[-\s:]*\b(?P<top>\d{1,2})\s*(?:of|/)\s*(?P<bottom>\d{1,2})", re.IGNORECASE)
+
+
+def _as_part(text: str) -> str:
+    """``A10-1/6`` and ``A10 2of6`` as the part is called here (``A10-1of6``, ``A10-1of3``); empty for anything else."""
+    found = _FRACTION.fullmatch(text.strip())
+    if found is None or (card := _find(found["name"])) is None or not int(found["bottom"]):
+        return ""
+    part = Fraction(int(found["top"]), int(found["bottom"]))
+    name = f"{card.name}-1of{part.denominator}"
+    return card.name if part == 1 else name if part.numerator == 1 and _PART.match(name) else ""
+
+
+def nearest(name: str, others: Iterable[str], most: int = 4) -> list[str]:
+    """Of the accelerators ``others``, those nearest to ``name``: the card itself and parts of it, then cards of its
+    vendor, then others; each by memory and speed. Names that are unknown are left out. Raises UnknownName."""
+    wanted = lookup(name)
+
+    def distance(other: Accelerator) -> tuple[bool, bool, float]:
+        pairs = ((wanted.memory_gb, other.memory_gb), (wanted.tflops_16bit, other.tflops_16bit))
+        apart = sum(abs(log(one / two)) if one and two else 1.0 for one, two in pairs)
+        return _card_of(wanted) != _card_of(other), wanted.vendor != other.vendor, apart
+
+    found = {row.name: row for other in others if (row := _find(other)) is not None and row.name != wanted.name}
+    return [row.name for row in sorted(found.values(), key=distance)[:most]]
+
+
+def _card_of(row: Accelerator) -> str:
+    part = _PART.match(row.name)
+    return part[1] if part else row.name
 
 
 def known() -> tuple[str, ...]:

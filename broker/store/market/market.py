@@ -123,7 +123,7 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
 
 
 def names(connection: Connection, what: str) -> list[str]:
-    """Every ``provider`` or ``region`` of a pool."""
+    """Every ``provider``, ``region`` or ``accelerator`` of a pool."""
     return list(connection.scalars(select(POOL.c[what]).distinct()))
 
 

@@ -21,7 +21,7 @@ from broker.store.market import kept_answers
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
 from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
-from broker.store.records import PollDetails, PollRun, PollStatus
+from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 # Codes of `price_change.availability`, besides ENDED.
@@ -121,8 +121,9 @@ def record_poll(
     if writes.fresh or writes.updated or writes.ended:
         supersede(connection)
     kept_answers.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
+    samples = _samples(connection, provider, details.get("samples") or {}, complete=complete)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
-    row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(details.get("samples") or {})}
+    row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(samples)}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not details.get("keep_unchanged", True):
         _forget_the_same(connection, row)
@@ -139,6 +140,18 @@ def _price(offer: Offer, counts: Counter[str]) -> int | None:
         counts["invalid_price"] += 1
         return None
     return offer.price.micros
+
+
+def _samples(
+    connection: Connection, provider: str, samples: Mapping[str, Sequence[str]], *, complete: bool
+) -> Mapping[str, Sequence[str]]:
+    """What the poll tells besides offers. Where it is not complete and converted nothing, what stays of the poll before
+    was converted by the rates of that one."""
+    if complete or CONVERTED in samples:
+        return samples
+    before = select(POLL.c.samples).where(POLL.c.provider == provider).order_by(POLL.c.id.desc()).limit(1)
+    told: dict[str, Sequence[str]] = json.loads(connection.scalar(before) or "{}")
+    return {**samples, CONVERTED: told[CONVERTED]} if told.get(CONVERTED) else samples
 
 
 _LOOK_AT_IT = (

@@ -259,3 +259,18 @@ def test_old_reference_prices_are_hidden_and_counted(gpubroker: Any) -> None:
     document = gpubroker("offers", "--json").json
     assert document["old_hidden"] == hidden
     assert len(offers_of(gpubroker)) == len(document["offers"]) + hidden
+
+
+def test_what_nobody_offers_has_a_hint_of_what_is_near(gpubroker: Any) -> None:
+    for asked, name, near in (("A100-80GB-1of3", "A100-80GB-1of3", "A100-80GB"), ("H100:3", "H100:3", "H100:8")):
+        done = gpubroker("offers", "--gpu", asked)
+        assert f"hint: no {name} is offered; near it: " in done.out
+        assert near in done.out
+    document = gpubroker("offers", "--gpu", "A100-80GB-1of3", "--json").json
+    assert document["nearby"]["A100-80GB-1of3"][0] == "A100-80GB"
+    assert "nearby" in gpubroker("offers", "--gpu", "H100", "--json").json
+    assert "did you mean 'A10-1of6'" in gpubroker("offers", "--gpu", "A10-2of12").err
+
+
+def test_nothing_is_near_where_a_filter_leaves_nothing(gpubroker: Any) -> None:
+    assert "hint" not in gpubroker("offers", "--gpu", "H100", "--max-price", "$0.01").out

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import UnknownName
 from broker.core.values import accelerators
-from broker.core.values.accelerators import canonical, known, lookup, part_of, relative_throughput
+from broker.core.values.accelerators import canonical, known, lookup, nearest, part_of, relative_throughput
 
 RAW = tomllib.loads(resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8"))
 
@@ -308,3 +308,19 @@ def test_what_is_no_count_of_a_known_card_is_not(written: str) -> None:
     with pytest.raises(UnknownName) as raised:
         canonical(written)
     assert ":" not in str(raised.value).partition("did you mean")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("A10-1/6", "A10-1of6"), ("A10 2of6", "A10-1of3"), ("A10-3of3", "A10"), ("A10-2of3", ""), ("X9-1/2", "")],
+)
+def test_a_part_that_is_written_otherwise_is_recognised(text: str, meant: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        canonical(text)
+    assert (f"did you mean {meant!r}" in str(error.value)) == bool(meant)
+
+
+def test_near_is_the_card_and_its_parts_then_its_vendor_by_size_and_speed() -> None:
+    others = ["H100", "MI300X", "A10-1of2", "A10", "A10-1of6", "L4", "unknown"]
+    assert nearest("A10-1of3", others, most=5) == ["A10-1of2", "A10-1of6", "A10", "L4", "H100"]
+    assert nearest("A10", ["A10"]) == []

@@ -26,7 +26,18 @@ from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from providers.rows import decimal_text
 from tests.contracts.provider_contract import NOW
-from tests.fakes.aws_files import COLUMNS, FileAnswer, Files, advisor, on_demand, price_list, product, serve_files
+from tests.fakes.aws_files import (
+    COLUMNS,
+    FileAnswer,
+    Files,
+    advisor,
+    on_demand,
+    plan_rate,
+    price_list,
+    product,
+    savings_plan_list,
+    serve_files,
+)
 from tests.fakes.mutate import (
     AdapterAnswer,
     DamagedBody,
@@ -110,9 +121,56 @@ def list_target(make: Make, files: Files) -> MutationTarget:
     )
 
 
+def plans_target(make: Make, files: Files) -> MutationTarget:
+    """The list of a region's savings plans: its rows are told apart by machine."""
+    names = ("p5.48xlarge", "g5.xlarge", "g6.xlarge", "p4d.24xlarge")
+    files.put_list("us-east-1", market("us-east-1"))
+    files.put_plans("us-east-1", [plan_rate(name, f"{number}.5") for number, name in enumerate(names, 1)])
+    path = next(path for path in files.answers if path.endswith("us-east-1/index.csv") and "savings" in path)
+    answer = files.answers[path]
+    assert isinstance(answer, FileAnswer)
+    lines, whole = list(csv.reader(io.StringIO(answer.body.decode()))), answer.body
+    provider = make(savings_plan_lists=True, savings_plan_list_url=files.url)
+
+    def damage(chance: random.Random) -> DamagedBody:
+        raw, _ = damaged(lines, chance)
+        there = list(csv.reader(io.StringIO(raw.decode("utf-8", "replace").replace("\0", ""))))
+        other = [at for at, old in enumerate(lines) if there[at : at + 1] != [old]]
+        columns = lines[len(lines) - len(names) - 1]
+        cells = [
+            f"{columns[at] if len(old) == len(columns) else at} = {new[at : at + 1]!r:.40}"
+            for old, new in zip(lines, there, strict=False)
+            for at in range(len(old))
+            if old[at : at + 1] != new[at : at + 1]
+        ]
+        gone = "" if len(there) == len(lines) else "a row is gone: "
+        one = other[0] if len(other) == 1 and not gone and other[0] >= len(lines) - len(names) else None
+        return DamagedBody(raw, one, f"{gone}{cells[:3]}", len(there[-1]) == len(columns))
+
+    def ask(raw: bytes | None) -> AdapterAnswer:
+        files.answers[path] = FileAnswer(whole if raw is None else raw)
+        found = answer_of(provider.offers(OfferQuery(capacity_types=(CapacityType.RESERVED,))))
+        plans = frozenset(offer for offer in found.offers if "savings" in offer.source)
+        return AdapterAnswer(plans, found.skipped, found.error)
+
+    groups: dict[str, set[Offer]] = {}
+    for offer in ask(None).offers:
+        groups.setdefault(offer.instance_type, set()).add(offer)
+    assert {*groups} == {*names}
+    return MutationTarget(
+        damage,
+        ask,
+        {name: frozenset(own) for name, own in groups.items()},
+        group=lambda row: lines[row][-1],
+        # What a rate is for is told by these: with another of it, it is of a machine or a use that is not read.
+        fair="^a row is gone|DiscountedUsageType|DiscountedInstanceType|DiscountedOperation",
+        prices="Rate|a row is gone|^\\[\\]",
+    )
+
+
 @contextmanager
-def target() -> Iterator[MutationTarget]:
-    """For `tests.market.mutations`."""
+def target(part: str = "list") -> Iterator[MutationTarget]:
+    """For `tests.market.mutations`. ``part``: ``list``, or ``plans``."""
     with serve_files() as files, pytest.MonkeyPatch.context() as patch:
         for variable in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(variable)
@@ -122,7 +180,12 @@ def target() -> Iterator[MutationTarget]:
         settings = AwsSettings(
             regions=("us-east-1",), attempts=1, timeout_seconds=5, price_list_url=url, spot_advisor_url=url
         )
-        yield list_target(lambda: Aws(clock=ManualClock(NOW), settings=settings), files)
+        targets = {"list": list_target, "plans": plans_target}
+
+        def made(**more: Any) -> Aws:
+            return Aws(clock=ManualClock(NOW), settings=settings.model_copy(update=more))
+
+        yield targets[part](made, files)
 
 
 def hostile_case() -> HostileCase:
@@ -151,6 +214,40 @@ def hostile_case() -> HostileCase:
         return Aws(clock=clock, settings=settings)
 
     return HostileCase(JsonAnswers(made, market_of, _PATH, {}, lambda body: body), good, hostile)
+
+
+def hostile_plans() -> HostileCase:
+    """The same for the list of savings plans of a region, beside a price list that stays as it is."""
+    files, rows = Files(), [plan_rate(name, f"{n % 80 + 10}.5") for n, name in enumerate(accelerated_types())]
+    files.put_list("us-east-1", market("us-east-1"))
+    files.put_advisor(advisor({"us-east-1": {"p5.48xlarge": (55, 4)}}))
+    files.put_plans("us-east-1", rows)
+    path = next(path for path in files.answers if path.endswith("us-east-1/index.csv") and "savings" in path)
+    good = savings_plan_list(rows).encode()
+    hostile = {
+        "empty": savings_plan_list([]).encode(),
+        "half": savings_plan_list(rows[: len(rows) // 2]).encode(),
+        "HTML": b"<html><body>Down for maintenance</body></html>",
+        "cut": good[: len(good) * 2 // 3].rpartition(b"\n")[0] + b"\n",
+        "repeated": savings_plan_list(rows + rows).encode(),
+        "currency": savings_plan_list([{**row, "Currency": "CNY"} for row in rows]).encode(),
+        "set back": good,
+        "far ahead": good,
+    }
+
+    def market_of(request: HttpRequest) -> HttpAnswer:
+        found = files.answers.get(request.path, FileAnswer(b"", 404))
+        assert isinstance(found, FileAnswer)
+        return HttpAnswer(found.status, found.body)
+
+    def made(url: str, clock: ManualClock) -> Aws:
+        settings = AwsSettings(
+            regions=("us-east-1",), attempts=1, price_list_url=url, spot_advisor_url=url,
+            savings_plan_lists=True, savings_plan_list_url=url,
+        )  # fmt: skip
+        return Aws(clock=clock, settings=settings)
+
+    return HostileCase(JsonAnswers(made, market_of, path, {}, lambda body: body), good, hostile)
 
 
 def check_lists(make: Make, files: Files, number: int) -> None:
@@ -221,6 +318,11 @@ def test_damaged_lists(make: Make, files: Files) -> None:
 
 def test_damaged_advice(make: Make, files: Files) -> None:
     check_advice(make, files, FEW)
+
+
+@pytest.mark.system
+def test_thousands_of_damaged_lists_of_plans(make: Make, files: Files) -> None:
+    check_tally(tally_mutants(plans_target(make, files), mutants=MANY, seed=SEED))
 
 
 @pytest.mark.system
