@@ -14,28 +14,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from os import environ
 from typing import Any, ClassVar
 
-from pydantic import SecretStr
-
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Url
+from providers.keyed import KeyedApi, KeyedSettings
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
-_VARIABLE = "HYPERSTACK_API_KEY"
 _SPOT = "-spot"
 _MEMORY = re.compile(r"-(\d{2,3})G\b")
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
 
 
-class HyperstackSettings(HttpSettings):
+class HyperstackSettings(KeyedSettings):
     """``base_url``: the URL above ``/core/flavors``. ``api_key``: default: HYPERSTACK_API_KEY."""
 
     base_url: Url = "https://infrahub-api.nexgencloud.com/v1"
-    api_key: SecretStr | None = None
 
 
 class Hyperstack:
@@ -46,21 +42,18 @@ class Hyperstack:
     _source = "hyperstack-api"
 
     def __init__(
-        self, *, clock: Clock, settings: HyperstackSettings | None = None, environment: Mapping[str, str] = environ
+        self, *, clock: Clock, settings: HyperstackSettings | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._clock = clock
-        self._settings = settings or HyperstackSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
-        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Hyperstack's"
+        settings = settings or HyperstackSettings()
+        self._api = KeyedApi(self.name, "Hyperstack", "HYPERSTACK_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query: two calls. Raises `LoginMissing`, `RetryLater`, `Refused` and
         `Malformed`."""
-        if self._key is None:
-            raise NoLogin("Hyperstack's prices need an API key, and none is set", where=self.name, hint=self._how)
-        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
-            book = api.get("/pricebook", token=self._key, header="api_key")
-            answer = api.get("/core/flavors", token=self._key, header="api_key")
+        with self._api.open() as api:
+            book = api.get("/pricebook", token=self._api.key, header="api_key")
+            answer = api.get("/core/flavors", token=self._api.key, header="api_key")
         groups = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(book, list) or not isinstance(groups, list):
             raise Malformed("no price book, or no flavors in the answer", where=self.name)
@@ -70,12 +63,7 @@ class Hyperstack:
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
-        return {
-            "endpoints": {"flavors and price book": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {"found": self._key is not None, "how": self._how, "adds": "Hyperstack's prices and stock"}
-            },
-        }
+        return self._api.setup("flavors and price book", adds="Hyperstack's prices and stock")
 
     def _group(self, group: Row, prices: Mapping[str, object]) -> Found:
         """The flavors of one GPU in one region."""

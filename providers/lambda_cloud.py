@@ -10,29 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from os import environ
 from typing import Any, ClassVar
 
-from pydantic import SecretStr
-
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Url
+from providers.keyed import KeyedApi, KeyedSettings
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
 
-_VARIABLE = "LAMBDA_API_KEY"
 _CENTS = 100
 _MEMORY = re.compile(r"\s*\((\d{1,4}) GB\s*([^)]*)\)")
 _IN_NAME = re.compile(r"gpu_\d+x_(.+)")
 _NOWHERE = "global"
 
 
-class LambdaCloudSettings(HttpSettings):
+class LambdaCloudSettings(KeyedSettings):
     """``base_url``: the URL above ``/api/v1/instance-types``. ``api_key``: default: LAMBDA_API_KEY."""
 
     base_url: Url = "https://cloud.lambda.ai"
-    api_key: SecretStr | None = None
 
 
 class LambdaCloud:
@@ -43,21 +39,17 @@ class LambdaCloud:
     _source = "lambda-api"
 
     def __init__(
-        self, *, clock: Clock, settings: LambdaCloudSettings | None = None, environment: Mapping[str, str] = environ
+        self, *, clock: Clock, settings: LambdaCloudSettings | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._clock = clock
-        self._settings = settings or LambdaCloudSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
-        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Lambda's"
+        settings = settings or LambdaCloudSettings()
+        self._api = KeyedApi(self.name, "Lambda", "LAMBDA_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
         `Malformed`."""
-        if self._key is None:
-            raise NoLogin("Lambda's prices need an API key, and none is set", where=self.name, hint=self._how)
-        url = self._settings.base_url
-        with Api(self.name, url, self._settings, self._clock, login_hint=self._how, per_second=1) as api:
-            answer = api.get("/api/v1/instance-types", token=self._key)
+        with self._api.open(per_second=1) as api:
+            answer = api.get("/api/v1/instance-types", token=self._api.key)
         rows = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(rows, dict):
             raise Malformed("no data in the answer", where=self.name)
@@ -65,16 +57,7 @@ class LambdaCloud:
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
-        return {
-            "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {
-                    "found": self._key is not None,
-                    "how": self._how,
-                    "adds": "Lambda's prices and the regions that have capacity",
-                }
-            },
-        }
+        return self._api.setup("instance types", adds="Lambda's prices and the regions that have capacity")
 
     def _read(self, row: Row) -> Found:
         kind = row.get("instance_type")

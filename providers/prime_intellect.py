@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from os import environ
 from typing import Any, ClassVar
 
-from pydantic import SecretStr
-
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Api, Url
+from providers.keyed import KeyedApi, KeyedSettings
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
 
-_VARIABLE = "PRIME_API_KEY"
 _A_PAGE, _PAGES = 100, 100
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
 _STOCK = {
@@ -35,11 +32,10 @@ _STOCK = {
 }
 
 
-class PrimeIntellectSettings(HttpSettings):
+class PrimeIntellectSettings(KeyedSettings):
     """``base_url``: the URL above ``/api/v1``. ``api_key``: default: PRIME_API_KEY."""
 
     base_url: Url = "https://api.primeintellect.ai"
-    api_key: SecretStr | None = None
 
 
 class PrimeIntellect:
@@ -50,38 +46,30 @@ class PrimeIntellect:
     _source = "prime-intellect-api"
 
     def __init__(
-        self, *, clock: Clock, settings: PrimeIntellectSettings | None = None, environment: Mapping[str, str] = environ
+        self,
+        *,
+        clock: Clock,
+        settings: PrimeIntellectSettings | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._clock = clock
-        self._settings = settings or PrimeIntellectSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
-        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key with Availability -> Read"
+        settings, needs = settings or PrimeIntellectSettings(), "an API key with Availability -> Read"
+        self._api = KeyedApi(self.name, "Prime Intellect", "PRIME_API_KEY", settings, clock, environment, needs)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
-        if self._key is None:
-            raise NoLogin("Prime Intellect's prices need an API key, and none is set", where=self.name, hint=self._how)
-        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
-            yield from distinct(each(self._pages(api, self._key), self._read))
+        with self._api.open() as api:
+            yield from distinct(each(self._pages(api), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
-        return {
-            "endpoints": {"availability": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {
-                    "found": self._key is not None,
-                    "how": self._how,
-                    "adds": "prices and stock of many clouds, as Prime Intellect sells them",
-                }
-            },
-        }
+        return self._api.setup("availability", adds="prices and stock of many clouds, as Prime Intellect sells them")
 
-    def _pages(self, api: Api, key: str) -> Iterator[object]:
+    def _pages(self, api: Api) -> Iterator[object]:
         seen = total = 0
         for page in range(1, _PAGES + 1):
             params = {"page": str(page), "page_size": str(_A_PAGE)}
-            answer = api.get("/api/v1/availability/gpus", params=params, token=key)
+            answer = api.get("/api/v1/availability/gpus", params=params, token=self._api.key)
             rows = answer.get("items") if isinstance(answer, dict) else None
             if not isinstance(rows, list):
                 raise Malformed("no items in the answer", where=self.name)

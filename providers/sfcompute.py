@@ -74,7 +74,7 @@ class Sfcompute:
         (accelerator, count), now = TYPES[kind], self._clock.now()
         row = _quote_row(api, self.token, "buy", kind, 1, _LOOK, None)
         if row is None:
-            raise Unfit("sold_out", f"{kind}: nobody sells a node for the next day")
+            raise Unfit("sold_out", f"{kind}: no node is for sale for the next day")
         found = MarketQuote(row)
         if found.machines != 1:
             raise Unfit("malformed_row", f"{kind}: a quote for {found.machines} nodes, not for one")

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from os import environ
 from typing import Any, ClassVar
 
-from pydantic import SecretStr
-
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Url
+from providers.keyed import KeyedApi, KeyedSettings
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
-_VARIABLE = "SHADEFORM_API_KEY"
 _CENTS = 100
 
 
-class ShadeformSettings(HttpSettings):
+class ShadeformSettings(KeyedSettings):
     """``base_url``: the URL above ``/v1/instances/types``. ``api_key``: default: SHADEFORM_API_KEY."""
 
     base_url: Url = "https://api.shadeform.ai"
-    api_key: SecretStr | None = None
 
 
 class Shadeform:
@@ -41,20 +37,17 @@ class Shadeform:
     _source = "shadeform-api"
 
     def __init__(
-        self, *, clock: Clock, settings: ShadeformSettings | None = None, environment: Mapping[str, str] = environ
+        self, *, clock: Clock, settings: ShadeformSettings | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._clock = clock
-        self._settings = settings or ShadeformSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
-        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Shadeform's"
+        settings = settings or ShadeformSettings()
+        self._api = KeyedApi(self.name, "Shadeform", "SHADEFORM_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
         `Malformed`."""
-        if self._key is None:
-            raise NoLogin("Shadeform's prices need an API key, and none is set", where=self.name, hint=self._how)
-        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
-            answer = api.get("/v1/instances/types", token=self._key, header="X-API-KEY")
+        with self._api.open() as api:
+            answer = api.get("/v1/instances/types", token=self._api.key, header="X-API-KEY")
         rows = answer.get("instance_types") if isinstance(answer, dict) else None
         if not isinstance(rows, list):
             raise Malformed("no instance_types in the answer", where=self.name)
@@ -62,16 +55,9 @@ class Shadeform:
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.providers.DescribesSetup`."""
-        return {
-            "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {
-                    "found": self._key is not None,
-                    "how": self._how,
-                    "adds": "prices and availability of some twenty smaller clouds, as Shadeform sells them",
-                }
-            },
-        }
+        return self._api.setup(
+            "instance types", adds="prices and availability of some twenty smaller clouds, as Shadeform sells them"
+        )
 
     def _read(self, row: Row) -> Found:
         cloud = name(row.get("cloud"), "cloud")

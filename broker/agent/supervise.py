@@ -162,7 +162,7 @@ class Attempt:
         with contextlib.suppress(StoreTrouble):
             patience = self._spec.intervals.patience
             if patiently(lambda: self._store.create(path, ending), patience, self._inbox.something_came):
-                log.error("%s; so it is told", evidence)
+                log.error("%s; it is reported", evidence)
 
     def _open(self, lease: Lease) -> None:
         """Start everything that runs beside the command."""

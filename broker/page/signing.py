@@ -17,7 +17,7 @@ from broker.server.forms import form_of
 from broker.server.wrong_tokens import WrongTokens
 
 SIGN_IN = "/sign-in"
-_NOBODY = "This token lets nobody in. It may be mistyped, expired or revoked."
+_NOBODY = "This token is not valid. It may be mistyped, expired or revoked."
 
 
 def asking(broker: Broker) -> Callable[[Request], Response]:

@@ -52,7 +52,7 @@ def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTer
     if for_time:
         terms.append(CostTerm("value of time", for_time, f"{time} × {value_of_time}/h"))
     if rest := placement.surcharge - for_time:
-        terms.append(CostTerm("disk", rest, f"{time} × the dearest price known of {placement.offer.provider}"))
+        terms.append(CostTerm("disk", rest, f"{time} × the highest known price of {placement.offer.provider}"))
     return tuple(terms)
 
 

@@ -60,7 +60,7 @@ def notice_of(purchase: Purchase) -> Notice | None:
             body, number = f"{what}. Order {purchase.order.id if purchase.order else ''}", _stamp(purchase.paid_at)
         case PurchaseState.UNDONE if purchase.undo is not None and purchase.undo.way == AT_ITS_END:
             title = f"Ended: {purchase.id}"
-            body = f"{what}. {provider} was told to end it; it cost {purchase.charged.rounded(2)} in all"
+            body = f"{what}. The order to end it was sent to {provider}; it cost {purchase.charged.rounded(2)} in all"
         case PurchaseState.UNDONE:
             title = f"Undone by {purchase.undone_by}: {purchase.id}"
             body = f"{what}. It cost {purchase.charged.rounded(2)} in all"

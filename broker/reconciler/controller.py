@@ -41,7 +41,7 @@ class Trouble(Enum):
 
     NO_PLACE = "no place for the job was found"
     NOT_ENDED = "an engine fails to end a machine"
-    DEFECT = "the controller failed as nobody expects"
+    DEFECT = "the controller failed unexpectedly"
 
 
 @dataclass(frozen=True, slots=True)

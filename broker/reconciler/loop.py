@@ -146,7 +146,7 @@ class Reconciler:
         """End the work of this process. Engine calls that do not end soon are abandoned, as when the process is killed:
         the next process asks the engine for their results."""
         if left := self._calls.close(_LAST_WAIT):
-            log.warning("%d calls of engines are left behind; the next look asks what came of them", left)
+            log.warning("%d engine calls have not ended; the next look asks the engines for their results", left)
 
     def _visit(self, view: JobView) -> tuple[int, bool]:
         """As `_advance`; raises nothing."""

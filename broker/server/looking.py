@@ -77,7 +77,7 @@ def job_logs(
     attempt: Annotated[int | None, Query(ge=1, description="Only this attempt.")] = None,
     node: Annotated[int | None, Query(ge=0, description="Only this node; 0 is the first.")] = None,
     tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines; with `start`, the next ones.")] = 500,
-    start: Annotated[int | None, Query(ge=0, description="Skip so many lines from the beginning.")] = None,
+    start: Annotated[int | None, Query(ge=0, description="Number of lines to skip from the beginning.")] = None,
 ) -> Response:
     """The end of a job's output, or what follows its first ``start`` lines: at most 5,000 lines and two million
     characters, oldest first."""

@@ -50,7 +50,7 @@ class UnusualSpendingRule:
             return allow(self, "does_not_run", "judges running jobs")
         found, limit = facts.unusual, self.config.above
         if found is None:
-            return allow(self, "usual", "is in no anomaly that nobody has explained")
+            return allow(self, "usual", "is in no unexplained anomaly")
         spent, most = found.excess.rounded(2), limit
         said = f"the job spent {spent} above its usual in an anomaly of its team; the limit is {most}"
         figures = {"excess": found.excess, "limit": limit, "known_since": found.known_since.isoformat()}
@@ -62,7 +62,7 @@ class UnusualSpendingRule:
         if facts.now < stops:
             return allow(self, "awaits_answer", f"{said}; it stops at {stops:%Y-%m-%d %H:%M} UTC", **figures)
         waited = length(facts.now - found.known_since)
-        message = f"{said}, and nobody said in {waited} that it was planned (`gpubroker report anomalies --answer`)"
+        message = f"{said}, and it was not answered within {waited} (`gpubroker report anomalies --answer`)"
         return deny(self, "unusual", message, **figures)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:

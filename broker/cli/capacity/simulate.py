@@ -58,7 +58,7 @@ class SimulateOptions:
     ] = None
     demand: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEAM=X", help="So many times the jobs of a team; * for all others. Repeatable."),
+        typer.Option(metavar="TEAM=X", help="Factor for the jobs of a team; * for all others. Repeatable."),
     ] = None
     against: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with an earlier report, saved from --json.")

@@ -30,7 +30,7 @@ class OfferOptions:
     capacity_type: Annotated[
         list[str] | None, typer.Option("--capacity-type", "-t", help="spot, on_demand, reserved, owned. Repeatable.")
     ] = None
-    available: Annotated[bool, typer.Option("--available", help="Only what is known to be available.")] = False
+    available: Annotated[bool, typer.Option("--available", help="Only offers that are reported as available.")] = False
     live: Annotated[bool, typer.Option("--live", help="No reference, imported or stale prices.")] = False
     old: Annotated[bool, typer.Option("--old", help="Also reference prices of more than 180 days ago (spot: 60).")] = (
         False

@@ -30,7 +30,7 @@ def notices() -> None:
 def list_(
     context: typer.Context,
     failed: Annotated[bool, typer.Option("--failed", help="Only what could not be delivered, yet or ever.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many, newest first.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List alerts by recipient: sent, waiting, or failed and why."""
