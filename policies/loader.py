@@ -12,7 +12,7 @@ from json import dumps
 from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
 from broker.core.policy.policy import Source
-from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
+from broker.core.ports import HoldingLimits, LendingTerms, PolicyDefaults, Rule
 from broker.core.validation import validate
 from policies.conditions import Condition
 from policies.policyset import ActivePolicies
@@ -28,7 +28,11 @@ _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
 _LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # lists that can contradict each other
 # Where a file sets defaults outside `defaults:`, or under another name.
-_SECTIONS = {"capacity_order": ("capacity", "order"), "wait_for_paid": ("capacity", "wait_for_paid")}
+_SECTIONS = {
+    "capacity_order": ("capacity", "order"),
+    "wait_for_paid": ("capacity", "wait_for_paid"),
+    "lending": ("capacity", "lend"),
+}
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,9 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
             yield from _holding_said_at(files, holds)
             continue
         for one in files:
-            if (section, key) in one.read.document.keys and getattr(getattr(one.content, section), key) == holds:
+            if (section, key) not in one.read.document.keys:
+                continue
+            if default.name == "lending" or getattr(getattr(one.content, section), key) == holds:
                 yield default.name, Source(one.read.file, one.read.document.keys[section, key][0])
                 break
 
@@ -266,6 +272,12 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
             default=None,
         ),
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
+        lending=tuple(
+            LendingTerms(one.team, one.to, one.price_per_gpu_hour, one.share)
+            for content in contents
+            if content.capacity
+            for one in content.capacity.lend
+        ),
     )
 
 

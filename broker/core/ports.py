@@ -271,6 +271,17 @@ class HoldingLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class LendingTerms:
+    """What ``team`` takes from other teams for machines that it bought: ``price_per_gpu_hour`` (USD), or ``share``
+    percent of what their hour cost it; one of the two. ``to``: names of teams, or patterns."""
+
+    team: str
+    to: tuple[str, ...]
+    price_per_gpu_hour: Money | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyDefaults:
     """Defaults of the active policies for jobs, and the planner's switches, combined over all files.
 
@@ -280,7 +291,8 @@ class PolicyDefaults:
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
     person deletes them. ``hold_quantile``: the share of runs (percent) that the hold of a job with
-    known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
+    known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``lending``: who
+    may use bought machines of other teams at which internal price; of one team, the first entry for a borrower applies.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -299,6 +311,7 @@ class PolicyDefaults:
     keep_logs: timedelta | None = None
     keep_snapshots: timedelta | None = None
     hold_quantile: float | None = None
+    lending: tuple[LendingTerms, ...] = ()
 
 
 class PolicySet(Protocol):

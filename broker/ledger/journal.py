@@ -23,6 +23,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
 from broker.core.ports import BudgetSpec
+from broker.core.purchases.purchases import Purchase
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Sum
@@ -230,6 +231,10 @@ class Reading(Protocol):
 
     def offers(self, query: OfferQuery) -> Sequence[Offer]:
         """The current offers that match, including unavailable ones."""
+        ...
+
+    def purchase(self, id: str) -> Purchase | None:
+        """One purchase of capacity; None if the id is unknown."""
         ...
 
 

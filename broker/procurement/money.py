@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.offers import MoneyKind
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money
-from broker.ledger.entries import Entry, Movement, Tags, move
+from broker.ledger.entries import Entry, Movement, move
+from broker.ledger.lending import tags_of_purchase
 
 
 def burn_of(quote: CapacityQuote, amount: Money, now: datetime) -> Burn:
@@ -86,19 +87,6 @@ def _moved(
     covers: tuple[datetime, datetime] | None = None,
     rate: Money | None = None,
 ) -> tuple[Entry, ...]:
-    quote = purchase.quote
-    tags = Tags(
-        job_id=purchase.id,
-        user=purchase.user,
-        team=purchase.team,
-        project=purchase.project,
-        environment=purchase.environment,
-        provider=quote.provider,
-        region=quote.region,
-        capacity_type=CapacityType.RESERVED,
-        accelerator=quote.accelerator,
-        gpus=quote.count * quote.machines,
-    )
     return move(
         movement,
         amount,
@@ -106,7 +94,7 @@ def _moved(
         money=MoneyKind.CASH,
         at=at,
         covers=covers or (at, at),
-        tags=tags,
-        note=f"{quote.product} {quote.offering}",
+        tags=tags_of_purchase(purchase),
+        note=f"{purchase.quote.product} {purchase.quote.offering}",
         rate=rate,
     )

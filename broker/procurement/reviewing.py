@@ -22,7 +22,8 @@ class PurchaseReview:
     """``until``: the end of the time that is looked at (UTC). ``bought_hours``, ``used_hours``: GPU-hours up to then;
     ``by_team``: the used ones. ``cost``: the price of the bought hours, used or not; ``idle_cost``: of those not used,
     which ``owner`` bears. ``on_demand``, ``spot``: what the used hours would have cost there (None: no price);
-    ``saved``, ``saved_spot``: that less the cost, negative if it cost more. USD."""
+    ``saved``, ``saved_spot``: that less the cost, negative if it cost more. ``credited``: what other teams paid the
+    owner for what they used. USD."""
 
     purchase: str
     until: datetime
@@ -34,6 +35,7 @@ class PurchaseReview:
     idle_cost: Money
     on_demand: Money | None
     spot: Money | None
+    credited: Money = Money.ZERO
 
     @property
     def saved(self) -> Money | None:
@@ -45,9 +47,15 @@ class PurchaseReview:
 
 
 def review(
-    purchase: Purchase, uses: Iterable[Use], now: datetime, on_demand: float | None, spot: float | None
+    purchase: Purchase,
+    uses: Iterable[Use],
+    now: datetime,
+    on_demand: float | None,
+    spot: float | None,
+    credited: Money = Money.ZERO,
 ) -> PurchaseReview:
-    """``uses``: of the purchase's machines; ``on_demand``, ``spot``: USD per GPU and hour."""
+    """``uses``: of the purchase's machines; ``on_demand``, ``spot``: USD per GPU and hour; ``credited``: by other teams
+    (USD)."""
     quote = purchase.quote
     starts = purchase.paid_at if quote.at_once and purchase.paid_at else quote.starts
     until = max(min(now, quote.ends, purchase.changed_at if purchase.state.closed else now), starts)
@@ -77,4 +85,5 @@ def review(
         idle_cost=idle,
         on_demand=elsewhere(on_demand),
         spot=elsewhere(spot),
+        credited=credited,
     )

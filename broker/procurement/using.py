@@ -40,7 +40,8 @@ def is_of(offer: Offer, purchase: Purchase) -> bool:
     quote = purchase.quote
     place = offer.zone == quote.zone if quote.zone and offer.zone else offer.region == quote.region
     machine = (offer.provider, offer.instance_type) == (quote.provider, quote.instance_type)
-    held = offer.capacity_type is CapacityType.RESERVED and offer.money is MoneyKind.AMORTISED
+    paid = offer.money is MoneyKind.AMORTISED or bool(offer.lent_from)
+    held = offer.capacity_type is CapacityType.RESERVED and paid
     return held and machine and place
 
 

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.purchases.purchase_events import Intended, OrderPaid, OrderSent, OrderTaken, PurchaseEvent
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from tests.money.cloud import ENGINE
 
@@ -31,6 +33,7 @@ class MarketPool:
     money: MoneyKind = MoneyKind.CASH
 
 
+LENT_POOL = "lent"  # what the team `web` bought, and lends where the policy says so
 _SECONDS = Billing(minimum=MINUTE)
 _HOURS = Billing(granularity=HOUR)
 _FREE_HOUR = Billing(minimum=MINUTE, free_if_interrupted_within=HOUR)
@@ -43,7 +46,9 @@ POOLS: Mapping[str, MarketPool] = {
     "gcp-8-spot": MarketPool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
     "vast": MarketPool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
     "owned": MarketPool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
+    LENT_POOL: MarketPool("aws", "us-east-1", 1, CapacityType.RESERVED, "0", money=MoneyKind.AMORTISED),
 }
+BOUGHT = {"owned": 1, LENT_POOL: 2}  # with the number of machines; not there at the beginning
 
 
 @dataclass
@@ -71,10 +76,12 @@ class StageMarket:
     def __init__(self, begins: datetime) -> None:
         self.begins = begins
         self.lines = {
-            name: PriceLine([(begins, Money.usd(pool.price))], [begins], begins, name != "owned")
+            name: PriceLine([(begins, Money.usd(pool.price))], [begins], begins, name not in BOUGHT)
             for name, pool in POOLS.items()
         }
-        self._names = {_offer(pool, Money.usd("1"), begins, available=True).pool: name for name, pool in POOLS.items()}
+        self._names = {
+            _offer(name, pool, Money.usd("1"), begins, available=True).pool: name for name, pool in POOLS.items()
+        }
 
     def line_of(self, offer: Offer) -> PriceLine:
         """The prices of an offer's pool."""
@@ -100,7 +107,7 @@ class StageMarket:
             for name, pool in POOLS.items():
                 line = self.lines[name]
                 since = line.since if moment == true else line.true[bisect_right(line.true, moment, key=_when) - 1][0]
-                offers.append(_offer(pool, line.at(moment), min(since, shown), available=line.available))
+                offers.append(_offer(name, pool, line.at(moment), min(since, shown), available=line.available))
             store.record_poll("stage", started=shown, finished=shown, offers=offers)
         for line in self.lines.values():
             line.told += [true] * (len(line.true) - len(line.told))
@@ -110,8 +117,22 @@ def _when(pair: tuple[datetime, Money]) -> datetime:
     return pair[0]
 
 
-def _offer(pool: MarketPool, price: Money, as_of: datetime, *, available: bool) -> Offer:
-    owned = pool.capacity is CapacityType.OWNED
+def purchase_events(begins: datetime) -> tuple[PurchaseEvent, ...]:
+    """Two machines that the team `web` bought for ten years, at $2.50 an hour each."""
+    pool, ends = POOLS[LENT_POOL], begins + timedelta(days=3650)
+    quote = CapacityQuote(
+        product=PurchaseProduct.CAPACITY_RESERVATION, provider=pool.provider, offering="o-1", region=pool.region,
+        instance_type="box1", accelerator="H100", count=pool.gpus, machines=BOUGHT[LENT_POOL], starts=begins, ends=ends,
+        total=Money.usd("5").for_duration(ends - begins), undo=Undo.ANY_TIME, quoted_at=begins, at_once=True,
+    )  # fmt: skip
+    order = Order(id="cr-1", state=OrderState.HELD, word="active")
+    asked = Intended(quote=quote, ceiling=quote.total, binding="b", user="ann", team="web")
+    paid = OrderPaid(order=order, charged=quote.total, holding=1)
+    return asked, OrderSent(quote=quote), OrderTaken(order=order), paid
+
+
+def _offer(name: str, pool: MarketPool, price: Money, as_of: datetime, *, available: bool) -> Offer:
+    bought = name in BOUGHT
     return Offer(
         provider=pool.provider,
         region=pool.region,
@@ -123,13 +144,13 @@ def _offer(pool: MarketPool, price: Money, as_of: datetime, *, available: bool) 
         price=price,
         as_of=as_of,
         source="stage",
-        amortised=Money.usd("2") if owned else None,
+        amortised=Money.usd("2") if bought else None,
         cpus=16,
         memory_gib=128,
         interconnect=Interconnect.NVLINK,
         availability=Availability.AVAILABLE if available else Availability.UNAVAILABLE,
         interruption_rate=0.02 if pool.capacity is CapacityType.SPOT else 0.0,
-        slots=1 if owned else None,
+        slots=BOUGHT.get(name),
         engine=ENGINE,
         money=pool.money,
         billing=pool.billing,

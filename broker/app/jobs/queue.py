@@ -27,6 +27,7 @@ from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
 from broker.reconciler.admission.admission import denials, unused
 from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.paid_capacity import RECALLED_WITHIN
 from broker.reconciler.controllers.placement import Lot, PlanInputs, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
@@ -86,25 +87,24 @@ def queue(
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
     returns = _returns(views, now)
-    boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
-    free: dict[str, Free] = {}
+    boards: dict[tuple[OfferQuery, str | None], tuple[PlanInputs, Board]] = {}
+    machines: dict[str, int] = {}
     whole: dict[str, tuple[MachineShare, MachineShare]] = {}
     entries: list[QueueEntry] = []
     for view in mine.values():
-        query = query_for(view.job)
-        if query not in boards:
+        of = query_for(view.job), view.job.team if policy.defaults.lending else None  # prices may differ by team
+        if of not in boards:
             market = market_for(broker, view.job)
-            boards[query] = market, Board.of(unused(market.offers), market.conditions.hazard)
+            boards[of] = market, Board.of(unused(market.offers), market.conditions.hazard)
             for offer in market.offers:
                 if offer.divided:
                     has, others = whole.get(offer.capacity, (MachineShare(), MachineShare()))
                     used = offer.has - (offer.left or offer.has)
                     whole[offer.capacity] = has.most(offer.has), others.most(used)
                 elif offer.slots is not None:
-                    busy = returns.get(offer.pool, [])
-                    ours = sum(nodes for _, nodes in busy)
-                    free[offer.pool] = Free.of(max(offer.slots - ours, 0), busy)
-        market, board = boards[query]
+                    # Of what another team lends, a job may see fewer than there are.
+                    machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
+        market, board = boards[of]
         order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
         entries.append(
             entry_of(
@@ -119,6 +119,10 @@ def queue(
                 deny=denials(policy, moving_on(view, now), facts[view.id]),
             )
         )
+    free: dict[str, Free] = {}
+    for pool, slots in machines.items():
+        busy = returns.get(pool, [])
+        free[pool] = Free.of(max(slots - sum(nodes for _, nodes in busy), 0), busy)
     for machine, (has, others) in whole.items():
         parts = [*returns.get(machine, []), (_OTHERS, others)]
         free[machine] = Free.of(has - total(share for _, share in parts), parts)
@@ -181,7 +185,10 @@ class QueueLots:
         if view.id in self._left_out:
             return lot_beside(view, turns, self._round.free)
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
-        return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)
+        said = self._broker.policy().defaults
+        lends = any(one.team == view.job.team for one in said.lending)
+        longest = max(said.wait_for_paid or RECALLED_WITHIN, RECALLED_WITHIN) if lends else said.wait_for_paid
+        return lot_of(view.id, turns, self._round.free, now - since, longest)
 
     def refused(self, view: JobView) -> None:
         """Note that the gate refused the job; it is left out from the next placement of the queue on."""
@@ -234,7 +241,8 @@ def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[fl
         for attempt in view.attempts:
             if attempt.over:
                 continue
-            expected = attempt.placement.finish or now + view.max_duration - billed_time(view, now)
+            leaves = now if attempt.stop_requested is not None else None
+            expected = leaves or attempt.placement.finish or now + view.max_duration - billed_time(view, now)
             hours = max((expected - now) / _HOUR, 0.1)  # an overdue job may end at any moment
             offer = attempt.placement.offer
             amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes

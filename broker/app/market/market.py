@@ -148,32 +148,42 @@ def market_for(
     query = query_for(job)
     known = risks(broker, query)
     offers = without_others(broker, look.offers(query))
-    wanted = query.accelerators
+    wanted, chosen = query.accelerators, policy or broker.policy(look)
+    coming: Sequence[tuple[Offer, datetime]] = ()
     if bought := [one for one in look.purchases() if not wanted or one.quote.accelerator in wanted]:
-        from broker.procurement.using import with_bought  # most stores have no purchases
-
-        offers = with_bought(offers, bought, broker.clock.now())
+        offers, coming = _with_bought(broker, job, offers, bought, chosen, look)
     named = {offer.engine for offer in offers if offer.engine}
-    chosen = policy or broker.policy(look)
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)
     seen = replace(seen, capacity_order=chosen.capacity_order(job))
     return PlanInputs(
         offers=offers,
-        coming=_coming(broker, offers, bought, chosen),
+        coming=coming,
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
 
 
-def _coming(
-    broker: Broker, offers: Sequence[Offer], bought: Sequence[Purchase], policy: PolicySet
-) -> Sequence[tuple[Offer, datetime]]:
-    longest = policy.defaults.wait_for_paid
-    if not bought or not longest:
-        return ()
-    from broker.procurement.using import coming
+def _with_bought(
+    broker: Broker,
+    job: Job,
+    offers: Sequence[Offer],
+    bought: Sequence[Purchase],
+    policy: PolicySet,
+    look: StoreReading,
+) -> tuple[Sequence[Offer], Sequence[tuple[Offer, datetime]]]:
+    """The offers with bought machines as the job's team may use them, and those that it may wait for."""
+    from broker.procurement.lending import as_seen_by  # most stores have no purchases
+    from broker.procurement.using import coming, with_bought
 
-    return coming(offers, bought, broker.clock.now(), longest)
+    now, said = broker.clock.now(), policy.defaults
+    found: Sequence[Offer] = with_bought(offers, bought, now)
+    ahead = coming(found, bought, now, said.wait_for_paid) if said.wait_for_paid else []
+    if not said.lending:
+        return found, ahead
+    open_jobs = look.unclosed()
+    # What others lend while they do not need it is not waited for.
+    own = [pair for pair in ahead if as_seen_by([pair[0]], bought, job.team, said.lending, open_jobs) == [pair[0]]]
+    return as_seen_by(found, bought, job.team, said.lending, open_jobs), own
 
 
 def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:

@@ -37,8 +37,19 @@ class HoldingLimitsResult(Result):
     break_even: float | None
 
 
+class LendingResult(Result):
+    """What ``team`` takes from the teams ``to`` for machines that it bought: USD a GPU-hour, or ``share`` percent of
+    what their hour cost."""
+
+    team: str
+    to: list[str]
+    price_per_gpu_hour: Money | None
+    share: float | None
+
+
 class PolicyDefaultsResult(Result):
-    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose."""
+    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose;
+    ``lending``: internal prices of bought machines."""
 
     max_duration: Seconds
     allow_reference_prices: bool
@@ -56,6 +67,7 @@ class PolicyDefaultsResult(Result):
     keep_logs: Seconds | None
     keep_snapshots: Seconds | None
     hold_quantile: float | None
+    lending: list[LendingResult]
 
 
 class CapacityException(Result):

@@ -66,6 +66,8 @@ def _lines(found: PurchaseReview) -> list[RenderableType]:
         f"idle for {found.idle_cost.rounded(2)}, which {found.owner} bears",
     ]
     lines += [f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in found.by_team]
+    if found.credited:
+        lines.append(f"other teams paid {found.owner} {found.credited.rounded(2)} for their part of it")
     for name, cost, saved in (
         ("on demand", found.on_demand, found.saved),
         ("spot", found.spot, found.saved_spot),

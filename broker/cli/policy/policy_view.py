@@ -11,7 +11,7 @@ from broker.cli.policy.trial_view import WORDS, word_of
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.policy.policy import Answer
-from broker.core.ports import HoldingLimits, PolicyDefaults, PolicySet, Rule
+from broker.core.ports import HoldingLimits, LendingTerms, PolicyDefaults, PolicySet, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,11 +80,20 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
     if said.holding != HoldingLimits():
         lines["holding"] = f"may be proposed to own or reserve: {_held(said.holding)}"
+    if said.lending:
+        lines["lending"] = "; ".join(map(_lent, said.lending))
     if order := said.capacity_order:
         lines["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
     for scope, order, source in policy.order_exceptions:
         yield f"capacity order for {scope}: {', '.join(order)} ({source})"
+
+
+def _lent(terms: LendingTerms) -> str:
+    hour = terms.price_per_gpu_hour
+    price = f"{formats.money(hour)} a GPU-hour" if hour is not None else f"{terms.share:g}% of what they cost"
+    whom = "other teams" if terms.to == ("*",) else ", ".join(terms.to)
+    return f"machines that {terms.team} bought are lent to {whom} at {price}"
 
 
 def _held(limits: HoldingLimits) -> str:

@@ -11,7 +11,7 @@ the next ticks. So each job waits only for those before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -19,9 +19,10 @@ from itertools import islice
 from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.journal import Journal, Reading, Writing
+from broker.ledger.lending import credit_for
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.outside import charged_outside, uncharged
-from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, settle
+from broker.reconciler.settlement.settlement import LATE, LentTime, Settled, is_due, is_metered, settle
 
 # The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
 AT_ONCE, AT_MOST = 10, 300
@@ -34,18 +35,29 @@ def post_due(
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
+    lent: list[LentTime] = []
     kept: dict[str, Mapping[int, Meter]] = {}
     for view in views:
         settled = settle(
             view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, every, late
         )
         entries += settled.entries
+        lent += settled.lent
         kept[view.id] = settled.meters
-    tx.post(entries)
+    tx.post([*entries, *_credited(tx, lent, now)])
     tx.keep_meters(kept)
     for view in views:
         if uncharged(view, sums.get(view.id, ())):
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), tx.offers, now))
+
+
+def _credited(tx: Writing, lent: Iterable[LentTime], now: datetime) -> list[Entry]:
+    """The credit to the purchases whose machines other teams used."""
+    found: list[Entry] = []
+    for one in lent:
+        if (purchase := tx.purchase(one.purchase)) is not None:
+            found += credit_for(purchase, one.job_id, one.attempt, one.first, one.stretches, now)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timed
     return found
 
 
-def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
+def _post(tx: Writing, reckoned: Sequence[_Reckoned], now: datetime) -> None:
     """Post the settlements of jobs that have not changed since."""
     ids = [one.view.id for one in reckoned]
     last, sums, meters = tx.last_events(ids), tx.sums(ids), tx.meters(ids)
@@ -85,7 +97,8 @@ def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
         and sums.get(one.view.id, ()) == one.sums
         and meters.get(one.view.id, {}) == one.meters
     ]
-    tx.post([entry for one in valid for entry in one.settled.entries])
+    entries = [entry for one in valid for entry in one.settled.entries]
+    tx.post([*entries, *_credited(tx, [lent for one in valid for lent in one.settled.lent], now)])
     tx.keep_meters({one.view.id: one.settled.meters for one in valid})
 
 
@@ -97,7 +110,7 @@ def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
         reckoned = [] if is_metered(view, sums, meters) else _reckon(look, [view], now, timedelta(0))
     if reckoned:
         with journal.writing() as tx:
-            _post(tx, reckoned)
+            _post(tx, reckoned, now)
 
 
 class Settling:
@@ -126,7 +139,7 @@ class Settling:
                 reckoned = _reckon(look, some, now, self._every)
             if reckoned:
                 with self._journal.writing() as tx:
-                    _post(tx, reckoned)
+                    _post(tx, reckoned, now)
 
     def forget(self, job_id: str) -> None:
         """Remove a closed job from the queue."""

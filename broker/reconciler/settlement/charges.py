@@ -141,8 +141,9 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
 
 def is_billed(attempt: AttemptView) -> bool:
-    """Whether a provider charges for the attempt: its machine was up and costs cash."""
-    return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None and not attempt.refused
+    """Whether a provider charges for the attempt: its machine was up and costs cash, which is not for another team."""
+    cash = attempt.placement.money is MoneyKind.CASH and not attempt.placement.offer.lent_from
+    return cash and attempt.up_since is not None and not attempt.refused
 
 
 def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Comparison | None:

@@ -49,11 +49,25 @@ def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
 
 
 @dataclass(frozen=True, slots=True)
+class LentTime:
+    """Machine time on machines that another team bought. ``first``: the number of the first stretch, one higher than of
+    all before of this attempt."""
+
+    purchase: str
+    job_id: str
+    attempt: int
+    first: int
+    stretches: Sequence[CostStretch]
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
-    """The entries of a settlement, and the new meters of the settled attempts, by number."""
+    """The entries of a settlement, and the new meters of the settled attempts, by number. ``lent``: what was settled
+    for machines of another team's purchase, which is to be credited to it."""
 
     entries: Sequence[Entry]
     meters: Mapping[int, Meter]
+    lent: Sequence[LentTime] = ()
 
 
 def settle(
@@ -81,6 +95,7 @@ def settle(
     """
     entries: list[Entry] = []
     kept: dict[int, Meter] = {}
+    lent: list[LentTime] = []
     before = balances(sums)
     held = {kind: balance.held - waiting(view, kind) for kind, balance in before.items()}
     for attempt in view.attempts:
@@ -90,6 +105,8 @@ def settle(
         meter, stretches = _known(attempt, own, meters), list[CostStretch]()
         if meter is None or _looks_due(attempt, meter, now, every, late):
             meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
+        if stretches and (purchase := attempt.placement.offer.lent_from):
+            lent.append(LentTime(purchase, view.id, attempt.number, _settlements(own), tuple(stretches)))
         egress = to_be_posted(attempt, meter.moved)
         if attempt.refused and meter.moved:
             stretches.append(CostStretch(attempt.up_since, attempt.up_since, -meter.moved))
@@ -106,7 +123,7 @@ def settle(
             found += _dated_anew(view, attempt, back, sums, now)
         held[kind] = held.get(kind, Money.ZERO) + _of_hold(found)
         entries += found
-    return Settled(entries, kept)
+    return Settled(entries, kept, tuple(lent))
 
 
 def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, every: timedelta) -> bool:
@@ -241,7 +258,7 @@ def _movements(
         # The part of this attempt's cost that came from the hold is at most its cost.
         Movement.RESTORE: min(max(-due, Money.ZERO), max(-drawn - (spent + due), Money.ZERO)),
     }
-    number = sum(one.count for one in own if one.account is Account.SPENT)
+    number = _settlements(own)
     found: list[Entry] = []
     for one in stretches:
         movement, sign = (Movement.SETTLE, 1) if one.amount > Money.ZERO else (Movement.RESTORE, -1)
@@ -260,6 +277,11 @@ def _movements(
             number += bool(posted)
             found += posted
     return found
+
+
+def _settlements(own: Sequence[Sum]) -> int:
+    """How many movements have spent for an attempt so far; each stretch adds one or two."""
+    return sum(one.count for one in own if one.account is Account.SPENT)
 
 
 def release(view: JobView, sums: Sequence[Sum], now: datetime) -> list[Entry]:
