@@ -30,12 +30,18 @@ class EntryPoint(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The person who acts. ``identity``: the person's name in events, decisions and policies. ``teams``: the person may
-    change the jobs of these teams as their owners may."""
+    change the jobs of these teams as their owners may. ``address``: that the request came from, over a network."""
 
     identity: str
     roles: frozenset[Role] = frozenset()
     origin: EntryPoint = EntryPoint.PYTHON
     teams: frozenset[str] = frozenset()
+    address: str = ""
+
+    @property
+    def came_from(self) -> str:
+        """The way in and the address, as the audit log has them."""
+        return f"{self.origin} {self.address}".rstrip()
 
     def may_act_for(self, owner: str, team: str | None = None) -> bool:
         """Whether the person may change what ``owner`` owns: as its owner, as an administrator, or, for a job of

@@ -21,7 +21,7 @@ from broker.page import passwords, signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
-from broker.page.visitors import Cookie, Visitor, gate
+from broker.page.visitors import Cookie, Visitor, by_script, gate
 from broker.server import problems
 from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded
@@ -38,8 +38,8 @@ _OF_ALL = {
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"content-security-policy": (
-        b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-        b"frame-ancestors 'none'"
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
 }
 OF_PAGES = _OF_ALL | {b"cache-control": b"no-store"}
@@ -69,6 +69,7 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
     app.state.wrong_codes = WrongTokens(most=10)  # by person, so that nobody tries all codes of programs
+    app.state.wrong_again, app.state.transport = WrongTokens(most=10), transport
     form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
     app.add_api_route(signing.SIGN_IN, signing.asking(broker), methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
@@ -122,6 +123,8 @@ def _files() -> ASGIApp:
 def _of_broker(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
     if isinstance(error, SignInNeeded):
+        if by_script(request):  # the figures' place is not for the form: the browser is to open the page itself
+            return Response(status_code=401, headers={"HX-Refresh": "true"})
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         after = f"?next={quote(asked)}" if request.method == "GET" and asked != "/" else ""
         return RedirectResponse(f"{signing.SIGN_IN}{after}", 303)

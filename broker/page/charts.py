@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from broker.app.billing.budgets import BudgetLine, Day
 from broker.app.market.price_history import PriceHistory
@@ -92,11 +93,21 @@ def figure_curves(reports: Iterable[tuple[datetime, Mapping[str, float]]]) -> li
     for at, figures in reports:
         for name, value in figures.items():
             found.setdefault(name, []).append((at, value))
-    return [_figure_curve(name, points[-MOST_POINTS:]) for name, points in sorted(found.items())]
+    return [figure_curve(name, points) for name, points in sorted(found.items())]
 
 
-def _figure_curve(name: str, points: Sequence[tuple[datetime, float]]) -> FigureCurve:
-    least, most = min(value for _, value in points), max(value for _, value in points)
+class Scale(NamedTuple):
+    """What the lower and the upper edge of a picture stand for."""
+
+    least: float
+    most: float
+
+
+def figure_curve(name: str, reported: Sequence[tuple[datetime, float]], scale: Scale | None = None) -> FigureCurve:
+    """The newest `MOST_POINTS`, oldest first, of at least one. ``scale``: None: from the least value to the most."""
+    points = reported[-MOST_POINTS:]
+    values = [value for _, value in points]
+    least, most = scale or Scale(min(values), max(values))
     begins, length = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
 
     def place(at: datetime, value: float) -> str:

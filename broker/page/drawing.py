@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.page.menu import menu
-from broker.page.visitors import REFRESH_EVERY, Visitor, new_key
+from broker.page.visitors import RENEWED_EVERY, Renewal, Visitor, new_key
 
 STATIC = files("broker.page") / "static"
 
@@ -64,15 +64,17 @@ def _environment() -> Environment:
     made.globals |= {
         "plural": figures.plural,
         "NOTHING": figures.NOTHING,
-        "style": f"/static/style.css?v={_style_version()}",
+        "file": file,
         "new_key": new_key,
         "zero": timedelta(0),
     }
     return made
 
 
-def _style_version() -> str:
-    return sha256((STATIC / "style.css").read_bytes()).hexdigest()[:12]
+@cache
+def file(name: str) -> str:
+    """The address of a file in ``static``, which changes with its content: browsers keep it for good."""
+    return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
 
 def drawn(
@@ -86,16 +88,19 @@ def drawn(
     live: bool = False,
 ) -> HTMLResponse:
     """The HTML response of a page. ``visitor``: None before signing in; ``at``: the path of its menu entry; ``live``:
-    its figures change by themselves, so that a browser may be told to ask again, without a script."""
+    its figures change by themselves, so that they are renewed in place, or without scripts by loading it again."""
+    renewal = visitor.renewal if live and visitor is not None else Renewal.NEVER
     common = {
         "title": title,
         "visitor": visitor,
         "menu": menu(visitor) if visitor else (),
         "at": at,
         "live": live,
-        "every": REFRESH_EVERY,
+        "in_place": renewal is Renewal.IN_PLACE,
+        "reloads": renewal is Renewal.RELOAD,
+        "every": RENEWED_EVERY,
         "now": visitor.caller.broker.clock.now() if visitor else datetime.now(UTC),
         "clock_scale": visitor.caller.broker.clock.scale if visitor else 1,
     }
-    again = {"Refresh": str(REFRESH_EVERY)} if live and visitor is not None and visitor.refreshes else {}
+    again = {"Refresh": str(RENEWED_EVERY)} if renewal is Renewal.RELOAD else {}
     return HTMLResponse(_environment().get_template(template).render(common | dict(values)), status, again)

@@ -29,6 +29,8 @@ def people_and_tokens(by: By) -> Response:
     broker = by.caller.broker
     now = broker.clock.now()
     values = {
+        "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
+        "may_change": has_password(broker, by.caller.access.person.name),
         "people": [PersonResult.of(one) for one in people.people(broker)],
         "tokens": [TokenResult.of(one, now) for one in tokens.tokens(broker)],
         "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),

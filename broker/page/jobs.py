@@ -9,14 +9,15 @@ from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.jobs import jobs
+from broker.app.jobs.gpu_use import gpu_use
 from broker.app.results import story
 from broker.core.access.permissions import Permission
-from broker.core.errors import NotAllowed, UnknownName
+from broker.core.errors import NotAllowed, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState
-from broker.page.charts import HIGH, WIDE, figure_curves
+from broker.page.charts import HIGH, WIDE, Scale, figure_curve, figure_curves
 from broker.page.drawing import drawn, moment
-from broker.page.visitors import By, Form, request_key
+from broker.page.visitors import By, Form, Renewal, request_key
 from broker.server import changes, kept, shown
 from broker.server.shown import JobFilter
 
@@ -65,16 +66,26 @@ def job(by: By, id: str) -> Response:
         ),
         "wide": WIDE,
         "high": HIGH,
+        "accelerated": any(attempt.placement.offer.count and attempt.claimed_at for attempt in view.attempts),
+        "shown_lines": _LINES,
         "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }
     return drawn("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=AT, live=True)
 
 
-def job_output(by: By, id: str, attempt: Annotated[int | None, Query(ge=1)] = None) -> Response:
-    """The last lines of a job's output."""
-    found = shown.logs(by.caller, id, attempt=attempt, tail=_MOST_LINES)
-    values = {"id": id, "lines": found.lines, "attempt": attempt, "most": _MOST_LINES}
+def job_output(
+    by: By,
+    id: str,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    lines: Annotated[int, Query(ge=1, le=_MOST_LINES)] = _MOST_LINES,
+) -> Response:
+    """The last lines of a job's output, renewed until the job has ended."""
+    found = shown.logs(by.caller, id, attempt=attempt, tail=lines)
+    over = by.caller.job(id).state.final or by.renewal is not Renewal.IN_PLACE
+    asked = urlencode({"lines": lines} | ({"attempt": attempt} if attempt else {}))
+    renewed_at = "" if over else f"{AT}/{id}/output?{asked}"
+    values = {"id": id, "lines": found.lines, "attempt": attempt, "most": lines, "renewed_at": renewed_at}
     return drawn("output.html", by, values, title=f"Output of {id}", at=AT)
 
 
@@ -87,6 +98,23 @@ def job_files(by: By, id: str) -> Response:
 def job_file(by: By, id: str, sha256: str) -> Response:
     """One result, as a download."""
     return kept.file_content(by.caller, id, sha256)
+
+
+def job_usage(by: By, id: str) -> Response:
+    """How busy the accelerators of a job were, by attempt."""
+    view = by.caller.job(id, Permission.SEE_OUTPUT)
+    try:
+        found = gpu_use(by.caller.broker, view)
+    except RetryLater as error:
+        found, trouble = (), error.message
+    else:
+        trouble = ""
+    curves = [
+        (one.attempt, figure_curve("busy", [(each.at, each.percent) for each in one.samples], Scale(0, 100)))
+        for one in found
+    ]
+    values = {"id": id, "curves": curves, "trouble": trouble, "wide": WIDE, "high": HIGH}
+    return drawn("usage.html", by, values, title=f"Accelerators of {id}", at=AT)
 
 
 def cancelling(by: By, id: str) -> Response:

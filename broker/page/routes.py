@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import approvals, buying, capacity, device, house, jobs, market, money, policies, reports
+from broker.page import approvals, buying, capacity, device, house, jobs, market, money, people, policies, reports
 from broker.page.overview import overview
 
 
@@ -28,6 +28,7 @@ PAGES = (
     PageRoute("GET", "/jobs", Permission.SEE_JOBS, jobs.job_list),
     PageRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, jobs.job),
     PageRoute("GET", "/jobs/{id}/output", Permission.SEE_OUTPUT, jobs.job_output),
+    PageRoute("GET", "/jobs/{id}/accelerators", Permission.SEE_OUTPUT, jobs.job_usage),
     PageRoute("GET", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancelling),
     PageRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel),
     PageRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, money.job_ledger),
@@ -61,5 +62,8 @@ PAGES = (
     PageRoute("GET", "/device", None, device.asking),
     PageRoute("POST", "/device", None, device.deciding),
     PageRoute("GET", "/people", Permission.SEE_PEOPLE, house.people_and_tokens),
+    PageRoute("POST", "/people", Permission.SEE_PEOPLE, people.adding),
+    PageRoute("GET", "/people/{name}", Permission.SEE_PEOPLE, people.person),
+    PageRoute("POST", "/people/{name}", Permission.SEE_PEOPLE, people.changing),
     PageRoute("GET", "/health", Permission.SEE_MARKET, house.health),
 )

@@ -6,6 +6,7 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -29,19 +30,26 @@ class ForeignForm(NotAllowed):
         super().__init__("this did not come from a form of this page", hint="open the page again, and send its form")
 
 
-REFRESH_EVERY = 30
-"""Seconds after which a browser asks for a page again, if its person wants that."""
+RENEWED_EVERY = 30
+"""Seconds after which a browser asks for the figures of a page again."""
+
+
+class Renewal(StrEnum):
+    """How a page whose figures change is renewed: its parameter ``refresh``."""
+
+    IN_PLACE = ""  # by htmx; nothing happens where no scripts run
+    RELOAD = str(RENEWED_EVERY)  # by the browser, as an HTTP header says: needs no scripts
+    NEVER = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the page asked for;
-    ``refreshes``: the browser is to ask for it again by itself, as its person wants."""
+    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the page asked for."""
 
     caller: Caller
     session: str
     path: str = "/"
-    refreshes: bool = False
+    renewal: Renewal = Renewal.IN_PLACE
 
     @property
     def form_token(self) -> str:
@@ -119,10 +127,16 @@ def new_key() -> str:
 
 def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
     id = request.cookies.get(cookie.name, "")
-    again = request.method == "GET" and request.query_params.get("refresh") == str(REFRESH_EVERY)
-    entrant = sessions.resume(broker, id, used=not again) if id else None
+    renewal = next((one for one in Renewal if one == request.query_params.get("refresh", "")), Renewal.IN_PLACE)
+    by_itself = request.method == "GET" and (renewal is Renewal.RELOAD or by_script(request))
+    entrant = sessions.resume(broker, id, used=not by_itself) if id else None
     if entrant is None:
         raise SignInNeeded
     at = request.state.request_id
     caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), at, EntryPoint.PAGE)
-    return Visitor(caller, id, request.url.path, again)
+    return Visitor(caller, id, request.url.path, renewal)
+
+
+def by_script(request: Request) -> bool:
+    """Whether htmx asks: it renews figures, and follows no link that a person has used."""
+    return request.headers.get("hx-request") == "true"

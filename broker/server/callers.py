@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -62,12 +62,12 @@ class Caller:
     @cached_property
     def actor(self) -> Actor:
         """The caller as an actor of use cases."""
-        return self.access.actor(self.entry)
+        return replace(self.access.actor(self.entry), address=self.address)
 
     @property
     def origin(self) -> str:
         """The origin as written to the audit log."""
-        return f"{self.entry} {self.address}"
+        return self.actor.came_from
 
     def require(self, permission: Permission, team: str | None) -> None:
         """Raises `RoleMissing` if the caller lacks the permission in the team (None: for things without a team)."""

@@ -23,48 +23,20 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from broker.app.access import people, tokens
 from broker.app.billing import budgets
-from broker.app.service.history_duty import SETTLED_AFTER
 from broker.app.wiring import Broker
-from broker.core.access.people import TeamRole
-from broker.core.access.permissions import TokenScope
-from broker.core.values.money import Money
 from broker.ledger.entries import faults
 from broker.settings import Settings
 from cli import registries
-from tests.actors import EVERYBODYS, ROOT
+from tests.actors import EVERYBODYS
 from tests.bench.bench_million import database
-from tests.past import analyse, fill
+from tests.load.company import BUDGET, JOB, PAGES, filled, hired
 from tests.slurm_cluster import free_ports
-
-PER_JOB = 8
-PAGES = ("/", "/jobs", "/queue", "/approvals", "/budgets", "/offers", "/reports", "/capacity")
-POLICY = """\
-version: 1
-policy: load
-budgets:
-  - {name: submitters, amount: "$1,000", period: month, scope: {team: [nlp]}, counts: [sandbox]}
-  - {name: all, amount: "$1,000,000,000", period: month}
-guardrails:
-  - {name: waits, approve_above: {cost: $0.01, approvers: [adam], expires: 24h}}
-"""
-JOB = """\
-name: load
-team: nlp
-resources: {accelerators: "L4:1"}
-constraints: {providers: [sandbox]}
-run: "true"
-work: 30m
-max_duration: 2h
-"""
-BUDGET = Money.usd(1_000)
 
 
 @dataclass
@@ -143,7 +115,7 @@ class Crowd:
                 return
             cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in entered.cookies.items())}
             while time.monotonic() < self._ends:
-                page = chance.choice(PAGES[:-1])
+                page = chance.choice(PAGES)
                 await self._measured(client, page, "GET", page, (200,), headers=cookie)
                 await asyncio.sleep(chance.uniform(0.5, 1.5) * self._every)
 
@@ -203,23 +175,6 @@ async def played(crowd: Crowd, viewers: list[str], submitters: list[str], kills:
     await asyncio.gather(*work)
 
 
-def hired(broker: Broker, viewers: int, submitters: int) -> tuple[list[str], list[str]]:
-    """The tokens of viewers and submitters."""
-    people.add(broker, "adam", by=ROOT, administrator=True)
-    looks, sends = [], []
-    for number in range(viewers):
-        people.add(broker, f"viewer-{number}", by=ROOT)
-        people.give_role(broker, f"viewer-{number}", TeamRole.VIEWER, f"team-{number % 5}", by=ROOT)
-        term = timedelta(days=1)
-        looks.append(tokens.create(broker, f"viewer-{number}", "", [TokenScope.READ], term, by=ROOT).text)
-    for number in range(submitters):
-        people.add(broker, f"sender-{number}", by=ROOT)
-        people.give_role(broker, f"sender-{number}", TeamRole.MEMBER, "nlp", by=ROOT)
-        scopes = [TokenScope.READ, TokenScope.JOBS]
-        sends.append(tokens.create(broker, f"sender-{number}", "", scopes, timedelta(days=1), by=ROOT).text)
-    return looks, sends
-
-
 def percentile(found: list[float], part: float) -> float:
     return sorted(found)[min(int(len(found) * part), len(found) - 1)]
 
@@ -230,13 +185,9 @@ def main(asked: argparse.Namespace) -> int:
         home = Path(name)
         runs = (home / "runs").as_uri()
         broker = Broker(Settings(home=home, store=url, runs=runs), registries(), EVERYBODYS)
-        broker.store.activate_policy({"load.yaml": POLICY}, by="load")
         began = time.monotonic()
-        fill(broker.store, datetime.now(UTC), closed=max(asked.entries // PER_JOB, 20), running=0, days=60)
-        broker.store.fold_use(datetime.now(UTC) - SETTLED_AFTER)  # as `serve` does each hour
-        analyse(broker.store)
+        jobs = filled(broker, asked.entries)
         viewers, submitters = hired(broker, asked.viewers, asked.submitters)
-        jobs = asked.entries // PER_JOB
         print(f"{asked.entries:,} entries of {jobs:,} jobs made in {time.monotonic() - began:.0f} s", flush=True)
         replicas = [Replica(port, home / f"replica-{port}", url, runs) for port in free_ports(2)]
         try:

@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from broker.app.access.passwords import invite
 from broker.app.service.health import Pulses
 from broker.page.application import with_page
 from broker.page.routes import PAGES
 from broker.server.listening import TeamServer
 from broker.server.transport import Transport
-from tests.server.world import Company, new_world
+from tests.actors import ROOT
+from tests.server.world import Company, new_world, submitted, world_over
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(170)]
 
@@ -33,6 +35,7 @@ QUIETLY = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+PASSWORD = "a long sentence of words"
 WIDTHS, THEMES = (360, 1280), ("light", "dark")
 FORMS = [path for path in {one.path for one in PAGES if one.method == "GET"} if "{" not in path]
 
@@ -48,6 +51,7 @@ def pages_of(world: Company) -> list[str]:
         "/reports?by=user&then=team&simulated=true",
         "/prices?gpu=L4:1&provider=sandbox",
         "/offers?provider=sandbox",
+        "/people/mia",
         "/jobs/unknown",
     ]
 
@@ -63,9 +67,13 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Company]]:
-    world, stop = new_world(tmp_path_factory.mktemp("browser")), threading.Event()
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Company]]:
+    folder, stop = tmp_path_factory.mktemp("browser"), threading.Event()
+    if request.param == "sqlite":
+        world = new_world(folder)
+    else:
+        world = world_over(request.getfixturevalue("new_postgres_store")(), folder)
     server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
     answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
     answering.start()
@@ -85,35 +93,113 @@ def signed_in(browser: Any, url: str, token: str, **options: Any) -> Any:
     return page
 
 
+def listened(page: Any) -> list[str]:
+    """What the page's console says from now on: also what the content security policy has stopped."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{page.url}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
+    return said
+
+
+def judged(page: Any, url: str, found: dict[str, list[str]], name: str) -> None:
+    """Add to ``found`` what axe finds there, and whether it is wider than the window; keep a picture. Without ``url``:
+    where the page is."""
+    if url:
+        page.goto(url)
+    if folder := os.environ.get("GPUBROKER_SCREENSHOTS"):
+        wide = page.viewport_size["width"]
+        theme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
+        page.screenshot(path=f"{folder}/{name}-{wide}-{theme}.png", full_page=True)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    result = page.evaluate("tags => axe.run({runOnly: tags})", TAGS)
+    if result["violations"]:
+        found[name] = [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]]
+    wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    if wider > 0:
+        found.setdefault(name, []).append(f"it is {wider} pixels wider than the window")
+
+
 @pytest.mark.parametrize(("width", "theme"), list(product(WIDTHS, THEMES)))
 def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Company], width: int, theme: str) -> None:
     url, world = served
     page = signed_in(
         browser, url, world.usual("adam"), viewport={"width": width, "height": 900}, color_scheme=theme
     )  # fmt: skip
-    said: list[str] = []
-    page.on("console", lambda message: said.append(f"{page.url}: {message.text}"))
-    page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
-    hosts: set[str] = set()
+    said, hosts = listened(page), set[str]()
     page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
     found: dict[str, list[str]] = {}
     for path in pages_of(world):
-        page.goto(url + path)
-        if folder := os.environ.get("GPUBROKER_SCREENSHOTS"):
-            name = path.strip("/").replace("/", "-").split("?")[0].replace(world.asking, "job") or "overview"
-            page.screenshot(path=f"{folder}/{name}-{width}-{theme}.png", full_page=True)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        result = page.evaluate("tags => axe.run({runOnly: tags})", TAGS)
-        if result["violations"]:
-            found[path] = [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]]
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        if wide > 0:
-            found.setdefault(path, []).append(f"it is {wide} pixels wider than the window")
+        name = path.strip("/").replace("/", "-").split("?")[0].replace(world.asking, "job") or "overview"
+        judged(page, url + path, found, name)
     page.context.close()
     assert not found
     said = [one for one in said if "/jobs/unknown" not in one]  # Chromium itself tells of the 404
     assert not said
     assert hosts == {urlsplit(url).netloc}
+
+
+@pytest.mark.parametrize(("width", "theme"), list(product(WIDTHS, THEMES)))
+def test_what_asks_for_a_password_is_accessible_too(
+    browser: Any, served: tuple[str, Company], width: int, theme: str
+) -> None:
+    """Signing in, an invitation, a wrong password; and with a password, the forms that ask for it."""
+    url, world = served
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()
+    said, found = listened(page), dict[str, list[str]]()
+    judged(page, url + "/sign-in", found, "sign-in")
+    judged(page, f"{url}/invitation/unknown", found, "invitation-gone")
+    judged(page, f"{url}/invitation/{invite(world.broker, 'adam', by=ROOT).secret}", found, "invitation")
+    for field in ("password", "again"):
+        page.fill(f"input[name={field}]", PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{url}/")
+    for path in ("/me", "/people", "/people/mia"):
+        judged(page, url + path, found, f"{path.strip('/').replace('/', '-')}-with-password")
+    page.context.clear_cookies()
+    page.goto(f"{url}/sign-in")
+    page.fill("input[name=name]", "adam")
+    page.fill("input[name=password]", "a wrong sentence of words")
+    page.locator("form[action='/sign-in/password'] button").press("Enter")
+    page.locator(".trouble").wait_for()
+    judged(page, "", found, "sign-in-wrong")
+    page.context.close()
+    assert not found
+    assert not [one for one in said if "status of 40" not in one]  # Chromium itself tells of 401 and 404
+
+
+def test_figures_are_renewed_where_they_stand(browser: Any, served: tuple[str, Company]) -> None:
+    """A new job appears without a new page; what has the focus keeps it, what was opened stays open, and nothing
+    scrolls. Output is followed at its end, and left alone where somebody has scrolled up."""
+    url, world = served
+    page = signed_in(browser, url, world.usual("adam"), viewport={"width": 1280, "height": 400})
+    page.evaluate("window.asked = 1; scrollTo(0, 150)")
+    reach(page, f"#main a[href='/jobs/{world.asking}']")
+    held = page.evaluate("[document.activeElement.href, scrollY]")
+    id = submitted(world.broker, "later", "mia", "nlp", most="6h")
+    page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
+    page.locator(f"#main a[href='/jobs/{id}']").first.wait_for(state="attached")
+    assert page.evaluate("[document.activeElement.href, scrollY, window.asked]") == [*held, 1]
+    page.goto(f"{url}/jobs/{world.mine}")
+    page.evaluate("document.querySelector('#main details').open = true")
+    with page.expect_response(f"{url}/jobs/{world.mine}"):
+        page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
+    assert page.evaluate("document.querySelector('#main details').open")
+    page.context.clear_cookies()
+    page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
+    page.wait_for_url(f"{url}/sign-in?next=*")
+    page.context.close()
+
+
+def test_figures_that_could_not_be_renewed_are_said_to_be_old(browser: Any, served: tuple[str, Company]) -> None:
+    url, world = served
+    page = signed_in(browser, url, world.usual("adam"))
+    page.context.set_offline(True)
+    page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
+    page.locator("#silent:has-text('does not answer')").wait_for()
+    page.context.set_offline(False)
+    page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
+    page.locator("#silent:has-text('does not answer')").wait_for(state="detached")
+    page.context.close()
 
 
 def test_approving_refusing_and_cancelling_need_no_mouse(browser: Any, served: tuple[str, Company]) -> None:

@@ -27,7 +27,7 @@ OF_A_JOB = [
     if route.path.startswith("/jobs/{id}") and route.permission is not Permission.CHANGE_OWN_JOBS
 ]
 OTHERS = [route for route in LOOKS if "{" not in route.path]
-OF_ONE = {"sha256": "0" * 64, "number": 1, "purchase": "purchase-0"}
+OF_ONE = {"sha256": "0" * 64, "number": 1, "purchase": "purchase-0", "name": "mia"}
 """What other pages name: of a job's files and of purchases there are none."""
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.
 OF_VISION = ("vision", "otto", "foreign")
@@ -113,10 +113,12 @@ def test_lists_are_for_whoever_has_the_permission_somewhere(seen_site: Site, rou
 
 
 @pytest.mark.parametrize("who", EVERYBODY)
-def test_versions_and_purchases_are_for_those_who_see_them(seen_site: Site, who: str) -> None:
+def test_versions_people_and_purchases_are_for_those_who_see_them(seen_site: Site, who: str) -> None:
     access, browser = access_of(who), seen_site.of(who)
     version = 200 if access.anywhere(Permission.SEE_ALL_TEAMS) else 403
     assert browser.get("/policies/versions/1").status_code == version
+    person = 200 if access.anywhere(Permission.SEE_PEOPLE) else 403
+    assert browser.get("/people/mia").status_code == person
     purchase = 404 if access.anywhere(Permission.SEE_BUDGETS) else 403
     assert browser.get("/purchases/purchase-0").status_code == purchase
 

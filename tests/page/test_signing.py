@@ -133,7 +133,9 @@ def test_a_session_ends_when_nobody_uses_it(site: Site, clock: ManualClock) -> N
     clock.advance(IDLE - timedelta(seconds=1))
     assert browser.get("/jobs").status_code == 200
     clock.advance(IDLE - timedelta(seconds=1))
-    assert browser.get("/queue?refresh=30").status_code == 200, "asked by the browser itself, which nobody may look at"
+    by_itself = "asked by the browser itself, which nobody may look at"
+    assert browser.get("/queue?refresh=30").status_code == 200, by_itself
+    assert browser.get("/queue", headers={"HX-Request": "true"}).status_code == 200, by_itself
     clock.advance(timedelta(seconds=1))
     assert browser.get("/jobs").status_code == 303
 

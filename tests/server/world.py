@@ -111,9 +111,9 @@ def broker_over(store: str, folder: Path) -> Broker:
     return Broker(settings, registries(), EVERYBODYS)
 
 
-def new_broker(folder: Path) -> Broker:
-    """A broker with everybody on record and the policy in force."""
-    broker = broker_over(empty_store(folder / "store.db"), folder)
+def new_broker(folder: Path, store: str = "") -> Broker:
+    """A broker with everybody on record and the policy in force. ``store``: an empty one, else SQLite."""
+    broker = broker_over(store or empty_store(folder / "store.db"), folder)
     people.add(broker, "adam", by=ROOT, administrator=True)
     for name in EVERYBODY:
         if name != "adam":
@@ -141,14 +141,24 @@ def _filled() -> tuple[bytes, tuple[str, str, str, str]]:
     with TemporaryDirectory() as name:
         folder = Path(name)
         broker = new_broker(folder)
-        ids = (
-            submitted(broker, "mine", "mia", "nlp"),
-            submitted(broker, "asking", "mia", "nlp", most="6h"),
-            submitted(broker, "foreign", STRANGER, "vision"),
-            submitted(broker, "nobodys", "mia", None),
-        )
+        ids = _with_jobs(broker)
         broker.close()
         return (folder / "store.db").read_bytes(), ids
+
+
+def _with_jobs(broker: Broker) -> tuple[str, str, str, str]:
+    return (
+        submitted(broker, "mine", "mia", "nlp"),
+        submitted(broker, "asking", "mia", "nlp", most="6h"),
+        submitted(broker, "foreign", STRANGER, "vision"),
+        submitted(broker, "nobodys", "mia", None),
+    )
+
+
+def world_over(store: str, folder: Path) -> Company:
+    """The same company over an empty store of any database."""
+    broker = new_broker(folder, store)
+    return Company(broker, WrongTokens(), *_with_jobs(broker))
 
 
 def new_world(folder: Path) -> Company:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.app.access.people import known_person, only_administrators
 from broker.app.access.sessions import begin_session
@@ -25,7 +26,11 @@ from broker.store.access.access import AccessWriting
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-_SCOPES = frozenset({TokenScope.READ, TokenScope.JOBS, TokenScope.APPROVALS, TokenScope.POLICIES})
+T = TypeVar("T")
+
+_SCOPES = frozenset(
+    {TokenScope.READ, TokenScope.JOBS, TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.PURCHASES}
+)  # fmt: skip
 _AT_ONCE = threading.Semaphore(2)  # each hash takes 64 MiB and a processor
 
 
@@ -63,7 +68,9 @@ def invite(broker: Broker, name: str, *, by: Actor) -> NewInvitation:
         ends = now + INVITED * broker.clock.scale
         found = Invitation(digest_of(secret), person.name, by.identity, now, ends)
         tx.invite(found)
-        tx.log(AuditRecord(now, by.identity, by.origin, "people.invite", person.name, after=f"until {ends:%Y-%m-%d}"))
+        tx.log(
+            AuditRecord(now, by.identity, by.came_from, "people.invite", person.name, after=f"until {ends:%Y-%m-%d}")
+        )
     return NewInvitation(found, secret)
 
 
@@ -95,6 +102,18 @@ def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
 def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
     """The id of a new session. Raises `WrongPassword`, and after that also counts the try; a name that is not known
     takes as long."""
+    return _with_the_right_one(broker, name, password, origin, lambda tx: _begun(broker, tx, name, origin))
+
+
+def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
+    """Check the password of somebody who is signed in, before what a stolen session must not do. Raises as
+    `sign_in`."""
+    _with_the_right_one(broker, name, password, origin, lambda tx: None)
+
+
+def _with_the_right_one(
+    broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T]
+) -> T:  # fmt: skip
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
     now = broker.clock.now()
@@ -113,7 +132,7 @@ def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
             tx.log(_refused(now, name, origin))
         else:
             tx.keep_password(replace(current, failures=0, waits_until=None))
-            return _begun(broker, tx, name, origin)
+            return then(tx)
     raise WrongPassword
 
 

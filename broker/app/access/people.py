@@ -163,4 +163,4 @@ def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> 
 def _line(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:
     was = before.in_words if before else ""
     now = f"{'service account, ' if after.service else ''}{after.in_words}"
-    return AuditRecord(broker.clock.now(), by.identity, by.origin, action, after.name, before=was, after=now)
+    return AuditRecord(broker.clock.now(), by.identity, by.came_from, action, after.name, before=was, after=now)

@@ -73,7 +73,7 @@ def link(broker: Broker, name: str, issuer: str, subject: str, *, by: Actor) -> 
         only_administrators(tx, by)
         person, now = known_person(tx, name), broker.clock.now()
         tx.link_identity(issuer, subject, person.name, now)
-        tx.log(AuditRecord(now, by.identity, by.origin, "people.link", person.name, after=f"{subject} at {issuer}"))
+        tx.log(AuditRecord(now, by.identity, by.came_from, "people.link", person.name, after=f"{subject} at {issuer}"))
     return person
 
 

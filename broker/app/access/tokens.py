@@ -75,7 +75,7 @@ def issued(
     assert id is not None
     token = ApiToken(id, owner.name, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     tx.add_token(token)
-    tx.log(AuditRecord(now, by.identity, by.origin, "tokens.create", token.id, after=_in_words(token)))
+    tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.create", token.id, after=_in_words(token)))
     return NewToken(token, text)
 
 
@@ -103,7 +103,9 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
         if found.revoked_at is not None:
             return found
         now = broker.clock.now()
-        tx.log(AuditRecord(now, by.identity, by.origin, "tokens.revoke", id, before=_in_words(found), after="revoked"))
+        tx.log(
+            AuditRecord(now, by.identity, by.came_from, "tokens.revoke", id, before=_in_words(found), after="revoked")
+        )
         return tx.revoke_token(found, by=by.identity, at=now)
 
 

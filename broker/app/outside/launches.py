@@ -311,4 +311,4 @@ def _log(
     broker: Broker, id: str, by: Actor, outcome: AuditOutcome, *, after: str, action: str = "outside.judge"
 ) -> None:
     with broker.store.access.writing() as tx:
-        tx.log(AuditRecord(broker.clock.now(), by.identity, by.origin, action, id, outcome, after=after))
+        tx.log(AuditRecord(broker.clock.now(), by.identity, by.came_from, action, id, outcome, after=after))
