@@ -173,9 +173,9 @@ def test_figures_are_renewed_where_they_stand(browser: Any, served: tuple[str, C
     url, world = served
     page = signed_in(browser, url, world.usual("adam"), viewport={"width": 1280, "height": 400})
     page.evaluate("window.asked = 1; scrollTo(0, 150)")
-    reach(page, f"#main a[href='/jobs/{world.asking}']")
+    reach(page, f"#main a[href='/jobs/{world.mine}']")
     held = page.evaluate("[document.activeElement.href, scrollY]")
-    id = submitted(world.broker, "later", "mia", "nlp", most="6h")
+    id = submitted(world.broker, "later", "mia", "nlp")
     page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
     page.locator(f"#main a[href='/jobs/{id}']").first.wait_for(state="attached")
     assert page.evaluate("[document.activeElement.href, scrollY, window.asked]") == [*held, 1]
@@ -186,7 +186,7 @@ def test_figures_are_renewed_where_they_stand(browser: Any, served: tuple[str, C
     assert page.evaluate("document.querySelector('#main details').open")
     page.context.clear_cookies()
     page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
-    page.wait_for_url(f"{url}/sign-in?next=*")
+    page.wait_for_url(f"{url}/sign-in?next=**")
     page.context.close()
 
 

@@ -46,6 +46,13 @@
     picture.before(place);
     picture.style.display = "none";
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    // Times as everywhere else on the page: UTC, the day where it changes.
+    const days = (at) => new Date(at * 1000).toISOString().slice(0, 10);
+    const times = (_, splits, axis, space, step) => splits.map((at, number) => {
+      const hour = new Date(at * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
+      if (step >= 86400) return days(at);
+      return number && days(splits[number - 1]) === days(at) ? hour : `${hour}\n${days(at)}`;
+    });
     const digits = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(6))));
     const steps = part.dataset.chart === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined;
     const series = [
@@ -63,7 +70,7 @@
       scales: { y: { range: (_, least, most) => ("most" in part.dataset ? [given(part, "least"), given(part, "most")]
         : part.dataset.chart === "steps" || limit ? [0, most * 1.1 || 1]
         : least === most ? [least - 1, most + 1] : [least, most]) } },
-      axes: [axis, { ...axis, size: 64 }],
+      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64 }],
       cursor: { drag: { x: false, y: false } },
       series,
     }, found, place);
