@@ -199,7 +199,8 @@ def test_the_output_of_a_job_is_renewed_until_the_job_has_ended(site: Site) -> N
         f'hx-get="/jobs/{mine}/output?lines=7&amp;attempt=1"'
         in browser.get(f"/jobs/{mine}/output?lines=7&attempt=1").text
     )
-    assert site.of("apple").send_form("/approvals", f"/approvals/{site.world.asking}/refuse").status_code == 303
+    form = FormFields(site.of("apple").get("/approvals").text).forms[f"/approvals/{site.world.asking}/grant"]
+    assert site.of("apple").post(f"/approvals/{site.world.asking}/refuse", form).status_code == 303
     for page in ("", "/output"):
         assert "/output?lines" not in browser.get(f"/jobs/{site.world.asking}{page}").text
 
