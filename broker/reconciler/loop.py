@@ -95,7 +95,8 @@ class Controllers:
 
 
 class Reconciler:
-    """Runs all jobs of one store. One per store at a time; a second one does no harm but loses races.
+    """Runs the jobs of one store. One per job at a time (`tick` says which are its own); a second one does no harm but
+    loses races.
 
     ``check``: judges requested launches again. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
     for a launch of a job. ``closing``: called before a job is closed.
@@ -122,25 +123,42 @@ class Reconciler:
         self._turns = LookTurns(self._timing.visits, self._worklist.balances)
         self._leases = Leases(ports.mailbox, self._worklist, limits or NoNodeLimits())
         self._settling = Settling(ports.journal, self._timing.settle_every)
+        self._mine = frozenset[str]()
         self._signals = Signals(ports, self._leases)
         self._removals = Removals(ports)
         self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start)
         retry = self._timing.retry_place
         self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
-    def tick(self) -> Tick:
+    def tick(self, mine: Callable[[str], bool] = lambda job_id: True) -> Tick:
         """Visit every open job once; where very many run, those with news and some others. An error of one job is
-        logged and does not delay the others. Raises `StoreProblem`."""
-        views = self._worklist.look()
+        logged and does not delay the others. ``mine``: which jobs to look after, by id; the others count where order
+        and room depend on all. Raises `StoreProblem`."""
+        every = self._worklist.look()
+        views = self._those(mine, every)
         chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
         chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
         self._turns.again(self._signals.unread)
-        ordered = in_turn(views, self._clock.now())
+        ordered = in_turn(every, self._clock.now())
         self._queue.add(view.id for view in ordered if view.id in chosen and not self._signals.awaits(view))
         steps, waiting = self._work()
         with isolated("settling what runs"):
             self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
+
+    def busy(self) -> set[str]:
+        """The ids of the jobs for which a call of an engine is under way, or has ended without being recorded."""
+        return {_job_of(key) for key in self._calls.unfinished()}
+
+    def _those(self, mine: Callable[[str], bool], views: list[JobView]) -> list[JobView]:
+        """The jobs to look after. Drops the state of those that another process has taken over."""
+        found = [view for view in views if mine(view.id)]
+        given_up, self._mine = self._mine - {view.id for view in found}, frozenset(view.id for view in found)
+        if given_up:
+            for view in views:
+                if view.id in given_up:
+                    self._forget(view)
+        return found
 
     def close(self) -> None:
         """End the work of this process. Engine calls that do not end soon are abandoned, as when the process is killed:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.store.access.access import AccessStore
     from broker.store.engine.compaction import Compaction
     from broker.store.engine.copies import StoreCopy
+    from broker.store.engine.job_shares import JobShare
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.watches import Watches
@@ -136,6 +137,13 @@ class Store:
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
         """Leadership of this store's jobs, or another duty, during the block; None if another process has it."""
         return leader.lead(self._database, duty)
+
+    def share(self) -> AbstractContextManager[JobShare | None]:
+        """A share of this PostgreSQL store's jobs during the block; None if another process leads alone. Raises
+        `InvalidInput` for SQLite."""
+        from broker.store.engine import job_shares  # most commands do without
+
+        return job_shares.shared(self._database)
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process has that leadership now."""

@@ -30,6 +30,7 @@ from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
     from broker.reconciler.loop import Tick
+    from broker.store.engine.job_shares import JobShare
     from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
@@ -206,8 +207,14 @@ class Look:
     seconds: float
 
 
-def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object]) -> Iterator[Look]:
-    """Reconcile in passes while ``still_leading`` returns True, and yield each. If the store does not answer (locked,
+def looks(
+    broker: Broker,
+    still_leading: Callable[[], bool],
+    pause: Callable[[float], object],
+    share: JobShare | None = None,
+) -> Iterator[Look]:
+    """Reconcile in passes while ``still_leading`` returns True, and yield each. ``share``: the jobs that this process
+    looks after, renewed before each pass; None: all. If the store does not answer (locked,
     full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
     between two passes, longer while the store does not answer."""
     # Slow to import, and most commands do not reconcile.
@@ -222,10 +229,14 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
         while still_leading():
             tick, began = None, time.monotonic()
             try:
-                if _sandbox_runs(broker):
+                if share is not None:
+                    share.renew(worker.busy)
+                alone = share is None or share.first
+                if alone and _sandbox_runs(broker):
                     freshen(broker, sandbox=True)  # simulated spot prices are settled as observed
-                tick = worker.tick()
-                alerting()
+                tick = worker.tick() if share is None else worker.tick(share.has)
+                if alone:
+                    alerting()
                 failed = 0
             except BrokerError as error:
                 failed += 1

@@ -57,7 +57,8 @@ def serve(
     """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the page.
 
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
-    others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
+    others stand by and take over; with GPUBROKER_SERVE__SHARE_JOBS=true, on PostgreSQL, each reconciles its share of
+    the jobs. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
     prices. The page and the API (/api/v1) need the extra `server` and accept the tokens of `gpubroker tokens create`;
     on an address other than loopback they need TLS or --plain-http. With --json, the document printed at the end counts

@@ -1,0 +1,71 @@
+"""One process of a test with several: a program of its own. ``reconcile`` looks after a share of the jobs as `gpubroker
+serve` does, until it is told to stop; ``submit`` submits jobs by the names that it reads."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from broker.app.jobs.submit import submit
+from broker.app.service import reconciler_setup
+from broker.app.service.health import Pulses
+from broker.app.service.reconcile_duty import Reconciling
+from broker.app.wiring import Broker
+from broker.core.errors import NotAllowed
+from broker.core.job.file import parse_job
+from broker.settings import ServeSettings, Settings
+from cli import registries
+from tests.actors import ANN, EVERYBODYS
+from tests.replicas.shared_cloud import ENGINE
+
+JOB = "name: {name}\nrun: 'true'\nresources: {{accelerators: 'L4:1'}}\nwork: 2s\nmax_duration: 1h\nmax_cost: $0.50\n"
+
+
+def broker_of(home: Path, url: str, *, alone: bool = False) -> Broker:
+    """A broker of this process. ``alone``: only one process looks after jobs."""
+    known = registries()
+    engines = {**known.engines, ENGINE: "tests.replicas.shared_cloud:make"}
+    settings = Settings(
+        home=home,
+        store=url,
+        runs=(home / "runs").as_uri(),
+        reconcile_every=0.2,
+        serve=ServeSettings(share_jobs=not alone),
+    )
+    return Broker(settings, replace(known, engines=engines, local_providers=()), EVERYBODYS)
+
+
+def reconcile(broker: Broker) -> None:
+    cloud = broker.engine(ENGINE)
+    reconciler_setup.run_folders = lambda broker: cloud  # type: ignore[assignment]  # it has the run folders as well
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def say(*lines: str) -> None:
+        print(*lines, flush=True)
+
+    Reconciling(broker, health=Pulses(), say=say).run(stop)
+
+
+def submit_named(broker: Broker) -> None:
+    for line in sys.stdin:
+        job = parse_job(JOB.format(name=line.strip()), file="job.yaml", now=broker.clock.now())
+        try:
+            print(submit(broker, job, by=ANN).id, flush=True)
+        except NotAllowed:
+            print("refused", flush=True)
+
+
+def main(what: str, home: str, url: str) -> None:
+    broker = broker_of(Path(home), url, alone=what == "reconcile-alone")
+    if what.startswith("submit"):
+        submit_named(broker)
+    else:
+        reconcile(broker)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
