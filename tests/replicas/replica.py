@@ -16,11 +16,13 @@ from broker.app.service.reconcile_duty import Reconciling
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
 from broker.settings import ServeSettings, Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
 from tests.replicas.shared_cloud import ENGINE
 
+AGAIN = 0.5  # seconds after a refusal
 JOB = "name: {name}\nrun: 'true'\nresources: {{accelerators: 'L4:1'}}\nwork: 2s\nmax_duration: 1h\nmax_cost: $0.50\n"
 
 
@@ -53,10 +55,17 @@ def reconcile(broker: Broker) -> None:
 def submit_named(broker: Broker) -> None:
     for line in sys.stdin:
         job = parse_job(JOB.format(name=line.strip()), file="job.yaml", now=broker.clock.now())
-        try:
-            print(submit(broker, job, by=ANN).id, flush=True)
-        except NotAllowed:
-            print("refused", flush=True)
+        while not _submitted(broker, job):
+            broker.clock.sleep(AGAIN)  # until another job has ended
+
+
+def _submitted(broker: Broker, job: Job) -> bool:
+    try:
+        print(submit(broker, job, by=ANN).id, flush=True)
+    except NotAllowed:
+        print("refused", flush=True)
+        return False
+    return True
 
 
 def main(what: str, home: str, url: str) -> None:

@@ -129,7 +129,9 @@ class SharedCloud:
         visit, now = self.visit(attempt.key), datetime.now(UTC)
         if visit is None:
             return NodeState()
-        said = [Dated(visit.since, body) for body in (Claimed(host="node"), Restored(), CommandStarted())]
+        said = [
+            Dated(visit.since, body) for body in (Claimed(host="node"), Restored(checkpoint=None), CommandStarted())
+        ]
         ended = None
         if now >= visit.until and not visit.interrupted:
             ended = ExitRecord(visit.until, Cause.COMPLETED, 0)
