@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from broker.app.jobs.submit import submit
 from broker.app.service import reconciler_setup
@@ -42,7 +43,7 @@ def broker_of(home: Path, url: str, *, alone: bool = False) -> Broker:
 
 def reconcile(broker: Broker) -> None:
     cloud = broker.engine(ENGINE)
-    reconciler_setup.run_folders = lambda broker: cloud  # type: ignore[assignment]  # it has the run folders as well
+    patch.object(reconciler_setup, "run_folders", lambda broker: cloud).start()  # it has the run folders as well
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
