@@ -141,7 +141,7 @@ NO_QUERIES = frozenset(
         *("Store.accept_doubts", "Store.activate_policy", "Store.add_holding", "Store.check_writable", "Store.close"),
         *("Store.compact", "Store.using_snapshots", "Store.deleting_snapshots"),
         *("Store.add_proved_holding", "Store.holding_proof"),
-        *("Store.is_led", "Store.keep_quotes", "Store.lead", "Store.rehearsal", "Store.remove_holding"),
+        *("Store.is_led", "Store.keep_quotes", "Store.lead", "Store.share", "Store.rehearsal", "Store.remove_holding"),
         *("Store.set_setting", "Store.quote", "Store.purchase", "Store.purchase_events"),
         *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),
         *("StoreWriting.append_purchase", "StoreWriting.give_standing", "StoreWriting.remove_holding"),
