@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Thousands of tests stay until the end: they are not looked through for garbage again and again."""
     gc.freeze()
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     gc.enable()
 
 

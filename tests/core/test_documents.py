@@ -146,7 +146,7 @@ def test_alias_bombs_are_refused(loader: None) -> None:
 
 
 def test_masses_of_values_are_refused(loader: None) -> None:
-    assert "more than 20,000 values" in refused("a: [" + "1," * 100_000 + "]").message
+    assert "more than 20,000 values" in refused("a: [" + "1," * 30_000 + "]").message
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:

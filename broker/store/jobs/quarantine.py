@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -33,7 +33,7 @@ class Quarantine:
     def view(self, row: Any) -> JobView:
         """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
         try:
-            return read_stamped(row.view, _views().validate_json, earlier_records.view, of_an_older_view)
+            return read_stamped(row.view, _read, earlier_records.view, of_an_older_view)
         except UnreadableRecord as error:
             found = UnreadableJob(
                 row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state
@@ -55,6 +55,12 @@ class Quarantine:
 def to_text(view: JobView) -> str:
     """The stored form of a view."""
     return stamped(_views().dump_json(view).decode())
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> JobView:
+    """Views are immutable, and one look reads the same ones several times."""
+    return _views().validate_json(text)
 
 
 @cache

@@ -33,17 +33,17 @@ def test_the_example_runs(gpubroker: Gpubroker) -> None:
 
 def test_runs_are_compared(gpubroker: Gpubroker, write: Callable[[str, str], Path]) -> None:
     workload, policy = write("w.yaml", WORKLOAD), write("p.yaml", POLICY)
-    first = gpubroker("simulate", workload, "--policy", policy, "--days", "2", "--json")
+    first = gpubroker("simulate", workload, "--policy", policy, "--days", "1", "--json")
     assert first.code == 0
     assert first.json["policies"] == [str(policy)]
     assert first.json["total"]["refused"] == {}
     assert first.json["budgets"][0]["amount"] == "1500.00"
     before = write("before.json", first.out)
     changed = ("--capacity", "A100:1=1", "--demand", "nlp=2", "--against", before)
-    second = gpubroker("simulate", workload, "--policy", policy, "--days", "2", *changed)
+    second = gpubroker("simulate", workload, "--policy", policy, "--days", "1", *changed)
     assert second.code == 0
     assert "difference" in second.out
-    again = gpubroker("simulate", workload, "--policy", policy, "--days", "2", "--json")
+    again = gpubroker("simulate", workload, "--policy", policy, "--days", "1", "--json")
     assert again.json["digest"] == first.json["digest"]
 
 
