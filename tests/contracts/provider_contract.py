@@ -93,6 +93,14 @@ class ProviderContract:
     """Subclass it, name the ``plugin``, and define the fixture ``provider``."""
 
     plugin: ClassVar[str]
+    _offered: ClassVar[list[Offer]]
+
+    def offered(self, provider: Provider) -> list[Offer]:
+        """All offers. Those who only look at them share one poll, as the world stays the same."""
+        cls = type(self)
+        if "_offered" not in vars(cls):
+            cls._offered = poll(provider)
+        return cls._offered
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -114,7 +122,7 @@ class ProviderContract:
     def test_a_price_is_positive_or_unknown_and_zero_only_where_that_makes_sense(
         self, provider: Provider, clock: ManualClock
     ) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert offer.price is None or isinstance(offer.price, Money), f"{offer.id}: price {offer.price!r}"
             assert offer.price is None or offer.has_valid_price(), f"{offer.id}: a price of {offer.price}"
             assert offer.amortised is None or offer.amortised >= Money.ZERO, f"{offer.id}: {offer.amortised}"
@@ -127,11 +135,11 @@ class ProviderContract:
             clock.advance(timedelta(minutes=1))
 
     def test_a_price_says_who_says_so(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert offer.source.strip(), f"{offer.id}: no source"
 
     def test_an_offer_says_where_and_what(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert PLAIN_NAME.fullmatch(offer.provider), f"provider {offer.provider!r}"
             for part in (offer.region, offer.instance_type, "-" if offer.zone is None else offer.zone):
                 assert part.strip() == part != "", f"{offer.id}: an empty name"
@@ -139,7 +147,7 @@ class ProviderContract:
                 assert "@" not in part, f"{offer.id}: a name with @ in it"
 
     def test_ids_are_unique(self, provider: Provider, clock: ManualClock) -> None:
-        twice = [name for name, number in Counter(offer.id for offer in poll(provider)).items() if number > 1]
+        twice = [name for name, number in Counter(offer.id for offer in self.offered(provider)).items() if number > 1]
         assert not twice, f"two offers of one id: {twice[:3]}"
 
     def test_ids_are_the_same_at_the_next_poll(self, provider: Provider, clock: ManualClock) -> None:
@@ -149,33 +157,33 @@ class ProviderContract:
         assert not changed, f"ids that come and go: {sorted(changed)[:3]}"
 
     def test_what_cannot_be_had_is_kept_and_says_why(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert isinstance(offer.availability, Availability), f"{offer.id}: {offer.availability!r}"
             gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
             assert bool(offer.unavailable_because) == gone, f"{offer.id}: {offer.availability} and no reason"
             assert not (offer.slots == 0 and offer.availability is Availability.AVAILABLE), f"{offer.id}: 0 available"
 
     def test_accelerators_have_their_one_name(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert (offer.accelerator is None) == (offer.count == 0), f"{offer.id}: {offer.count} accelerators"
             assert offer.count >= 0, f"{offer.id}: {offer.count} accelerators"
             if offer.accelerator is not None:
                 assert canonical(offer.accelerator) == offer.accelerator, f"{offer.id}: not the canonical name"
 
     def test_kinds_are_of_the_known_kinds(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert isinstance(offer.capacity_type, CapacityType), f"{offer.id}: {offer.capacity_type!r}"
             assert isinstance(offer.money, MoneyKind), f"{offer.id}: {offer.money!r}"
             assert offer.interconnect is None or isinstance(offer.interconnect, Interconnect), f"{offer.id}"
 
     def test_only_reserved_capacity_has_a_term(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             if offer.term_months is not None:
                 assert offer.capacity_type is CapacityType.RESERVED, f"{offer.id}: a term"
                 assert offer.term_months > 0, f"{offer.id}: a term of {offer.term_months} months"
 
     def test_figures_are_in_their_range(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             for figure in (offer.cpus, offer.memory_gib):
                 assert figure is None or figure > 0, f"{offer.id}: {figure} CPUs or GiB"
             assert offer.interruption_rate is None or offer.interruption_rate >= 0, f"{offer.id}: interruption rate"
@@ -185,31 +193,31 @@ class ProviderContract:
             assert offer.max_age is None or offer.max_age > timedelta(0), f"{offer.id}: max age"
 
     def test_an_engine_is_named_or_there_is_none(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert offer.engine is None or PLAIN_NAME.fullmatch(offer.engine), f"{offer.id}: engine {offer.engine!r}"
 
     def test_a_commitment_for_sale_is_run_by_no_engine(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert offer.term_months is None or offer.engine is None, f"{offer.id}: a term to be bought first"
 
     def test_pretend_capacity_says_so_and_real_capacity_never_does(
         self, provider: Provider, clock: ManualClock
     ) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             pretend = offer.money is MoneyKind.SANDBOX
             assert pretend == (offer.provider == "sandbox"), f"{offer.id}: half pretend"
             assert offer.engine is None or pretend == (offer.engine == "sandbox"), f"{offer.id}: on {offer.engine}"
             assert not pretend or offer.region.startswith("sandbox"), f"{offer.id}: a pretend place with a real name"
 
     def test_owned_capacity_is_amortised_and_no_other_cash_is(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             if offer.capacity_type is CapacityType.OWNED:
                 assert offer.money is MoneyKind.AMORTISED, f"{offer.id}: owned, and yet {offer.money}"
             if offer.capacity_type in (CapacityType.ON_DEMAND, CapacityType.SPOT):
                 assert offer.money is not MoneyKind.AMORTISED, f"{offer.id}: {offer.capacity_type}, not yet paid"
 
     def test_a_reference_price_has_no_age_limit(self, provider: Provider, clock: ManualClock) -> None:
-        for offer in poll(provider):
+        for offer in self.offered(provider):
             assert not offer.reference or offer.max_age is None, f"{offer.id}: a reference price with an age limit"
 
     def test_a_query_gets_at_least_what_it_asks_for(self, provider: Provider, clock: ManualClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -169,7 +170,8 @@ class DoubleRuleContract(RuleContract):
     plugin = "double"
 
 
-def failures(make: Callable[[], DoubleRule]) -> set[str]:
+@cache
+def failures(make: Callable[[], DoubleRule]) -> frozenset[str]:
     """Which checks of the contract the rule fails."""
     failed = set()
     for check in dir(RuleContract):
@@ -178,7 +180,7 @@ def failures(make: Callable[[], DoubleRule]) -> set[str]:
                 getattr(DoubleRuleContract(), check)(case=case_of(make()))
             except (AssertionError, AttributeError, TypeError, KeyError):  # a lie about a type may break the check
                 failed.add(check)
-    return failed
+    return frozenset(failed)
 
 
 def test_an_honest_rule_passes() -> None:

@@ -285,4 +285,4 @@ def test_a_bug_in_the_reader_is_caught_by_the_mutants(monkeypatch: pytest.Monkey
     where, broken = BUGS[bug]
     monkeypatch.setattr(adapter, bug, broken)
     with pytest.raises((AssertionError, ArithmeticError, ValueError, TypeError, LookupError)):
-        check(where, 200)
+        check(where, 60)

@@ -70,15 +70,15 @@ def test_nothing_seen_nothing_changes(broker: Broker) -> None:
 
 
 def test_spot_that_comes_and_goes(broker: Broker) -> None:
-    for hour in range(100, 0, -1):
+    for hour in range(40, 0, -1):
         gone = offer(availability=Availability.UNAVAILABLE)
         told(broker, hour, offer(), offer("b"))
         told(broker, hour - 0.5, gone, offer("b"))
     found = risk.risks(broker, H100)
     wild, calm = found.of(offer()), found.of(offer("b"))
-    assert (wild.basis, wild.own.losses, round(wild.own.hours)) == (HazardBasis.OWN, 100, 50)
+    assert (wild.basis, wild.own.losses, round(wild.own.hours)) == (HazardBasis.OWN, 40, 20)
     assert calm.own.losses == 0
-    assert round(calm.own.hours) == 100
+    assert round(calm.own.hours) == 40
     assert wild.interruptions_per_hour > 1 > calm.interruptions_per_hour
     assert wild.time_to_return == pytest.approx(0.5, rel=0.1)
 
