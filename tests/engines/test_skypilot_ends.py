@@ -13,7 +13,7 @@ from broker.core.ports import EngineState
 from broker.core.values.clock import ManualClock, SystemClock
 from broker.engines.skypilot.engine import SkypilotSettings
 from tests.contracts.engine_contract import Bench, eventually
-from tests.engines.test_skypilot import made, offer, placed
+from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -24,7 +24,7 @@ from broker.engines.skypilot.aws_ends import aws_end, aws_word, of_machines
 from broker.engines.skypilot.engine import SkypilotSettings
 from broker.engines.skypilot.evidence import CloudSays
 from tests.contracts.engine_contract import Bench, eventually
-from tests.engines.test_skypilot import made, offer, placed
+from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
 
 

@@ -10,7 +10,7 @@ from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.engines.skypilot.places import CLOUDS, infra
 from providers.pricebook import Pricebook
-from tests.engines.test_skypilot import offer
+from tests.engines.skypilot_bench import offer
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from broker.engines.detached import Slot
 from broker.engines.skypilot.engine import SkypilotSettings
 from broker.engines.skypilot.reservations import check_room, outside, outside_of_bought, settings
 from tests.contracts.engine_contract import Bench
-from tests.engines.test_skypilot import made, offer, placed
+from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
 
 MINE = "cr-0123456789abcdef0"

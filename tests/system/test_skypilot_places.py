@@ -18,7 +18,7 @@ import pytest
 from broker.core.market.offers import CapacityType
 from broker.engines.skypilot.places import CLOUDS
 from broker.engines.skypilot.task import resources
-from tests.engines.test_skypilot import launch, offer
+from tests.engines.skypilot_bench import launch, offer
 from tests.fakes import skypilot_catalogue
 
 pytestmark = [
