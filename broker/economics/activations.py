@@ -1,11 +1,13 @@
 """Memory of a training step besides weights and states: stored activations, the loss, the active layer. Bytes.
 
-Sources: Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for what a layer stores; PyTorch's eager
-cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
+Sources: Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for what a layer stores; the code of
+Transformers for what its RMSNorm stores; PEFT's `lora.Linear`, which casts its input to the adapter's precision; PyTorch's
+eager cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from broker.economics.model import ModelShape
@@ -20,7 +22,38 @@ class Recomputation(StrEnum):
     FULL = "full"  # everything but the layers' inputs
 
 
-def activation_bytes(shape: ModelShape, batch: int, context: int, recomputation: Recomputation) -> float:
+class Adapted(StrEnum):
+    """The linear layers that have an adapter."""
+
+    ALL = "all"  # of a mixture of experts those of attention: Transformers fuses experts into tensors
+    ATTENTION = "attention"  # queries and values, as PEFT does unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInputs:
+    """What adapters on frozen weights store: ``bytes_per_value`` of the input of each adapted layer."""
+
+    bytes_per_value: float
+    adapted: Adapted = Adapted.ALL
+
+    def bytes_per_token(self, shape: ModelShape) -> float:
+        """Of one layer: queries, keys, values, the attention's output, and what goes into the MLP's matrices."""
+        values = 2 * shape.hidden
+        if self.adapted is Adapted.ALL:
+            values = 3 * shape.hidden + shape.heads * shape.head_dim
+            if shape.active_experts == 1:
+                gated = shape.gated and shape.width is not None
+                values += (2 if gated else 1) * shape.hidden + (shape.width or 4 * shape.hidden)
+        return not_negative("adapter input bytes", self.bytes_per_value) * values
+
+
+def activation_bytes(
+    shape: ModelShape,
+    batch: int,
+    context: int,
+    recomputation: Recomputation,
+    adapters: AdapterInputs | None = None,
+) -> float:
     """Activations that one micro-batch of 16-bit training stores for the backward pass.
 
     Per layer and token: 2 bytes per hidden unit (the layer's input) with full recomputation, otherwise what
@@ -30,24 +63,32 @@ def activation_bytes(shape: ModelShape, batch: int, context: int, recomputation:
     if recomputation is Recomputation.FULL:
         return tokens * shape.layers * 2.0 * shape.hidden
     scores = 5.0 * shape.heads * context if recomputation is Recomputation.NONE else 0.0
-    return tokens * shape.layers * (layer_bytes(shape) + scores)
+    return tokens * shape.layers * (layer_bytes(shape, adapters) + scores)
 
 
-def layer_bytes(shape: ModelShape) -> float:
+def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> float:
     """What one layer stores of one token, 16 bits a value, attention scores not counted.
 
-    34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: inputs
-    and outputs of two norms (8 × hidden), queries and attention output (4 × their width), keys and values, and four
-    vectors of the MLP (gate, up, activation, product) for each expert that works on the token. A GELU that is computed
-    operation by operation stores six more values of the MLP's width: under autocast the cube's input, the tangent and
-    its successor in 32 bits, and half the input, the output and its copy in 16 to 32, 12 bytes more in all than fused.
+    34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two norms
+    as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries and
+    attention output (4 × their width), keys and values, and four vectors of the MLP (gate, up, activation, product) for
+    each expert that works on the token. A GELU that is computed operation by operation stores six more values of the
+    MLP's width: under autocast the cube's input, the tangent and its successor in 32 bits, and half the input, the
+    output and its copy in 16 to 32, 12 bytes more in all than fused.
+
+    With ``adapters`` the weights are frozen, so that what only their gradients need is not stored (normalised vectors,
+    outputs of norms, the MLP's product); the adapters' inputs are.
     """
+    widest = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
     if shape.width is None or not shape.gated:
-        widest = shape.width or 4 * shape.hidden
-        return 34.0 * shape.hidden + (12.0 * widest if shape.elementwise_gelu else 0.0)
-    queries = shape.heads * shape.head_dim
-    keys = shape.latent or 2 * shape.kv_heads * shape.head_dim
-    return 8.0 * shape.hidden + 4.0 * queries + 2.0 * keys + 8.0 * shape.width * shape.active_experts
+        stored = 34.0 * shape.hidden + (12.0 * widest if shape.elementwise_gelu else 0.0)
+        for_gradients = 4.0 * shape.hidden + 2.0 * widest
+    else:
+        queries = shape.heads * shape.head_dim
+        keys = shape.latent or 2 * shape.kv_heads * shape.head_dim
+        stored = 16.0 * shape.hidden + 4.0 * queries + 2.0 * keys + 8.0 * widest
+        for_gradients = 8.0 * shape.hidden + 2.0 * widest
+    return stored if adapters is None else stored - for_gradients + adapters.bytes_per_token(shape)
 
 
 def loss_bytes(shape: ModelShape, batch: int, context: int, bytes_per_logit: float) -> float:
@@ -62,8 +103,14 @@ def prefill_bytes(shape: ModelShape, tokens: int) -> float:
     return tokens * (4.0 * shape.hidden + 6.0 * wide)
 
 
-def working_bytes(shape: ModelShape, batch: int, context: int) -> float:
+def working_bytes(shape: ModelShape, batch: int, context: int, adapters: AdapterInputs | None = None) -> float:
     """The layer that is recomputed in the backward pass: its activations, and the gradients of the MLP's two widest
     vectors and of its output."""
     widest = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
-    return batch * context * (layer_bytes(shape) + 4.0 * widest + 2.0 * shape.hidden)
+    return batch * context * (layer_bytes(shape, adapters) + 4.0 * widest + 2.0 * shape.hidden)
+
+
+def gathered_bytes(shape: ModelShape, batch: int, context: int) -> float:
+    """The last hidden vectors of all tokens, 16 bits a value: sequence parallelism gathers them on each tensor rank for
+    the output layer, which holds a part of the vocabulary."""
+    return batch * context * 2.0 * shape.hidden

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import Recomputation, activation_bytes, loss_bytes, prefill_bytes, working_bytes
+from broker.economics.activations import (
+    Adapted,
+    AdapterInputs,
+    Recomputation,
+    activation_bytes,
+    gathered_bytes,
+    loss_bytes,
+    prefill_bytes,
+    working_bytes,
+)
 from broker.economics.families import completed, shape_for
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -62,7 +71,8 @@ class ModelUse:
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
     ``shape``: None to infer it from the number of parameters. ``recomputation``: None for the method's usual one.
     ``kv_precision``: of the KV cache. ``gradients_freed``: between steps (PyTorch's usual ``zero_grad``, one GPU, no
-    accumulation), so that they and the activations are not there together. Raises InvalidInput for inconsistent values.
+    accumulation), so that they and the activations are not there together. ``adapted``: layers with an adapter. Raises
+    InvalidInput for inconsistent values.
     """
 
     parameters: float
@@ -74,6 +84,7 @@ class ModelUse:
     recomputation: Recomputation | None = None
     kv_precision: Precision = Precision.FP16
     gradients_freed: bool = False
+    adapted: Adapted = Adapted.ALL
 
     def __post_init__(self) -> None:
         parameter_count(self.parameters)
@@ -165,7 +176,7 @@ class MemoryEstimate:
 
         Tensor and pipeline parallelism split everything; ZeRO shares the optimizer (stage 1), the gradients too (2)
         and the weights too (3) among the data-parallel copies, but two layers at a time are whole on each. Activations
-        are not shared by ZeRO. The KV cache cannot be split among more tensor ranks than there are key-value heads, and
+        are not shared by ZeRO; tensor ranks each gather the last hidden vectors for their part of the output. The KV cache cannot be split among more tensor ranks than there are key-value heads, and
         that of latent attention not at all; the loss is with the last pipeline stage.
         """
         model = layout.tensor * layout.pipeline
@@ -177,6 +188,8 @@ class MemoryEstimate:
         kv_ranks = min(layout.tensor, 1 if shape.latent else shape.kv_heads) if shape else layout.tensor
         cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
         passing = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
+        if layout.tensor > 1 and shape and self.loss_gib:
+            passing += gathered_bytes(shape, self.workload.batch, self.workload.context) / GIB
         if self.workload.gradients_freed and layout.gpus == 1:
             gradients -= min(gradients, passing)
         if layout.offload:
@@ -317,9 +330,12 @@ def _activations(
         return factor * weights, 0.0, 0.0
     recomputed = workload.recomputes
     scale = 2.0 if workload.weights is Precision.FP32 else 1.0  # the formulas count 16-bit activations
-    stored = scale * activation_bytes(shape, batch, context, recomputed)
+    adapters = None
+    if workload.method in (Method.LORA, Method.QLORA):
+        adapters = AdapterInputs(rules.adapter_input_bytes / scale, workload.adapted)
+    stored = scale * activation_bytes(shape, batch, context, recomputed, adapters)
     loss = loss_bytes(shape, batch, context, rules.logit_bytes)
-    at_work = scale * working_bytes(shape, batch, context) if recomputed is Recomputation.FULL else 0.0
+    at_work = scale * working_bytes(shape, batch, context, adapters) if recomputed is Recomputation.FULL else 0.0
     notes.append(f"activations of one micro-batch of {batch} × {context} tokens, recomputation {recomputed}")
     if loss:
         notes.append(f"loss of {rules.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")

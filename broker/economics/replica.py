@@ -50,6 +50,16 @@ class ServedModel:
         """Tokens of KV cache that a sequence is given room for."""
         return max(self.context, self.prompt_tokens + self.output_tokens)
 
+    @property
+    def looked_up(self) -> int:
+        """Parameters of the input embedding that a token neither computes with nor reads: it takes one row of it."""
+        return 0 if self.shape.tied else (self.shape.vocabulary or 0) * self.shape.hidden
+
+    @property
+    def layers_active(self) -> float:
+        """Those of ``active`` in the layers: a prompt's tokens compute with them alone, its last one with the output."""
+        return max(self.active - self.shape.embedding_parameters, 0.5 * self.active)
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpeed:
@@ -116,29 +126,30 @@ def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfTh
 def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: RulesOfThumb = DEFAULTS) -> float:
     """One token for each of ``batch`` sequences: the slower of memory and compute, and the exchange between cards.
 
-    Half of the output is in the cache on average. A mixture of experts reads the experts that the batch asks for: all
-    of them from a few sequences on.
+    The input embedding is not read. Half of the output is in the cache on average. A mixture of experts reads the
+    experts that the batch asks for: all of them from a few sequences on.
     """
     peak = peak_tflops(card, model.precision)
     assert peak is not None
-    read = min(model.parameters, model.active * batch) * model.precision.bytes
+    read = (min(model.parameters, model.active * batch) - model.looked_up) * model.precision.bytes
     context = model.prompt_tokens + model.output_tokens / 2
     read += batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
     by_memory = read / (gpus * card.bandwidth_gb_s * GB * rules.decode_efficiency)
-    by_compute = batch * inference_flops(model.active, 1) / (gpus * peak * TERA * rules.prefill_efficiency)
+    flops = batch * inference_flops(model.active - model.looked_up, 1)
+    by_compute = flops / (gpus * peak * TERA * rules.prefill_efficiency)
     return max(by_memory, by_compute) + exchange_seconds(model, card, gpus, batch, rules) + rules.serving_step_s
 
 
 def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
-    """Reading one prompt on the whole replica: 2 FLOPs per active parameter and token, the attention's scores (2 ×
-    layers × query width × tokens², causal), and the exchange between cards."""
+    """Reading one prompt on the whole replica: 2 FLOPs per active parameter of the layers and token, the attention's
+    scores (2 × layers × query width × tokens², causal), and the exchange between cards."""
     read = model.prompt_tokens * (1 - model.cached_share)
     if not read:
         return 0.0
     peak = peak_tflops(card, model.precision)
     assert peak is not None
     queries = model.shape.heads * model.shape.head_dim
-    flops = inference_flops(model.active, read)
+    flops = inference_flops(model.layers_active, read)
     flops += 2 * model.shape.layers * queries * model.prompt_tokens * read
     seconds = flops / (gpus * peak * TERA * rules.prefill_efficiency)
     return seconds + exchange_seconds(model, card, gpus, read, rules)

@@ -25,6 +25,7 @@ class RulesOfThumb:
     sgd_bytes: float = 4
     activations_per_weight: float = 2  # activation bytes per byte of weights, when the architecture is not given
     adapter_fraction: float = 0.01
+    adapter_input_bytes: float = 4  # per value of an adapted layer's input: PEFT's adapters are FP32; with dropout 5
     logit_bytes: float = 14  # per logit in training: 16 bits, FP32 copy, log-softmax, gradient (eager); fused loss: 2
     runtime_gib: float = 1.0  # on each GPU in training: context of the driver, workspaces of libraries
     unquantised_bytes: float = 4  # QLoRA's embeddings and output layer: PEFT keeps them in FP32

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import Recomputation, activation_bytes
+from broker.economics.activations import Adapted, Recomputation, activation_bytes
 from broker.economics.memory import (
     Method,
     ModelUse,
@@ -120,6 +120,30 @@ def test_batch_and_context_always_count() -> None:
     only_batch = estimate(ModelUse(8e9, Method.QLORA, batch=8))
     assert "2,048 tokens" in " ".join(only_batch.assumptions)
     assert only_batch.loss_gib == pytest.approx(needs.loss_gib / 2)
+
+
+def test_adapters_store_their_inputs_in_32_bits() -> None:
+    """A layer of Llama 2 7B under PEFT, by what autograd keeps: two norms' inputs in FP32 (8h), Q, K, V and the output of
+    attention (8h), gate, its SiLU and up (6w), and an FP32 input for each of seven adapters (4 · (6h + w))."""
+    llama = ModelShape(32, 4096, 32, 32, 128, vocabulary=32000, width=11008)
+    by_hand = 8 * 4096 + 8 * 4096 + 6 * 11008 + 4 * (6 * 4096 + 11008)
+    use = ModelUse(6.74e9, Method.LORA, batch=1, context=2048, shape=llama)
+    assert estimate(use).activations_gib * GIB == 32 * 2048 * by_hand
+    attention = estimate(replace(use, adapted=Adapted.ATTENTION))
+    assert attention.activations_gib * GIB == 32 * 2048 * (by_hand - 4 * (4 * 4096 + 11008))
+    dropout = estimate(use, rules=replace(DEFAULTS, adapter_input_bytes=5))
+    assert dropout.activations_gib * GIB == 32 * 2048 * (by_hand + 6 * 4096 + 11008)
+    mixture = replace(llama, active_experts=2)
+    stored = estimate(replace(use, shape=mixture)).activations_gib * GIB / (32 * 2048)
+    assert stored == 8 * 4096 + 8 * 4096 + 6 * 2 * 11008 + 4 * 4 * 4096, "fused experts have no adapter"
+
+
+def test_tensor_ranks_gather_the_last_hidden_vectors() -> None:
+    needs = estimate(ModelUse(70.6e9, context=8192, batch=2, recomputation=Recomputation.FULL))
+    split = needs.on(ParallelLayout(8, tensor=8))
+    passing = (needs.activations_gib + needs.loss_gib + needs.working_gib) / 8
+    states = (needs.weights_gib + needs.gradients_gib + needs.optimizer_gib) / 8
+    assert split - states - passing - needs.runtime_gib == pytest.approx(2 * 8192 * 8192 * 2 / GIB)
 
 
 def test_inference_from_the_size_alone_counts_the_cache() -> None:

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 from broker.economics import families
-from broker.economics.activations import Recomputation
+from broker.economics.activations import Adapted, Recomputation
 from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -22,7 +22,7 @@ class MemoryMeasurement:
     """A published measurement of memory per GPU (GiB), for a ``use`` of a ``model`` in a ``layout``.
 
     ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: bytes per logit of the loss, if the source
-    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, likewise. ``whole_prompt``: the
+    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, ``adapter_input_bytes``: of a value, likewise. ``whole_prompt``: the
     engine reads the prompt at once. ``seen``: used to choose constants.
     """
 
@@ -33,6 +33,7 @@ class MemoryMeasurement:
     logit_bytes: float | None
     gradient_bytes: float | None
     optimizer_bytes: float | None
+    adapter_input_bytes: float | None
     whole_prompt: bool
     gib: float
     seen: bool
@@ -77,6 +78,8 @@ def compare(
             own = replace(own, logit_bytes=row.logit_bytes)
         if row.gradient_bytes is not None and row.optimizer_bytes is not None:
             own = replace(own, gradient_bytes=row.gradient_bytes, adamw_bytes=row.optimizer_bytes)
+        if row.adapter_input_bytes is not None:
+            own = replace(own, adapter_input_bytes=row.adapter_input_bytes)
         needs = estimate(use, row.layout, own)
         gib = needs.per_gpu_gib + (needs.prefill_gib / row.layout.tensor if row.whole_prompt else 0.0)
         found.append(MemoryComparison(row, gib, gib / row.gib - 1))
@@ -125,6 +128,7 @@ def _measurement(
         shape=shape,
         recomputation=None if recompute is None else Recomputation(recompute),
         gradients_freed=row.get("gradients_freed", False),
+        adapted=Adapted(row.get("adapted", "all")),
     )
     layout = ParallelLayout(row.get("gpus", 1), row.get("tensor", 1), row.get("pipeline", 1), row.get("zero", 0))
     return MemoryMeasurement(
@@ -135,6 +139,7 @@ def _measurement(
         logit_bytes=row.get("logit_bytes"),
         gradient_bytes=row.get("gradient_bytes"),
         optimizer_bytes=row.get("optimizer_bytes"),
+        adapter_input_bytes=row.get("adapter_input_bytes"),
         whole_prompt=row.get("whole_prompt", False),
         gib=row["gib"],
         seen=row["seen"],

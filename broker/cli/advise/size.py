@@ -11,7 +11,7 @@ from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.economics.activations import Recomputation
+from broker.economics.activations import Adapted, Recomputation
 from broker.economics.memory import Method, Precision
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ class SizeOptions:
     adapter: Annotated[
         float | None, typer.Option("--adapter-fraction", help="LoRA parameters as a share of all. Default: 0.01.")
     ] = None
+    adapted: Annotated[
+        Adapted, typer.Option(help="Linear layers with an adapter: all, or queries and values of the attention alone.")
+    ] = Adapted.ALL
     gradient_bytes: Annotated[float | None, typer.Option(help="Gradient bytes per trained parameter. Default: 4.")] = (
         None
     )
@@ -109,7 +112,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
         recomputation=given.recompute,
         kv_precision=given.kv_precision,
     )
-    workload = replace(workload, gradients_freed=given.gradients_freed)
+    workload = replace(workload, gradients_freed=given.gradients_freed, adapted=given.adapted)
     fixed = any(value is not None for value in (given.zero, given.gpus, given.tp, given.pp))
     splits = (1 if given.tp is None else given.tp, 1 if given.pp is None else given.pp)
     layout = ParallelLayout(

@@ -24,14 +24,14 @@ def test_every_row_has_a_source_and_enough_are_unseen() -> None:
 def test_unseen_rows_are_within_a_quarter_and_mostly_within_a_tenth() -> None:
     errors = summary(one for one in compare() if not one.measured.seen)
     assert errors.median <= 0.05
-    assert errors.worst <= 0.25
-    assert errors.within_10 >= 0.8
+    assert errors.worst <= 0.22
+    assert errors.within_10 >= 0.85
 
 
 def test_all_rows() -> None:
     errors = summary(compare())
-    assert errors.median <= 0.10
-    assert errors.worst <= 0.27, "torchtitan's 70B on 256 GPUs: 26 % too little"
+    assert errors.median <= 0.05
+    assert errors.worst <= 0.25
 
 
 def test_a_constant_left_out_is_noticed() -> None:
