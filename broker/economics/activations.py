@@ -1,8 +1,8 @@
 """Memory of a training step besides weights and states: stored activations, the loss, the active layer. Bytes.
 
 Sources: Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for what a layer stores; the code of
-Transformers for what its RMSNorm stores; PEFT's `lora.Linear`, which casts its input to the adapter's precision; PyTorch's
-eager cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
+Transformers for what its RMSNorm stores; PEFT's `lora.Linear`, which casts its input to the adapter's precision;
+PyTorch's eager cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def activation_bytes(
 def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> float:
     """What one layer stores of one token, 16 bits a value, attention scores not counted.
 
-    34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two norms
-    as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries and
-    attention output (4 × their width), keys and values, and four vectors of the MLP (gate, up, activation, product) for
-    each expert that works on the token. A GELU that is computed operation by operation stores six more values of the
+    34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two
+    norms as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries
+    and attention output (4 × their width), keys and values, and four vectors of the MLP (gate, up, activation, product)
+    for each expert that works on the token. A GELU that is computed operation by operation stores six more values of the
     MLP's width: under autocast the cube's input, the tangent and its successor in 32 bits, and half the input, the
     output and its copy in 16 to 32, 12 bytes more in all than fused.
 

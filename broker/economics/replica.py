@@ -57,7 +57,7 @@ class ServedModel:
 
     @property
     def layers_active(self) -> float:
-        """Those of ``active`` in the layers: a prompt's tokens compute with them alone, its last one with the output."""
+        """Those of ``active`` in the layers: all tokens of a prompt but its last one compute with them alone."""
         return max(self.active - self.shape.embedding_parameters, 0.5 * self.active)
 
 

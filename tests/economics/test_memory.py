@@ -123,8 +123,8 @@ def test_batch_and_context_always_count() -> None:
 
 
 def test_adapters_store_their_inputs_in_32_bits() -> None:
-    """A layer of Llama 2 7B under PEFT, by what autograd keeps: two norms' inputs in FP32 (8h), Q, K, V and the output of
-    attention (8h), gate, its SiLU and up (6w), and an FP32 input for each of seven adapters (4 · (6h + w))."""
+    """A layer of Llama 2 7B under PEFT, by what autograd keeps: two norms' inputs in FP32 (8h), Q, K, V and the output
+    of attention (8h), gate, its SiLU and up (6w), and an FP32 input for each of seven adapters (4 · (6h + w))."""
     llama = ModelShape(32, 4096, 32, 32, 128, vocabulary=32000, width=11008)
     by_hand = 8 * 4096 + 8 * 4096 + 6 * 11008 + 4 * (6 * 4096 + 11008)
     use = ModelUse(6.74e9, Method.LORA, batch=1, context=2048, shape=llama)

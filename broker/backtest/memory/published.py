@@ -22,8 +22,9 @@ class MemoryMeasurement:
     """A published measurement of memory per GPU (GiB), for a ``use`` of a ``model`` in a ``layout``.
 
     ``trained``: parameters of the adapter, if there is one. ``logit_bytes``: bytes per logit of the loss, if the source
-    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, ``adapter_input_bytes``: of a value, likewise. ``whole_prompt``: the
-    engine reads the prompt at once. ``seen``: used to choose constants.
+    gives them; ``gradient_bytes`` and ``optimizer_bytes``: of a trained parameter, ``adapter_input_bytes``: of a value
+    that enters an adapter, likewise. ``whole_prompt``: the engine reads the prompt at once. ``seen``: used to choose
+    constants.
     """
 
     model: str
