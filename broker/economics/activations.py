@@ -72,8 +72,8 @@ def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> flo
     34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two
     norms as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries
     and attention output (4 × their width), keys and values, and four vectors of the MLP (gate, up, activation, product)
-    for each expert that works on the token. A GELU that is computed operation by operation stores six more values of the
-    MLP's width: under autocast the cube's input, the tangent and its successor in 32 bits, and half the input, the
+    for each expert that works on the token. A GELU that is computed operation by operation stores six more values of
+    the MLP's width: under autocast the cube's input, the tangent and its successor in 32 bits, and half the input, the
     output and its copy in 16 to 32, 12 bytes more in all than fused.
 
     With ``adapters`` the weights are frozen, so that what only their gradients need is not stored (normalised vectors,

@@ -8,9 +8,9 @@ DIGITS = 3
 """Of an estimate that is shown: prices move by more than the fourth within days, and speeds are known to a tenth."""
 
 
-def rounded(value: float) -> float:
-    """The value with `DIGITS` significant digits; what is not finite stays."""
-    return float(f"{value:.{DIGITS}g}") if isfinite(value) else value
+def rounded(value: float, to: int = DIGITS) -> float:
+    """The value with so many significant digits; what is not finite stays."""
+    return float(f"{value:.{to}g}") if isfinite(value) else value
 
 
 def limit(amount: float) -> float:

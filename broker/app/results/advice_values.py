@@ -1,5 +1,6 @@
 """Values that all advice shares. Amounts are decimal strings in USD with up to nine decimals, because the economics
-compute fractions of a cent; figures that are infinite or not known are null."""
+compute fractions of a cent; figures that are infinite or not known are null. Estimates have one digit more than tables
+show, so that a sum of them keeps the digits of a table: a memory is known to a few percent, a speed to a tenth."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, WithJsonSchema
 
-from broker.app.results.values import Moment, Result
+from broker.app.results.values import Moment, Result, figure_of
 from broker.core.market.offers import CapacityType
+from broker.economics.estimates import DIGITS, rounded
 
 
 def usd(amount: float) -> str | None:
@@ -24,6 +26,17 @@ Usd = Annotated[
     float,
     PlainSerializer(usd, when_used="json"),
     WithJsonSchema({"type": ["string", "null"], "description": "USD"}, mode="serialization"),
+]
+
+Estimate = Annotated[
+    float,
+    PlainSerializer(lambda value: figure_of(rounded(value, DIGITS + 1)), when_used="json"),
+    WithJsonSchema({"type": ["number", "null"], "description": "an estimate, four digits"}, mode="serialization"),
+]
+EstimatedUsd = Annotated[
+    float,
+    PlainSerializer(lambda amount: usd(rounded(amount, DIGITS + 1)), when_used="json"),
+    WithJsonSchema({"type": ["string", "null"], "description": "USD, four digits"}, mode="serialization"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from broker.app.advise.deploy.situation import Deployment
 from broker.app.advise.goal import Goal
-from broker.app.results.advice_values import Advice, Usd, usd
+from broker.app.results.advice_values import Advice, EstimatedUsd, usd
 from broker.app.results.values import Facts, Result
 
 
@@ -30,7 +30,7 @@ class DeployAdvice(Advice):
     summary: str
     accelerator: str
     gpus: int
-    usd: Usd
+    usd: EstimatedUsd
     fits_budget: bool
     meets_deadline: bool
     steps: list[DeploymentStep]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.app.results.advice_values import Advice, Usd
+from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Usd
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
 from broker.economics.energy import GridIntensity, Scorecard
@@ -42,7 +42,7 @@ class CleanerLocation(Result):
     """A cleaner location, and the emissions of the same energy there."""
 
     location: str
-    kg_co2e: Figure
+    kg_co2e: Estimate
     grams_per_kwh: Figure
 
 
@@ -56,10 +56,10 @@ class EcoAdvice(Advice):
     utilisation: Figure
     location: str
     watts: Figure
-    kwh: Figure
-    kg_co2e: Figure
-    kg_co2e_low: Figure
-    kg_co2e_high: Figure
+    kwh: Estimate
+    kg_co2e: Estimate
+    kg_co2e_low: Estimate
+    kg_co2e_high: Estimate
     pue: Figure
     intensity: GridIntensity
     scorecard: Scorecard
@@ -70,9 +70,9 @@ class EmbedOption(Result):
     """An accelerator for the embedding of a collection; GPU-hours with those that spot repeats."""
 
     accelerator: str
-    items_per_second: Figure
-    gpu_hours: Figure
-    usd: Usd
+    items_per_second: Estimate
+    gpu_hours: Estimate
+    usd: EstimatedUsd
     capacity_type: CapacityType
     usd_per_gpu_hour: Usd
     where: str
@@ -84,21 +84,21 @@ class EmbedAdvice(Advice):
 
     items: Figure
     tokens_per_item: int
-    vectors_gb: Figure
-    index_gb: Figure
+    vectors_gb: Estimate
+    index_gb: Estimate
     options: list[EmbedOption]
 
 
 class ImageMemoryFigures(Result):
     """GiB on a GPU. Copies and activations are there at the loss, gradients and what is recomputed at a step's end."""
 
-    weights_gib: Figure
-    optimizer_gib: Figure
-    copies_gib: Figure
-    activations_gib: Figure
-    gradients_gib: Figure
-    recomputed_gib: Figure
-    runtime_gib: Figure
+    weights_gib: Estimate
+    optimizer_gib: Estimate
+    copies_gib: Estimate
+    activations_gib: Estimate
+    gradients_gib: Estimate
+    recomputed_gib: Estimate
+    runtime_gib: Estimate
 
     @classmethod
     def of(cls, memory: ImageMemory) -> ImageMemoryFigures:
@@ -110,9 +110,9 @@ class ImagesOption(Result):
 
     accelerator: str
     largest_batch: int
-    images_per_second: Figure | None
-    gpu_hours: Figure | None
-    usd: Usd | None
+    images_per_second: Estimate | None
+    gpu_hours: Estimate | None
+    usd: EstimatedUsd | None
     usd_per_gpu_hour: Usd | None
     capacity_type: CapacityType | None
     where: str | None
@@ -128,5 +128,5 @@ class ImagesAdvice(Advice):
     size: int
     checkpointing: bool
     memory: ImageMemoryFigures
-    total_gib: Figure
+    total_gib: Estimate
     options: list[ImagesOption]

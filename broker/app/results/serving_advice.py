@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.app.results.advice_values import Advice, Usd
+from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Usd
 from broker.app.results.values import Figure, Result
 from broker.economics.memory import Precision
 
@@ -13,23 +13,23 @@ class ServingChoice(Result):
     accelerator: str
     precision: Precision
     gpus_per_replica: int
-    tokens_per_second_per_replica: Figure
+    tokens_per_second_per_replica: Estimate
     batch: int
-    time_to_first_token_s: Figure
-    time_per_token_s: Figure
-    prefill_share: Figure
+    time_to_first_token_s: Estimate
+    time_per_token_s: Estimate
+    prefill_share: Estimate
     replicas: int
     gpus: int
     machines: int | None
     gpus_per_machine: int | None
-    p95_s: Figure | None
-    first_token_p95_s: Figure | None
-    simulated_p95_s: Figure | None
+    p95_s: Estimate | None
+    first_token_p95_s: Estimate | None
+    simulated_p95_s: Estimate | None
     meets_latency: bool | None
-    monthly_usd_owned: Usd | None
-    monthly_usd_reserved: Usd | None
-    monthly_usd_on_demand: Usd | None
-    monthly_usd_one_more: Usd | None
+    monthly_usd_owned: EstimatedUsd | None
+    monthly_usd_reserved: EstimatedUsd | None
+    monthly_usd_on_demand: EstimatedUsd | None
+    monthly_usd_one_more: EstimatedUsd | None
 
 
 class ScaleToZeroResult(Result):
@@ -61,11 +61,11 @@ class ServeAdvice(Advice):
     replicas: int
     gpus: int
     tokens_per_second_per_request: Figure | None
-    p95_s: Figure | None
+    p95_s: Estimate | None
     meets_latency: bool | None
-    monthly_usd: Usd | None
+    monthly_usd: EstimatedUsd | None
     gpus_per_replica: int
-    tokens_per_second_per_replica: Figure
+    tokens_per_second_per_replica: Estimate
     options: list[ServingChoice]
     scale_to_zero: ScaleToZeroResult | None
     routing: RoutingResult | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from broker.app.advise.sizing import PricedFit
-from broker.app.results.advice_values import Advice, QuotedMachine, Usd
+from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, QuotedMachine, Usd
 from broker.app.results.values import Facts, Figure, Result
 from broker.economics.memory import Method, ParallelLayout, Precision
 from broker.economics.model import ModelShape
@@ -23,7 +23,7 @@ class SizedAccelerator(Result):
     pipeline_parallel: int
     data_parallel: int
     zero: int
-    per_gpu_gib: Figure
+    per_gpu_gib: Estimate
     usable_gib: Figure
     lower_bound: int
     assumes: str
@@ -51,17 +51,17 @@ class SizeAdvice(Advice):
     parameters: Figure
     method: Method
     precision: Precision
-    weights_gib: Figure
-    gradients_gib: Figure
-    optimizer_gib: Figure
-    activations_gib: Figure
-    loss_gib: Figure
-    working_gib: Figure
-    runtime_gib: Figure
-    kv_cache_gib: Figure
-    prefill_gib: Figure
-    total_gib: Figure
-    per_gpu_gib: Figure
+    weights_gib: Estimate
+    gradients_gib: Estimate
+    optimizer_gib: Estimate
+    activations_gib: Estimate
+    loss_gib: Estimate
+    working_gib: Estimate
+    runtime_gib: Estimate
+    kv_cache_gib: Estimate
+    prefill_gib: Estimate
+    total_gib: Estimate
+    per_gpu_gib: Estimate
     lower_bound_80gb_cards: int
     layout: ParallelLayout
     shape: ModelShape | None
@@ -89,7 +89,7 @@ class ParallelismAdvice(Advice):
     pipeline_parallel: int
     data_parallel: int
     zero: int
-    per_gpu_gib: Figure
+    per_gpu_gib: Estimate
     usable_gib: Figure
     interconnect: str
     machine: str
@@ -100,7 +100,7 @@ class ParallelismAdvice(Advice):
     complexity: str
     why: str
     warnings: list[str]
-    needs_gib: Figure
+    needs_gib: Estimate
     supply: MatchingSupply
     constraint: Facts
 
@@ -113,24 +113,24 @@ class ThroughputAdvice(Advice):
     parameters: Figure
     precision: Precision
     batch: int
-    tokens_per_second: Figure | None
-    latency_per_token_ms: Figure | None
+    tokens_per_second: Estimate | None
+    latency_per_token_ms: Estimate | None
     bound: Bound | None
     fits: bool
     ridge_point: Figure | None
     training: TrainingTime | None
-    measured_mfu: Figure | None
+    measured_mfu: Estimate | None
 
 
 class ScaledCluster(Result):
     """One size of the cluster. ``marginal``: the gain from one more GPU, in GPUs."""
 
     gpus: int
-    speedup: Figure
-    utilisation: Figure
-    marginal: Figure
-    hours: Figure
-    cost_usd: Usd
+    speedup: Estimate
+    utilisation: Estimate
+    marginal: Estimate
+    hours: Estimate
+    cost_usd: EstimatedUsd
     meets_deadline: bool
 
 
@@ -139,13 +139,13 @@ class ScaleAdvice(Advice):
     ``residual``: typical error of a fitted speed-up."""
 
     gpu: str
-    gpu_hours: Figure
+    gpu_hours: Estimate
     usd_per_gpu_hour: Usd
     deadline_hours: Figure | None
-    peak_gpus: Figure | None
+    peak_gpus: Estimate | None
     model: ScalingModel
     points: list[ScaledCluster]
     efficient_gpus: int | None
     diminishing_gpus: int
     fastest_gpus: int
-    residual: Figure | None
+    residual: Estimate | None
