@@ -177,8 +177,8 @@ class MemoryEstimate:
         Tensor and pipeline parallelism split everything; ZeRO shares the optimizer (stage 1), the gradients too (2)
         and the weights too (3) among the data-parallel copies, but two layers at a time are whole on each. Activations
         are not shared by ZeRO; each tensor rank gathers the last hidden vectors for its part of the output. The KV
-        cache cannot be split among more tensor ranks than there are key-value heads, and that of latent attention not at all;
-        the loss is with the last pipeline stage.
+        cache cannot be split among more tensor ranks than there are key-value heads, and that of latent attention not
+        at all; the loss is with the last pipeline stage.
         """
         model = layout.tensor * layout.pipeline
         copies = layout.data if self.workload.trains else 1

@@ -22,6 +22,21 @@ def usd(amount: float) -> str | None:
     return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
+def estimate(value: float) -> float | None:
+    """Four digits: 23.148148 → 23.15."""
+    return figure_of(rounded(value, DIGITS + 1))
+
+
+def gib(value: float) -> float | None:
+    """Four digits, and at least tenths: 33.936 → 33.94, 1434.23 → 1434.2."""
+    return estimate(value) if value < 10**DIGITS else figure_of(round(value, 1))
+
+
+def estimated_usd(amount: float) -> str | None:
+    """46.226557 → ``"46.23"``."""
+    return usd(rounded(amount, DIGITS + 1))
+
+
 Usd = Annotated[
     float,
     PlainSerializer(usd, when_used="json"),
@@ -30,12 +45,17 @@ Usd = Annotated[
 
 Estimate = Annotated[
     float,
-    PlainSerializer(lambda value: figure_of(rounded(value, DIGITS + 1)), when_used="json"),
+    PlainSerializer(estimate, when_used="json"),
     WithJsonSchema({"type": ["number", "null"], "description": "an estimate, four digits"}, mode="serialization"),
+]
+Gib = Annotated[
+    float,
+    PlainSerializer(gib, when_used="json"),
+    WithJsonSchema({"type": ["number", "null"], "description": "GiB, four digits or a tenth"}, mode="serialization"),
 ]
 EstimatedUsd = Annotated[
     float,
-    PlainSerializer(lambda amount: usd(rounded(amount, DIGITS + 1)), when_used="json"),
+    PlainSerializer(estimated_usd, when_used="json"),
     WithJsonSchema({"type": ["string", "null"], "description": "USD, four digits"}, mode="serialization"),
 ]
 

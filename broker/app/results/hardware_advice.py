@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Usd
+from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Gib, Usd
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
 from broker.economics.energy import GridIntensity, Scorecard
@@ -92,13 +92,13 @@ class EmbedAdvice(Advice):
 class ImageMemoryFigures(Result):
     """GiB on a GPU. Copies and activations are there at the loss, gradients and what is recomputed at a step's end."""
 
-    weights_gib: Estimate
-    optimizer_gib: Estimate
-    copies_gib: Estimate
-    activations_gib: Estimate
-    gradients_gib: Estimate
-    recomputed_gib: Estimate
-    runtime_gib: Estimate
+    weights_gib: Gib
+    optimizer_gib: Gib
+    copies_gib: Gib
+    activations_gib: Gib
+    gradients_gib: Gib
+    recomputed_gib: Gib
+    runtime_gib: Gib
 
     @classmethod
     def of(cls, memory: ImageMemory) -> ImageMemoryFigures:
@@ -128,5 +128,5 @@ class ImagesAdvice(Advice):
     size: int
     checkpointing: bool
     memory: ImageMemoryFigures
-    total_gib: Estimate
+    total_gib: Gib
     options: list[ImagesOption]

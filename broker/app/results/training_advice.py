@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from broker.app.advise.sizing import PricedFit
-from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, QuotedMachine, Usd
+from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Gib, QuotedMachine, Usd
 from broker.app.results.values import Facts, Figure, Result
 from broker.economics.memory import Method, ParallelLayout, Precision
 from broker.economics.model import ModelShape
@@ -23,7 +23,7 @@ class SizedAccelerator(Result):
     pipeline_parallel: int
     data_parallel: int
     zero: int
-    per_gpu_gib: Estimate
+    per_gpu_gib: Gib
     usable_gib: Figure
     lower_bound: int
     assumes: str
@@ -51,17 +51,17 @@ class SizeAdvice(Advice):
     parameters: Figure
     method: Method
     precision: Precision
-    weights_gib: Estimate
-    gradients_gib: Estimate
-    optimizer_gib: Estimate
-    activations_gib: Estimate
-    loss_gib: Estimate
-    working_gib: Estimate
-    runtime_gib: Estimate
-    kv_cache_gib: Estimate
-    prefill_gib: Estimate
-    total_gib: Estimate
-    per_gpu_gib: Estimate
+    weights_gib: Gib
+    gradients_gib: Gib
+    optimizer_gib: Gib
+    activations_gib: Gib
+    loss_gib: Gib
+    working_gib: Gib
+    runtime_gib: Gib
+    kv_cache_gib: Gib
+    prefill_gib: Gib
+    total_gib: Gib
+    per_gpu_gib: Gib
     lower_bound_80gb_cards: int
     layout: ParallelLayout
     shape: ModelShape | None
@@ -89,7 +89,7 @@ class ParallelismAdvice(Advice):
     pipeline_parallel: int
     data_parallel: int
     zero: int
-    per_gpu_gib: Estimate
+    per_gpu_gib: Gib
     usable_gib: Figure
     interconnect: str
     machine: str
@@ -100,7 +100,7 @@ class ParallelismAdvice(Advice):
     complexity: str
     why: str
     warnings: list[str]
-    needs_gib: Estimate
+    needs_gib: Gib
     supply: MatchingSupply
     constraint: Facts
 
