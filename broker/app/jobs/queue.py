@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import paces_for
+from broker.app.jobs.recorded_capacity import unreached
 from broker.app.market.market import market_for, query_for, without_others
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -45,13 +46,15 @@ _TRIES_LEFT_OUT = 4  # tries for which a job that the gate refused is left out, 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted."""
+    """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted.
+    ``out_of_reach``: in words, the capacity on record that would serve it, if an engine reached it."""
 
     view: JobView
     turn: Turn
     start: datetime | None
     finish: datetime | None
     planned: bool = False
+    out_of_reach: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def queue(
         facts_for = facts_of(look, policy, now)
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
-    returns = _returns(views, now)
+    returns, holdings = _returns(views, now), broker.store.holdings()
+    out_of_reach: dict[frozenset[str | None], tuple[str, ...]] = {}
     boards: dict[tuple[OfferQuery, str | None], tuple[PlanInputs, Board]] = {}
     machines: dict[str, int] = {}
     whole: dict[str, tuple[MachineShare, MachineShare]] = {}
@@ -105,6 +109,8 @@ def queue(
                     # Of what another team lends, a job may see fewer than there are.
                     machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
         market, board = boards[of]
+        if (wanted := _accelerators(view)) not in out_of_reach:
+            out_of_reach[wanted] = tuple(unreached(view.job, holdings, market.offers, now))
         order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
         entries.append(
             entry_of(
@@ -128,7 +134,13 @@ def queue(
         free[machine] = Free.of(has - total(share for _, share in parts), parts)
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)
-    waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
+    waiting = tuple(
+        replace(
+            _waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned),
+            out_of_reach=out_of_reach[_accelerators(mine[turn.entry.id])],
+        )
+        for turn in turns
+    )
     later = tuple(view for view in views if view.comes_later and not view.state.final)
     return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live), later, running)
 
@@ -223,6 +235,10 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
         )
         views[name] = advance(None, Event(name, 1, now, None, submitted))
     return list(views.values())
+
+
+def _accelerators(view: JobView) -> frozenset[str | None]:
+    return frozenset(machine.accelerator for machine in view.job.resources)
 
 
 def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJob:

@@ -19,7 +19,8 @@ from broker.core.values.money import Money
 
 class WaitingJob(Result):
     """A job that waits, and its expected placement. ``expected_cost`` in USD; it is the cost of one hour if ``start``
-    is set and ``finish`` is null, because the amount of work is unknown. ``planned``: it is not submitted."""
+    is set and ``finish`` is null, because the amount of work is unknown. ``planned``: it is not submitted.
+    ``out_of_reach``: recorded capacity that would serve it, if an engine reached it."""
 
     turn: int
     id: str
@@ -38,6 +39,7 @@ class WaitingJob(Result):
     waiting_because: str
     wait_reason: WaitReason | None
     planned: bool
+    out_of_reach: list[str]
 
     @classmethod
     def of(cls, one: QueuedJob, turn: int) -> Self:
@@ -60,6 +62,7 @@ class WaitingJob(Result):
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
             planned=one.planned,
+            out_of_reach=list(one.out_of_reach),
         )
 
 

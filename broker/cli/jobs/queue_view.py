@@ -52,6 +52,8 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
         "turns; starts and costs are estimates"
     )
     cells = [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)]
+    unused = dict.fromkeys(note for one in found.waiting for note in one.out_of_reach)
+    free += [Text(note, style="dim") for note in unused]
     return [*fitted(console, _COLUMNS, cells, told), *free]
 
 

@@ -10,6 +10,7 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.queue import QueueLots, as_if_submitted, queue
 from broker.app.jobs.submit import submit
+from broker.app.results.queue import QueueResult
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
@@ -21,6 +22,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.visit_order import in_turn
@@ -266,3 +268,14 @@ def test_where_a_strategy_has_a_say_submit_leaves_the_first_attempt_to_it(
     view = submit(site, job(site, "j", more), by=ANN)
     assert bool(view.attempts) is not leaves_it
     assert (view.state is JobState.QUEUED) is leaves_it
+
+
+def test_paid_capacity_that_no_engine_reaches_is_told(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued(site, "waiting")
+    now = site.clock.now()
+    held = Holding(HoldingKind.RESERVATION, "H100", 4, "colo", "", now, now + timedelta(days=9))
+    site.store.add_holding(held, by="ann")
+    assert queue(site).waiting[0].out_of_reach == (), "an engine reaches machines of the same kind"
+    monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
+    (told,) = QueueResult.of(queue(site)).waiting[0].out_of_reach
+    assert "4 H100 at colo are paid for" in told
