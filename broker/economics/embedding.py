@@ -90,7 +90,8 @@ def embedding_speed(
     job: EmbeddingJob, card: Accelerator, precision: Precision = Precision.FP16, rules: RulesOfThumb = DEFAULTS
 ) -> EmbeddingSpeed | None:
     """The speed of one card; None where it does not hold the model with one item, or its peak is unknown. The achieved
-    share of the peak is that of prompts, `RulesOfThumb.prefill_efficiency`."""
+    share of the peak is what finished runs of inference with a model of this size measured there, else that of prompts,
+    `RulesOfThumb.prefill_efficiency`."""
     peak = peak_tflops(card, precision)
     if peak is None:
         return None
@@ -102,7 +103,7 @@ def embedding_speed(
     if batch < 1:
         return None
     flops = inference_flops(job.parameters, job.tokens) + 4 * encoder.layers * encoder.hidden * float(job.tokens) ** 2
-    speed = peak * TERA * rules.prefill_efficiency / flops
+    speed = peak * TERA * rules.prompt_share_on(card.name, job.parameters)[0] / flops
     return EmbeddingSpeed(speed, job.items / speed / 3600, batch, (weights + batch * item) / GIB)
 
 

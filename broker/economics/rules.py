@@ -13,6 +13,9 @@ from typing import Any
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.estimates import about
 
+SAME_SIZE = 0.02
+"""How near two numbers of parameters are of the same model, as a share."""
+
 
 @dataclass(frozen=True, slots=True)
 class RulesOfThumb:
@@ -115,21 +118,37 @@ class RulesOfThumb:
     idle_hours_below: float = 0.05  # share of the paid hours
     # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
+    measured_models: tuple[tuple[str, float, bool, float, int], ...] = ()  # with the size, and whether it was trained
     measured_interruptions: tuple[tuple[str, float, int], ...] = ()  # likewise, of 1,000 hours of a spot GPU
     measured_price: tuple[tuple[str, float, int], ...] = ()  # likewise, USD of a GPU-hour as it was charged
 
-    def mfu_on(self, accelerator: str) -> tuple[float, int]:
-        """The MFU to expect there, and the number of finished runs that measured it; 0: assumed."""
+    def mfu_on(self, accelerator: str, parameters: float | None = None) -> tuple[float, int]:
+        """The MFU to expect there, and the number of finished runs that measured it; 0: assumed. Runs that trained a
+        model of this size come before those of others."""
+        if same := self._of_size(accelerator, parameters, trained=True):
+            return same
         for name, mfu, runs in self.measured_mfu:
             if name == accelerator:
                 return mfu, runs
         return self.mfu, 0
 
-    def mfu_text(self, accelerator: str) -> str:
+    def prompt_share_on(self, accelerator: str, parameters: float) -> tuple[float, int]:
+        """The share of the peak to expect of inference that reads only, and the number of finished runs of a model of
+        this size that measured it; 0: assumed."""
+        return self._of_size(accelerator, parameters, trained=False) or (self.prefill_efficiency, 0)
+
+    def _of_size(self, accelerator: str, parameters: float | None, *, trained: bool) -> tuple[float, int] | None:
+        for name, size, trains, share, runs in self.measured_models:
+            if name == accelerator and trains is trained and parameters and abs(size / parameters - 1) <= SAME_SIZE:
+                return share, runs
+        return None
+
+    def mfu_text(self, accelerator: str, parameters: float | None = None) -> str:
         """``MFU of 31 %, measured by 12 runs on H100``."""
-        mfu, runs = self.mfu_on(accelerator)
+        mfu, runs = self.mfu_on(accelerator, parameters)
+        of = " of a model of this size" if self._of_size(accelerator, parameters, trained=True) else ""
         return f"MFU of {mfu:.0%}, " + (
-            f"measured by {runs} run{'s' * (runs > 1)} on {accelerator}" if runs else "assumed"
+            f"measured by {runs} run{'s' * (runs > 1)}{of} on {accelerator}" if runs else "assumed"
         )
 
     def spot_overhead_on(self, accelerator: str, gpus: int = 1) -> tuple[float, int]:
@@ -158,7 +177,7 @@ class RulesOfThumb:
 
 
 DEFAULTS = RulesOfThumb()
-MEASURED = ("measured_mfu", "measured_interruptions", "measured_price")
+MEASURED = ("measured_mfu", "measured_models", "measured_interruptions", "measured_price")
 
 
 def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:

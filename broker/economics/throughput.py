@@ -157,7 +157,7 @@ def training_time(
         raise InvalidInput(
             f"{accelerator.name}: peak compute in {precision} is not known, so the training time cannot be computed"
         )
-    mfu = fraction("MFU", rules.mfu_on(accelerator.name)[0] if mfu is None else mfu)
+    mfu = fraction("MFU", rules.mfu_on(accelerator.name, parameters)[0] if mfu is None else mfu)
     flops = training_flops(parameters, tokens)
     seconds = flops / (whole("gpus", gpus) * peak * TERA * mfu)
     return TrainingTime(

@@ -88,6 +88,18 @@ class MeasuredSpeed:
     spot_runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """What finished runs of a model of so many ``parameters`` reached on an accelerator, over ``runs``: the ``share``
+    of the peak that the tokens they reported make, six operations a parameter and token in training, else two."""
+
+    accelerator: str
+    parameters: float
+    trains: bool
+    share: float
+    runs: int
+
+
 def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
     """The error of each kind of prediction; kinds without a run that predicted them are left out."""
     pairs = defaultdict[Predicted, list[tuple[float, float]]](list)
@@ -131,6 +143,21 @@ def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tupl
     return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.accelerator)))
 
 
+def model_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[ModelSpeed, ...]:
+    """By accelerator, size of the model, and whether it was trained; without shares above the peak."""
+    by = defaultdict[tuple[str, float, bool], list[RunOutcome]](list)
+    for run in runs:
+        if run.gpu_hours > 0 and run.accelerator in peaks and run.tokens and run.parameters:
+            by[run.accelerator, run.parameters, run.trains].append(run)
+    found = (ModelSpeed(*key, _share_of_peak(of, peaks[key[0]]), len(of)) for key, of in sorted(by.items()))
+    return tuple(one for one in found if one.share <= 1)
+
+
+def _share_of_peak(runs: Sequence[RunOutcome], peak: float) -> float:
+    flops = sum((6 if run.trains else 2) * (run.parameters or 0) * (run.tokens or 0) for run in runs)
+    return flops / (sum(run.gpu_hours for run in runs) * 3600 * peak)
+
+
 def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> MeasuredSpeed:
     hours = sum(run.gpu_hours for run in runs)
     told = [run for run in runs if run.tokens]
@@ -138,8 +165,7 @@ def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> 
     spot_hours = sum(run.spot_gpu_hours for run in runs)
     mfu = None
     if peak and trained:
-        flops = sum(6 * (run.parameters or 0) * (run.tokens or 0) for run in trained)
-        share = flops / (sum(run.gpu_hours for run in trained) * 3600 * peak)
+        share = _share_of_peak(trained, peak)
         mfu = share if share <= 1 else None  # above the peak: the reported tokens or the job file's size are wrong
     return MeasuredSpeed(
         accelerator=accelerator,

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from broker.finops.accuracy import Predicted, RunOutcome, measured_speeds, prediction_errors
+from broker.core.values.accelerators import lookup
+from broker.economics.embedding import EmbeddingJob, embedding_speed
+from broker.economics.rules import DEFAULTS
+from broker.finops.accuracy import Predicted, RunOutcome, measured_speeds, model_speeds, prediction_errors
 
 RUN = RunOutcome("a", "H100", usd=120.0, hours=6.0, gpu_hours=48.0, interruptions=0, expected_usd=100.0,
                  expected_hours=5.0, expected_usd_per_gpu_hour=2.0, expected_interruptions=0.5)  # fmt: skip
@@ -46,3 +49,25 @@ def test_mfu_is_that_of_runs_that_reported_tokens() -> None:
 def test_more_than_the_peak_is_no_measurement() -> None:
     told = replace(RUN, parameters=70e9, tokens=1e13)
     assert measured_speeds([told], {"H100": 989.5e12})[0].mfu is None
+    assert model_speeds([told], {"H100": 989.5e12}) == ()
+
+
+def test_runs_of_one_model_measure_it_apart_from_others() -> None:
+    peaks = {"H100": 1e15}
+    trained = replace(RUN, parameters=7e9, tokens=48 * 3600 * 0.3 * 1e15 / (6 * 7e9))
+    larger = replace(RUN, parameters=70e9, tokens=48 * 3600 * 0.5 * 1e15 / (6 * 70e9))
+    read = replace(RUN, parameters=7e9, trains=False, tokens=48 * 3600 * 0.6 * 1e15 / (2 * 7e9))
+    found = {(one.parameters, one.trains): one for one in model_speeds([trained, trained, larger, read, RUN], peaks)}
+    assert {key: (round(one.share, 9), one.runs) for key, one in found.items()} == {
+        (7e9, True): (0.3, 2), (70e9, True): (0.5, 1), (7e9, False): (0.6, 1),
+    }  # fmt: skip
+    rules = replace(
+        DEFAULTS,
+        measured_models=tuple((m.accelerator, m.parameters, m.trains, m.share, m.runs) for m in found.values()),
+    )
+    assert rules.mfu_on("H100", 7e9)[1] == 2
+    job = EmbeddingJob(1e9, 256, 7e9, 1024)
+    plain, known = (embedding_speed(job, lookup("H100"), rules=one) for one in (DEFAULTS, rules))
+    assert plain is not None
+    assert known is not None
+    assert known.items_per_second / plain.items_per_second == pytest.approx(0.6 / DEFAULTS.prefill_efficiency)

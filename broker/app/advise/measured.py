@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.billing.outcomes import finished_runs, peaks
 from broker.economics.rules import RulesOfThumb
-from broker.finops.accuracy import measured_speeds
+from broker.finops.accuracy import measured_speeds, model_speeds
 
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
@@ -18,9 +18,10 @@ PAST = timedelta(days=90)
 
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
     """The rules with what runs of the last 90 days before ``now`` (UTC) measured, by accelerator: the MFU, of runs
-    whose job file names the model that they trained and whose program reported tokens; how often spot was taken; what
-    was charged."""
-    speeds = measured_speeds(finished_runs(look, now - PAST, now), peaks())
+    whose job file names the model that they trained and whose program reported tokens, also by the model's size and of
+    inference; how often spot was taken; what was charged."""
+    runs = finished_runs(look, now - PAST, now)
+    speeds = measured_speeds(runs, peaks())
     mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
     taken = tuple(
         (one.accelerator, one.interruptions_per_1000_hours, one.spot_runs)
@@ -30,4 +31,7 @@ def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfT
     paid = tuple((one.accelerator, one.usd_per_gpu_hour, one.runs) for one in speeds)
     if not paid:
         return rules
-    return replace(rules, measured_mfu=mfu, measured_interruptions=taken, measured_price=paid)
+    models = tuple(
+        (one.accelerator, one.parameters, one.trains, one.share, one.runs) for one in model_speeds(runs, peaks())
+    )
+    return replace(rules, measured_mfu=mfu, measured_models=models, measured_interruptions=taken, measured_price=paid)

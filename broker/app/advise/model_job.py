@@ -171,7 +171,7 @@ def _notes(
     if work is not None and job.work is None:
         notes.append(
             f"work from the model's tokens: {work.duration / timedelta(hours=1):,.1f} h on "
-            f"{work.accelerator}:{work.count}, at an {rules.mfu_text(work.accelerator or '')}"
+            f"{work.accelerator}:{work.count}, at an {rules.mfu_text(work.accelerator or '', job.model.parameters)}"
         )
     return tuple(notes)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.app.results.hardware_advice import EmbedAdvice
+    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise embed --items 1B --tokens-per-item 256 --parameters 335M --dimensions 1024",
@@ -92,7 +93,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
         options=sorted(options, key=lambda one: one.usd),
         assumptions=[
             origin,
-            f"{thumb.prefill_efficiency:.0%} of peak compute in 16 bits: measure on a sample of your items first",
+            _share(thumb, cheapest.accelerator, given.parameters),
             f"{thumb.spot_text(cheapest.accelerator)}; reading and tokenising keep up",
             "index: HNSW with 32 links, in memory; quantised vectors need a quarter and less",
         ],
@@ -101,6 +102,15 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
         terminal.answer(advice)
     else:
         terminal.show(*_screen(terminal, advice))
+
+
+def _share(rules: RulesOfThumb, accelerator: str, parameters: float) -> str:
+    share, runs = rules.prompt_share_on(accelerator, parameters)
+    return f"{share:.0%} of peak compute in 16 bits" + (
+        f", measured by {runs} finished run{'s' * (runs > 1)} of a model of this size on {accelerator}"
+        if runs
+        else ": measure on a sample of your items first"
+    )
 
 
 def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:

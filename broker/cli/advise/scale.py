@@ -91,7 +91,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
         gpu_hours = alone.gpu_hours
         notes.append(
             f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an "
-            + (thumb.mfu_text(card.name) if given.mfu is None else f"MFU of {alone.mfu:.0%}, as stated")
+            + (f"MFU of {alone.mfu:.0%}, as stated" if given.mfu else thumb.mfu_text(card.name, given.parameters))
         )
     prices = inputs.market(terminal, given.price, card.name)
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)

@@ -100,6 +100,10 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
     assert runs == 1
     assert rules.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
     assert "measured by 1 run on H100" in rules.mfu_text("H100")
+    assert rules.mfu_on("H100", 7.1e9) == (mfu, runs), "of the same model"
+    assert "measured by 1 run of a model of this size" in rules.mfu_text("H100", 7e9)
+    assert "measured by 1 run on H100" in rules.mfu_text("H100", 70e9)
+    assert rules.prompt_share_on("H100", 7e9) == (DEFAULTS.prefill_efficiency, 0), "it was trained"
     assert rules.price_text("H100").startswith("a finished run on H100 was charged $")
     assert rules.price_text("L4") == ""
 

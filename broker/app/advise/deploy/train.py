@@ -273,7 +273,7 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
 
 
 def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
-    notes = [rules.mfu_text(best.card.name), "everything is recomputed in the backward pass"]
+    notes = [rules.mfu_text(best.card.name, situation.model.active), "everything is recomputed in the backward pass"]
     if not _paid_for(best):
         notes.append(f"{rules.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
     if charged := rules.price_text(best.card.name):
