@@ -20,6 +20,7 @@ PROVIDERS: dict[str, str] = {
     "hyperstack": "providers.hyperstack:Hyperstack",
     "kubernetes": "providers.kubernetes:KubernetesProvider",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
+    "nebius": "providers.nebius:Nebius",
     "oci": "providers.oci:Oci",
     "ovh": "providers.ovh:Ovh",
     "owned": "providers.owned:Owned",
@@ -37,7 +38,7 @@ PROVIDERS: dict[str, str] = {
 }
 
 # The optional install a provider needs, where it needs one.
-EXTRAS: dict[str, str] = {"gpuhunt": "gpuhunt"}
+EXTRAS: dict[str, str] = {"gpuhunt": "gpuhunt", "nebius": "nebius"}
 
 
 class ProviderSettings(BaseModel):

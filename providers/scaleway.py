@@ -114,7 +114,7 @@ class Scaleway:
         seen = total = 0
         for page in range(1, _PAGES + 1):
             asked = {"product_types": "instance", "page": str(page), "page_size": str(_A_PAGE)}
-            answer = api.get(_CATALOGUE, params=asked)
+            answer = api.document(_CATALOGUE, params=asked)
             rows = answer.get("products") if isinstance(answer, dict) else None
             if not isinstance(rows, list):
                 raise Malformed("no products in the answer", where=self.name)

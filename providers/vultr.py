@@ -137,7 +137,7 @@ def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
     cursor = ""
     for _ in range(_PAGES):
         asked = {"per_page": str(_A_PAGE), **({"cursor": cursor} if cursor else {})}
-        answer = api.get(path, params=asked)
+        answer = api.document(path, params=asked)
         rows = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(rows, list):
             raise Malformed(f"no {key} in the answer", where=where)

@@ -67,7 +67,7 @@ class RetailPrices:
                     )
                 seen.append(asked)
                 path, parameters = asked
-                page = api.get(path, params=parameters)
+                page = api.document(path, params=parameters)
                 rows = page.get("Items") if isinstance(page, dict) else None
                 if not isinstance(rows, list):
                     raise Malformed("no Items in the answer", where=NAME)

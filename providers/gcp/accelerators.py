@@ -35,8 +35,11 @@ def family_of(machine_type: str) -> Family | None:
     return None
 
 
-def link_of(family: Family, accelerator_type: str, count: int) -> Interconnect:
-    """Link between the cards of one machine. V100s on N1 machines are joined by NVLink ("GPU machine types", N1)."""
+def link_of(family: Family, accelerator_type: str, count: int) -> Interconnect | None:
+    """Link between the cards of one machine; None for TPUs, which have one of their own. V100s on N1 machines are
+    joined by NVLink ("GPU machine types", N1)."""
+    if is_chip(accelerator_type):
+        return None
     if count == 1:
         return Interconnect.NONE
     if family.link == "nvlink" or accelerator_type == "nvidia-tesla-v100":
@@ -62,6 +65,23 @@ def sku_names() -> Mapping[frozenset[str], str]:
 
 
 @cache
+def slice_names() -> Mapping[frozenset[str], str]:
+    """The words of SKUs of a whole machine's share of one TPU chip → its type; of one eighth of a card → `eighth`."""
+    chips = {words: name for words, name in sku_names().items() if _table()["types"][name].get("whole")}
+    return chips | {frozenset(words.split()): eighth(name) for name, words in _table()["eighths"].items()}
+
+
+def eighth(accelerator_type: str) -> str:
+    """What a SKU of an eighth of such a card is of."""
+    return f"{accelerator_type}/8"
+
+
+def is_chip(accelerator_type: str) -> bool:
+    """Whether it is a TPU, priced by the chip with its share of the machine."""
+    return bool(_table()["types"].get(accelerator_type, {}).get("whole"))
+
+
+@cache
 def families_in_skus() -> frozenset[str]:
     """The family names of machines with accelerators in SKUs."""
     return frozenset(family.parts for family in _families().values())
@@ -70,7 +90,8 @@ def families_in_skus() -> frozenset[str]:
 @cache
 def quota_names() -> Mapping[str, str]:
     """The name of a quota on an accelerator → its type."""
-    return {row["quota"]: accelerator_type for accelerator_type, row in _table()["types"].items()}
+    rows = _table()["types"].items()
+    return {row["quota"]: accelerator_type for accelerator_type, row in rows if "quota" in row}
 
 
 @cache

@@ -72,8 +72,9 @@ class PartPrices:
         ``absurd_price``.
         """
         what = f"{shape.region}: {shape.name} with {shape.accelerator}:{shape.count} {how}"
-        sliced = SkuPart(SkuKind.SLICE, shape.accelerator_type, how)
-        needs = {sliced: Decimal(shape.count)} if self._has(sliced, shape.region) else self._parts(shape, how)
+        sliced = SkuPart(SkuKind.SLICE, shape.slice_of or shape.accelerator_type, how)
+        by_slices = shape.slices or self._has(sliced, shape.region)
+        needs = {sliced: Decimal(shape.slices or shape.count)} if by_slices else self._parts(shape, how)
         missing = [str(part) for part in needs if not self._has(part, shape.region)]
         if missing:
             raise Unfit("missing_parts", f"{what}: no price of {'; '.join(missing)}")
@@ -87,7 +88,8 @@ class PartPrices:
 
     def sells(self, shape: GcpMachine, how: How) -> bool:
         """Whether the machine's accelerators have a price of that kind in its region."""
-        parts = (SkuPart(kind, shape.accelerator_type, how) for kind in (SkuKind.GPU, SkuKind.SLICE))
+        kinds = (SkuKind.SLICE,) if shape.slices else (SkuKind.GPU, SkuKind.SLICE)
+        parts = (SkuPart(kind, shape.slice_of or shape.accelerator_type, how) for kind in kinds)
         return any(self._has(part, shape.region) for part in parts)
 
     def _has(self, part: SkuPart, region: str) -> bool:

@@ -181,7 +181,7 @@ def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
         memory_gib=float(shape.memory_gib),
         interconnect=shape.link,
         slots=held.free,
-        engine=ENGINE if held.open else None,
+        engine=ENGINE if held.open and not shape.slices else None,
         money=MoneyKind.AMORTISED,
         billing=BILLING,
         max_age=HELD_MAX_AGE,

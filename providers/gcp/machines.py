@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from broker.core.market.offers import Interconnect, SkippedRow
-from providers.gcp.accelerators import Family, attachable, family_of, link_of
+from broker.core.values.accelerators import lookup, part_of
+from providers.gcp.accelerators import Family, attachable, eighth, family_of, is_chip, link_of
 from providers.gcp.calls import GcpCaller, ListMethod, last, region_of
 from providers.gcp.settings import GcpSettings
 from providers.rows import Unfit, accelerator, name, short, whole
@@ -29,7 +30,8 @@ _NOT_THOSE = f'name ne "({_WITHOUT})-.*"'
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+")
 _ACCELERATOR = re.compile(r"(?:nvidia|amd|ct|tpu|v)[a-z0-9-]+")
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
-_FRACTION = re.compile(r"\b1/\d+\b")
+_FRACTION = re.compile(r"\b1/(\d{1,2})\b")
+_PARTS = (2, 4, 8)  # a machine may have one of so many parts of a card
 _GONE = ("OBSOLETE", "DELETED")
 _TPU = ("ct", "tpu")
 _MOST_CPUS, _MOST_MIB = 4096, 2**27
@@ -38,7 +40,8 @@ _MOST_CPUS, _MOST_MIB = 4096, 2**27
 @dataclass(frozen=True, slots=True)
 class GcpMachine:
     """One kind of machine in one zone: ``count`` accelerators (Google's type and the canonical name), vCPUs, GiB of
-    memory, and GiB of local SSDs that always come with it."""
+    memory, and GiB of local SSDs that always come with it. ``slices`` of ``slice_of``: what alone it is priced by; 0
+    where it may be priced by its parts."""
 
     zone: str
     name: str
@@ -50,6 +53,8 @@ class GcpMachine:
     memory_gib: Decimal
     ssd_gib: int = 0
     attached: bool = False
+    slices: int = 0
+    slice_of: str = ""
 
     @property
     def region(self) -> str:
@@ -57,8 +62,8 @@ class GcpMachine:
         return region_of(self.zone)
 
     @property
-    def link(self) -> Interconnect:
-        """The link between the accelerators."""
+    def link(self) -> Interconnect | None:
+        """The link between the accelerators; None for one that has no name here."""
         return link_of(self.family, self.accelerator_type, self.count)
 
 
@@ -122,10 +127,10 @@ def _shape(zone: str, row: Any) -> GcpMachine | None:
         raise Unfit("malformed_row", f"{zone}: a machine type called {short(called)}")
     if row.deprecated.state in _GONE:
         return None
-    if called.startswith(_TPU):
-        raise Unfit("tpu", f"{zone}: {called}: TPUs are not read")
     family = family_of(called)
     if family is None:
+        if called.startswith(_TPU):
+            raise Unfit("tpu", f"{zone}: {called}: an older TPU, or one that is not known here")
         if not row.accelerators:
             return None
         raise Unfit("unknown_machine", f"{zone}: {called}: a family of machines that is not known here")
@@ -147,10 +152,30 @@ def _shape(zone: str, row: Any) -> GcpMachine | None:
         raise Unfit("unknown_accelerator", f"{what}: none is named")
     if len(row.accelerators) > 1:
         raise Unfit("unknown_accelerator", f"{what}: accelerators of more than one kind")
-    if bare.cpus < family.whole_cpus or _FRACTION.search(row.description):
-        raise Unfit("fraction_of_an_accelerator", f"{what}: {short(row.description)}")
     card = row.accelerators[0]
-    return _with(bare, last(card.guest_accelerator_type), whole(card.guest_accelerator_count, f"{what}: accelerators"))
+    kind, count = last(card.guest_accelerator_type), whole(card.guest_accelerator_count, f"{what}: accelerators")
+    fraction = _FRACTION.search(row.description)
+    if bare.cpus < family.whole_cpus or fraction:
+        return _part(_with(bare, kind, count), int(fraction[1]) if fraction else 0, what)
+    return _chips(_with(bare, kind, count)) if is_chip(kind) else _with(bare, kind, count)
+
+
+def _part(whole_card: GcpMachine, said: int, what: str) -> GcpMachine:
+    """The machine with a part of one card: one of ``said`` (0: not told), and by its vCPUs."""
+    parts, left = divmod(whole_card.family.whole_cpus, whole_card.cpus)
+    if left or parts not in _PARTS or said not in (0, parts) or whole_card.count != 1:
+        raise Unfit("fraction_of_an_accelerator", f"{what}: {whole_card.cpus} vCPUs, and 1/{said} of a card")
+    card, eighths = part_of(whole_card.accelerator, parts), max(_PARTS) // parts
+    return replace(whole_card, accelerator=card, slices=eighths, slice_of=eighth(whole_card.accelerator_type))
+
+
+def _chips(machine: GcpMachine) -> GcpMachine:
+    """The machine with TPU chips: a slice of one host, which is rented as a unit, where that has a name."""
+    chip = lookup(machine.accelerator)
+    priced = replace(machine, slices=machine.count, slice_of=machine.accelerator_type)
+    if not chip.slice_chips:
+        return priced
+    return replace(priced, accelerator=lookup(f"{chip.name}-{machine.count / chip.slice_chips:g}").name, count=1)
 
 
 def _disks(row: Any, what: str) -> int:

@@ -142,7 +142,7 @@ class Gcp:
                 catalogue.add(priced)
         found: list[GcpMachine] = []
         for shape in machines(asking, self._settings):
-            if not isinstance(shape, SkippedRow) and not shape.attached and _is_meant(shape, request):
+            if not isinstance(shape, SkippedRow) and not (shape.attached or shape.slices) and _is_meant(shape, request):
                 found.append(shape)
         by_place = {(shape.zone, shape.name): shape for shape in found}
         by_region = {(shape.region, shape.name): shape for shape in reversed(found)}

@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from providers.gcp.accelerators import families_in_skus, sku_names
+from providers.gcp.accelerators import families_in_skus, sku_names, slice_names
 from providers.rows import Unfit, short
 
 HOURS_A_MONTH = 730  # as Google counts it: "Pricing", local SSDs
@@ -40,7 +40,8 @@ class How(StrEnum):
 
 
 class SkuKind(StrEnum):
-    """The priced part. ``SLICE``: a whole machine's share of one GPU, with cores, memory and disks."""
+    """The priced part. ``SLICE``: a whole machine's share of one GPU or chip, or of an eighth of a GPU, with cores,
+    memory and disks."""
 
     CORE = "cores"
     RAM = "memory"
@@ -153,6 +154,8 @@ def _understand(description: str) -> tuple[SkuKind, str, How | None] | None:
         if family not in families_in_skus():
             return None
         return (SkuKind.RAM if found[2] == "ram" else SkuKind.CORE), family, said
+    if part := slice_names().get(_words(text)):
+        return SkuKind.SLICE, part, said
     if found := _SLICE.fullmatch(text):
         accelerator = sku_names().get(_words(found[1]))
         return (SkuKind.SLICE, accelerator, said) if accelerator else None

@@ -15,11 +15,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.bench.bench_market import price_list
 from tests.fakes import aws_files
-from tests.fakes.server import FakeServer, encode
+from tests.fakes.scaleway import rates
+from tests.fakes.server import FakeServer, HttpAnswer, encode
 from tests.market.hostile import answers_of
 from tests.program import ROOT
 
@@ -30,6 +32,7 @@ TIMES = {
     "oci": 1,
     "ovh": 150,
     "runpod": 1,
+    "scaleway": 30,
     "vast": 400,
     "vultr": 60,
 }
@@ -75,6 +78,8 @@ def sources(stack: ExitStack) -> dict[str, dict[str, Any]]:
         if ":" not in name
     }
     found["gpuhunt"] = {"base_url": urls["gpuhunt: lium"], "clouds": ["lium"]}
+    today = rates(datetime.now(UTC).date().isoformat())
+    found["scaleway"]["rates_url"] = stack.enter_context(FakeServer(lambda _: HttpAnswer(200, today))).url
     files = stack.enter_context(aws_files.serve_files())
     files.answers["/us-east-1.csv"] = aws_files.FileAnswer(price_list(PRICE_LIST_BYTES))
     files.put_advisor(aws_files.advisor({"us-east-1": {"p5.48xlarge": (60, 1)}}))

@@ -39,6 +39,7 @@ ADAPTERS: dict[str, Opens] = {
     "hyperstack: flavors": _json("test_hyperstack"),
     "hyperstack: price book": lambda: import_module("tests.providers.test_hyperstack").prices().target(),
     "lambda_cloud": _json("test_lambda_cloud"),
+    **{f"nebius: {part}": _other("test_nebius", part) for part in ("platforms", "estimates")},
     **{f"oci: {what}": _json("test_oci", what) for what in ("shapes", "products", "prices")},
     "ovh": _json("test_ovh"),
     "prime_intellect": _json("test_prime_intellect"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from importlib import import_module
 from typing import Any
+from zlib import crc32
 
 import pytest
 from sqlalchemy import text
@@ -20,6 +24,7 @@ from broker.store.records import PollStatus
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from tests.fakes.aws_files import Files, advisor, on_demand, product, reserved, serve_files
+from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest, encode
 
 SIZES = ("xlarge", "2xlarge", "4xlarge", "8xlarge")
 TYPES = ("p5.48xlarge", "p4d.24xlarge", *(f"{family}.{size}" for family in ("g5", "g6") for size in SIZES))
@@ -136,3 +141,33 @@ def test_a_list_with_prices_of_later_is_read_again_because_they_come_into_force(
     clock.advance(timedelta(days=3))
     assert poll().rows_skipped == {}
     assert Money.usd("5.04") in {offer.price for offer in store.offers(OfferQuery())}
+
+
+@pytest.mark.parametrize(("name", "module"), [("vultr", "test_vultr"), ("azure", "azure.test_retail")])
+def test_every_public_list_is_asked_for_by_the_version_that_it_had(
+    name: str, module: str, store: Store, clock: ManualClock
+) -> None:
+    answers, statuses = import_module(f"tests.providers.{module}").answers(), Counter[int]()
+    market = answers.hijacked()
+    market.body = encode(answers.body)
+
+    def versioned(request: HttpRequest) -> HttpAnswer:
+        found: HttpAnswer = market(request)
+        version = f'"{crc32(found.payload())}"'
+        if found.status == 200:
+            found = HttpAnswer(304, b"") if request.headers.get("if-none-match") == version else found
+            found = HttpAnswer(found.status, found.body, {"ETag": version})
+        statuses[found.status] += 1
+        return found
+
+    with FakeServer(versioned) as server:
+        for _ in range(2):
+            kept = store.market.kept_answers(name, clock.now())
+            make = partial(answers.make, server.url, clock)
+            session = PollSession(PollRequest(name, make, timeout=60, judge=Suspicion(), kept=kept), clock)
+            session.listen()
+            result = session.record(store)
+            assert (result.status, bool(result.offers_seen)) == (PollStatus.OK, True), result
+            clock.advance(timedelta(minutes=1))
+    assert statuses[304] >= 1
+    assert result.offers_changed == 0

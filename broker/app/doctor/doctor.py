@@ -36,6 +36,7 @@ _EXTRAS = {
     "gcp": ("google.cloud.compute_v1", "everything of Google Cloud, with a login: prices, quotas, reservations"),
     "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
     "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
+    "nebius": ("nebius", "prices and capacity of Nebius, with a login"),
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
     "server": ("fastapi", "the page and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),

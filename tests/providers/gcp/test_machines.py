@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect
 from broker.core.values.money import Money
 from providers.gcp.provider import Gcp
 from tests.fakes.gcp_cloud import GcpCloud
-from tests.fakes.gcp_rows import IOWA, accelerator_type, machine_type, parts, put_machines
-from tests.providers.gcp.conftest import offers_of, price_of, reasons
+from tests.fakes.gcp_rows import IOWA, accelerator_type, machine_type, parts, put_machines, sku
+from tests.providers.gcp.conftest import offers_of, reasons
 
 Make = Callable[..., Gcp]
 ZONE = f"{IOWA}-a"
@@ -57,21 +58,63 @@ def test_n1_commitments_name_no_family(make: Make, cloud: GcpCloud) -> None:
     assert found.price == Money.usd("0.45939")
 
 
-def test_fractions_of_a_g4_card_are_no_whole_card(make: Make, cloud: GcpCloud) -> None:
-    """The API counts 1 for a machine with an eighth of a card."""
+def test_fractions_of_a_g4_card_are_priced_by_the_eighth_and_are_no_whole_card(make: Make, cloud: GcpCloud) -> None:
+    """The API counts 1 for a machine with an eighth of a card; Google prices an eighth with its cores and memory."""
     card = "nvidia-rtx-pro-6000"
-    told = "Graphics Optimized: 1/8 NVIDIA RTX PRO 6000 GPU, 6 vCPUs, 22GB RAM"
+    told = "Graphics Optimized: 1/{} NVIDIA RTX PRO 6000 GPU, 6 vCPUs, 22GB RAM"
     put_machines(
         cloud,
         ZONE,
-        machine_type("g4-standard-6", ZONE, 6, "22", card, 1, text=told),
+        machine_type("g4-standard-6", ZONE, 6, "22", card, 1, text=told.format(8)),
         machine_type("g4-standard-24", ZONE, 24, "90", card, 1),
+        machine_type("g4-standard-12", ZONE, 12, "45", card, 1, text=told.format(8)),  # the two do not agree
+        machine_type("g4-standard-10", ZONE, 10, "45", card, 1),
         machine_type("g4-standard-48", ZONE, 48, "180", card, 1),
     )
     cloud.skus += parts("G4", "RTX 6000 96GB", "0.04891", "0.00587", "1.09565")
-    assert {offer.instance_type for offer in offers_of(make()).values()} == {"g4-standard-48"}
+    cloud.skus.append(sku("1/8 vGPU no lssd running in Iowa", "0.64688"))
+    cloud.skus.append(
+        sku("1/8 vGPU no lssd attached to Spot Preemptible VMs running in Iowa", "0.25", usage="Preemptible")
+    )
+    found = {(o.instance_type, o.machine, o.capacity_type.value): o for o in offers_of(make()).values()}
+    assert {key: row.price for key, row in found.items()} == {
+        ("g4-standard-6", "RTXPRO6000-1of8:1", "on_demand"): Money.usd("0.64688"),
+        ("g4-standard-6", "RTXPRO6000-1of8:1", "spot"): Money.usd("0.25"),
+        ("g4-standard-24", "RTXPRO6000-1of2:1", "on_demand"): Money.usd("2.58752"),
+        ("g4-standard-24", "RTXPRO6000-1of2:1", "spot"): Money.usd("1"),
+        ("g4-standard-48", "RTXPRO6000:1", "on_demand"): Money.usd("4.49993"),
+    }
+    assert {row.engine for key, row in found.items() if "1of" in key[1]} == {None}
     assert reasons(make(), "g4-standard-").count("fraction_of_an_accelerator") == 2
-    assert price_of(make(), f"gcp/{ZONE}/g4-standard-48/RTXPRO6000:1/on_demand") == Money.usd("4.49993")
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "count", "words", "usd", "machine"),
+    [
+        ("ct5lp-hightpu-4t", "ct5lp", 4, "TpuV5e", "1.2", "tpu-v5litepod-4:1"),
+        ("ct5p-hightpu-4t", "ct5p", 4, "TpuV5p", "4.2", "tpu-v5p-8:1"),
+        ("ct6e-standard-8t", "ct6e", 8, "TpuV6e", "2.7", "tpu-v6e-8:1"),
+        ("tpu7x-standard-4t", "tpu7x", 4, "TPU7x", "9", "tpu-v7x:4"),
+    ],
+)
+def test_a_tpu_machine_costs_its_chips(
+    make: Make, cloud: GcpCloud, name: str, chip: str, count: int, words: str, usd: str, machine: str
+) -> None:
+    put_machines(cloud, ZONE, machine_type(name, ZONE, 112, "192", chip, count))
+    cloud.skus.append(sku(f"{words} running in Americas", usd, group="TPU"))
+    cloud.skus.append(sku(f"{words} attached to Spot Preemptible VMs running in Americas", "0.5", group="TPU"))
+    found = {offer.capacity_type.value: offer for offer in offers_of(make()).values()}
+    assert {kind: row.price for kind, row in found.items()} == {
+        "on_demand": Money.usd(str(Decimal(usd) * count)),
+        "spot": Money.usd(str(Decimal("0.5") * count)),
+    }
+    assert {(row.machine, row.engine, row.interconnect) for row in found.values()} == {(machine, None, None)}
+
+
+def test_a_tpu_machine_without_a_price_of_its_chip_is_counted(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("ct6e-standard-4t", ZONE, 180, "720", "ct6e", 4))
+    cloud.skus += parts("G2", "Nvidia L4 GPU", "0.025", "0.003", "0.56")
+    assert "missing_parts" in reasons(make())
 
 
 def test_what_is_not_sold_on_demand_says_so(make: Make, market: GcpCloud) -> None:
@@ -105,7 +148,7 @@ def test_a_commitment_is_for_a_region_and_told_once(make: Make, market: GcpCloud
     (machine_type("a3-highgpu-8g", ZONE, 0, "80", "nvidia-h100-80gb", 8), "malformed_row"),
     (machine_type("a3-highgpu-8g", ZONE, 8, "0", "nvidia-h100-80gb", 8), "malformed_row"),
     (machine_type("a3-highgpu-8g", ZONE, 8, "80", "nvidia-h100-80gb", 0), "malformed_row"),
-    (machine_type("ct5lp-hightpu-4t", ZONE, 112, "192", "ct5lp", 4), "tpu"),
+    (machine_type("ct4p-hightpu-4t", ZONE, 240, "407", "ct4p", 4), "tpu"),
 ])  # fmt: skip
 def test_machines_that_make_no_sense_are_skipped(make: Make, l4: GcpCloud, row: dict[str, Any], reason: str) -> None:
     put_machines(l4, ZONE, row)

@@ -1,0 +1,239 @@
+"""Nebius's GPU machines on demand and preemptible, by region, with what could be had at once. Needs a login.
+
+Nebius has no list of prices: for each preset of each platform in each region where the login has a project, its
+calculator is asked for an hour of one machine (without disks), at list prices in dollars. That is one call for each;
+what is available comes in one list for a tenant. Traps: a preset's GPUs are in its ``resources``; ``gpu-rtx6000`` is
+the RTX PRO 6000, told by its memory; availability is clipped by the tenant's quota, and says how old it is.
+Fields: see ``nebius_calls.py``. No rate limit is published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from os import environ
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.errors import BrokerError, NoLogin, Refused
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
+from providers.failures import Failures
+from providers.http import HttpSettings, Url, endpoint, setting, usable
+from providers.nebius_calls import DOMAIN, NAME, NebiusCalls
+from providers.rows import Found, Unfit, accelerator, decimal_text, distinct, figure, name, price, short, usd, whole
+
+_VARIABLE = "NEBIUS_IAM_TOKEN"
+_GPU = "gpu-"
+_FORM = re.compile(r"-[a-z]$")  # gpu-l40s-a, gpu-b200-sxm-a: of one card in other machines
+_PRO_6000 = ("rtx6000", 90)  # its name here, and the memory (GB) from which it is that card
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
+_FRESH = "DATA_STATE_FRESH"
+
+
+class NebiusSettings(HttpSettings):
+    """``base_url``: of Nebius's API; of another address, all services are asked there. ``iam_token``: default:
+    NEBIUS_IAM_TOKEN. ``credentials_file``: of a service account, as Nebius's command line writes it."""
+
+    base_url: Url = DOMAIN
+    iam_token: SecretStr | None = None
+    credentials_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Preset:
+    """One size of machine in one region. ``stock``: Nebius's ResourceAdviceStatus, None if it does not tell."""
+
+    region: str
+    project: str
+    platform: str
+    name: str
+    accelerator: str
+    count: int
+    cpus: float | None
+    memory_gib: float | None
+    stock: Any
+
+    def __str__(self) -> str:
+        return f"{self.region}: {self.platform} {self.name}"
+
+
+class Nebius:
+    """Every preset with GPUs, in every region where the login has a project."""
+
+    name = NAME
+    Settings: ClassVar = NebiusSettings
+    _source = "nebius-calculator"
+
+    def __init__(
+        self, *, clock: Clock, settings: NebiusSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or NebiusSettings()
+        self._token = usable(self._settings.iam_token) or usable(environment.get(_VARIABLE))
+        ours = f"{setting(NAME, 'credentials_file')} to a service account's file"
+        self._how = f"set {_VARIABLE} to a token (`nebius iam get-access-token`), or {ours}"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. A region that fails does not hold back the others. Raises `LoginMissing`,
+        `MissingExtra`, `RetryLater`, `Refused` and `Malformed`."""
+        file = self._settings.credentials_file
+        if self._token is None and file is None:
+            raise NoLogin("Nebius's prices need a login, and none is set", where=NAME, hint=self._how)
+        login = {"credentials_file_name": file} if file else {"credentials": self._token}
+        failures = Failures()
+        with NebiusCalls(self._settings, self._settings.base_url, login, self._how) as calls:
+            yield from distinct(self._everywhere(calls, failures))
+        failures.raise_any()
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.providers.DescribesSetup`."""
+        found = self._token is not None or self._settings.credentials_file is not None
+        return {
+            "endpoints": {"api": endpoint(NAME, "base_url", self._settings.base_url)},
+            "logins": {"iam_token": {"found": found, "how": self._how, "adds": "Nebius's prices and capacity"}},
+        }
+
+    def _everywhere(self, calls: NebiusCalls, failures: Failures) -> Found:
+        known = set[str]()
+        for tenant in [one.metadata.id for one in calls.tenants()]:
+            stock = yield from _stock(calls, tenant, failures)
+            for project in failures.kept(calls.projects(tenant)):
+                region = project.spec.region
+                if not region:
+                    yield SkippedRow("no_region", f"project {short(project.metadata.id)}")
+                elif region not in known:  # prices are a region's, not a project's
+                    known.add(region)
+                    yield from failures.kept(self._in_region(calls, region, project.metadata.id, stock))
+
+    def _in_region(
+        self, calls: NebiusCalls, region: str, project: str, stock: Mapping[tuple[str, str, str], Any]
+    ) -> Found:
+        for platform in calls.platforms(project):
+            for preset in _presets(platform, region, project, stock):
+                if isinstance(preset, SkippedRow):
+                    yield preset
+                    continue
+                kinds = [CapacityType.ON_DEMAND]
+                kinds += [CapacityType.SPOT] if platform.status.allowed_for_preemptibles else []
+                for kind in kinds:
+                    try:
+                        hourly = _estimated(calls, preset, kind)
+                    except Unfit as error:
+                        yield error.skipped
+                    else:
+                        yield self._offer(preset, kind, hourly)
+
+    def _offer(self, preset: _Preset, kind: CapacityType, hourly: Money) -> Offer:
+        availability, why, slots = _availability(preset.stock, kind)
+        link = Interconnect.NVLINK if "sxm" in preset.platform else Interconnect.PCIE
+        return Offer(
+            provider=NAME,
+            region=preset.region,
+            zone=None,
+            instance_type=f"{preset.platform}_{preset.name}",
+            accelerator=preset.accelerator,
+            count=preset.count,
+            capacity_type=kind,
+            price=hourly,
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=preset.cpus,
+            memory_gib=preset.memory_gib,
+            interconnect=link if preset.count > 1 else None,
+            availability=availability,
+            unavailable_because=why,
+            slots=slots,
+            max_age=_MAX_AGE[kind],
+        )
+
+
+def _stock(calls: NebiusCalls, tenant: str, failures: Failures) -> Any:
+    """What the tenant could have, by region, platform and preset; a generator of what is not told."""
+    found: dict[tuple[str, str, str], Any] = {}
+    try:
+        for row in calls.advice(tenant):
+            machine = row.spec.compute_instance
+            if machine is not None:
+                found[row.spec.region, machine.platform, machine.preset.name] = row.status
+    except Refused as error:  # a login without that right still has prices
+        yield SkippedRow("not_told", f"what is available: {error.message}")
+    except BrokerError as error:
+        failures.add(error)
+    return found
+
+
+def _presets(
+    platform: Any, region: str, project: str, stock: Mapping[tuple[str, str, str], Any]
+) -> Iterator[_Preset | SkippedRow]:
+    called, rows = platform.metadata.name, list(platform.spec.presets)
+    if not called.startswith(_GPU) and rows and not any(row.resources.gpu_count for row in rows):
+        return  # machines without GPUs
+    try:
+        kind, memory = name(called, f"{region}: platform"), platform.spec.gpu_memory_gigabytes
+        if not rows:
+            raise Unfit("malformed_row", f"{region}: {kind}: no presets")
+        card = _card(kind, memory)
+    except Unfit as error:
+        yield error.skipped
+        return
+    for row in rows:
+        has = row.resources
+        try:
+            preset = name(row.name, f"{region}: {kind}: preset")
+            yield _Preset(
+                region=name(region, "region"),
+                project=project,
+                platform=kind,
+                name=preset,
+                accelerator=card,
+                count=whole(has.gpu_count, f"{region}: {kind} {preset}: GPUs"),
+                cpus=figure(has.vcpu_count),
+                memory_gib=figure(has.memory_gibibytes),
+                stock=stock.get((region, called, row.name)),
+            )
+        except Unfit as error:
+            yield error.skipped
+
+
+def _card(platform: str, memory: int) -> str:
+    """From ``gpu-h100-sxm`` or ``gpu-l40s-a``, and the memory of one card."""
+    if not 0 < memory < 10_000:
+        raise Unfit("malformed_row", f"{platform}: {memory} GB a card")
+    plain = _FORM.sub("", platform.removeprefix(_GPU))
+    if plain == _PRO_6000[0] and memory >= _PRO_6000[1]:
+        plain = "RTX PRO 6000"
+    return accelerator(plain, plain.removesuffix("-sxm"), memory_gib=float(memory))
+
+
+def _estimated(calls: NebiusCalls, preset: _Preset, kind: CapacityType) -> Money:
+    """USD an hour, by the calculator."""
+    what = f"{preset}, {kind}"
+    ask = partial(calls.estimate, preset.project, preset.platform, preset.name)
+    try:
+        answer = ask(spot=kind is CapacityType.SPOT)
+    except Refused as error:
+        raise Unfit("no_estimate", f"{what}: {error.message}") from error
+    usd(answer.currency)
+    costs = [cost for cost in answer.total_costs if cost.aggregation_unit.unit.lower() == "hour"]
+    general = costs[0].general if len(costs) == 1 else None
+    if general is None:
+        raise Unfit("no_price", f"{what}: {len(costs)} costs of an hour")
+    return price(decimal_text(general.total.cost or None), what)
+
+
+def _availability(status: Any, kind: CapacityType) -> tuple[Availability, str, int | None]:
+    told = None if status is None else status.preemptible if kind is CapacityType.SPOT else status.on_demand
+    if told is None or told.data_state.name != _FRESH:
+        return Availability.UNKNOWN, "", None
+    if told.available:
+        return Availability.AVAILABLE, "", int(told.available)
+    if not told.limit:
+        return Availability.NO_QUOTA, "the tenant has no quota for it", None
+    return Availability.UNAVAILABLE, "none can be had at once", None

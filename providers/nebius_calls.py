@@ -1,0 +1,171 @@
+"""Nebius's interface through its own SDK: projects, machines, capacity and the price calculator; and our errors.
+
+Interface: github.com/nebius/api (``billing.v1.CalculatorService``, ``compute.v1.PlatformService``,
+``capacity.v1.ResourceAdviceService``, ``iam.v2``), in the SDK ``nebius`` 0.6. Read in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    MissingExtra,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from providers.http import HttpSettings, Url, setting
+
+NAME = "nebius"
+DOMAIN = "https://api.nebius.cloud"
+_A_PAGE, _PAGES = 100, 100
+_INSTANCE = "type.googleapis.com/nebius.compute.v1.CreateInstanceRequest"
+_PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL")
+
+
+class NebiusCalls:
+    """Calls for the length of one poll; use it in a ``with`` statement. ``login``: keyword arguments of the SDK that
+    say who asks; ``how``: what to do about a login that is refused."""
+
+    def __init__(self, settings: HttpSettings, base_url: Url, login: Mapping[str, Any], how: str) -> None:
+        self._settings = settings
+        self._base = base_url
+        self._login = login
+        self._how = how
+        seconds = settings.timeout_seconds
+        longest = seconds * settings.attempts
+        self._times = {
+            "per_retry_timeout": seconds,
+            "timeout": longest,
+            "auth_timeout": 2 * longest,
+            "retries": settings.attempts,
+        }
+
+    def __enter__(self) -> Self:
+        """Raises `MissingExtra` without the SDK, and `InvalidInput` for a login or certificates that cannot be used."""
+        try:
+            from nebius.base.options import INSECURE
+            from nebius.base.resolver import Constant
+            from nebius.sdk import SDK
+        except ModuleNotFoundError as error:
+            raise MissingExtra(NAME, "Nebius's prices") from error
+        there = urlsplit(self._base)
+        address = f"{there.hostname}:{there.port or (80 if there.scheme == 'http' else 443)}"
+        where = {"domain": address} if self._base == DOMAIN else {"resolver": Constant(address)}
+        options = [(INSECURE, True)] if there.scheme == "http" else []
+        try:
+            self._sdk = SDK(
+                **self._login, **where, options=options, tls_credentials=self._trust(), user_agent_prefix="gpubroker/1"
+            )
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            raise InvalidInput(f"the login cannot be used: {error}", where=NAME, hint=self._how) from error
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._sdk.sync_close(timeout=self._settings.timeout_seconds)
+
+    def tenants(self) -> Iterator[Any]:
+        """The tenants of the login."""
+        from nebius.api.nebius.iam.v2 import ListTenantsRequest, TenantServiceClient
+
+        yield from self._pages(TenantServiceClient, ListTenantsRequest)
+
+    def projects(self, tenant: str) -> Iterator[Any]:
+        """A tenant's projects, each in a region."""
+        from nebius.api.nebius.iam.v2 import ListProjectsRequest, ProjectServiceClient
+
+        yield from self._pages(ProjectServiceClient, ListProjectsRequest, parent_id=tenant)
+
+    def platforms(self, project: str) -> Iterator[Any]:
+        """The kinds of machines in the project's region, with their presets."""
+        from nebius.api.nebius.compute.v1 import ListPlatformsRequest, PlatformServiceClient
+
+        yield from self._pages(PlatformServiceClient, ListPlatformsRequest, parent_id=project)
+
+    def advice(self, tenant: str) -> Iterator[Any]:
+        """What the tenant could have at once, by region and preset."""
+        from nebius.api.nebius.capacity.v1 import ListResourceAdviceRequest, ResourceAdviceServiceClient
+
+        yield from self._pages(ResourceAdviceServiceClient, ListResourceAdviceRequest, parent_id=tenant)
+
+    def estimate(self, project: str, platform: str, preset: str, *, spot: bool) -> Any:
+        """What an hour of one machine costs, without disks, at list prices in dollars."""
+        from nebius.api.google.protobuf import Any as Packed
+        from nebius.api.nebius.billing.v1 import (
+            CalculatorServiceClient,
+            EstimateBatchRequest,
+            FilterAggregationUnit,
+            ResourceSpec,
+        )
+        from nebius.api.nebius.common.v1 import ResourceMetadata
+        from nebius.api.nebius.compute.v1 import CreateInstanceRequest, InstanceSpec, PreemptibleSpec, ResourcesSpec
+
+        machine = InstanceSpec(
+            resources=ResourcesSpec(platform=platform, preset=preset), preemptible=PreemptibleSpec() if spot else None
+        )
+        asked = CreateInstanceRequest(metadata=ResourceMetadata(parent_id=project), spec=machine)
+        packed = Packed(type_url=_INSTANCE, value=asked.SerializeToString())
+        hour = FilterAggregationUnit.FilterAggregationUnitValue.FILTER_AGGREGATION_UNIT_HOUR
+        request = EstimateBatchRequest(
+            resource_specs=[ResourceSpec(spec=packed)],
+            currency="usd",
+            filter_aggregation_unit=FilterAggregationUnit(filter_aggregation_unit_values=[hour]),
+        )
+        return self._ask(CalculatorServiceClient(self._sdk).estimate_batch, request)
+
+    def _pages(self, client: Any, request: Any, **about: str) -> Iterator[Any]:
+        token, method = "", client(self._sdk).list
+        for _ in range(_PAGES):
+            answer = self._ask(method, request(page_size=_A_PAGE, page_token=token, **about))
+            yield from answer.items
+            token = answer.next_page_token
+            if not token:
+                return
+        raise Malformed(f"{client.__name__}: more than {_PAGES} pages", where=NAME)
+
+    def _ask(self, method: Any, request: Any) -> Any:
+        from nebius.aio.service_error import RequestError
+        from nebius.base.error import SDKError
+
+        try:
+            answer = method(request, **self._times).wait()
+        except RequestError as error:
+            code, said = error.status.code, error.status.message or ""
+            raise self._failure(getattr(code, "name", str(code)), " ".join(said.split())[:200]) from error
+        except SDKError as error:
+            raise Unreachable(f"cannot be asked: {str(error)[:200]}", where=self._where, hint=self._change) from error
+        if answer is None:  # what gRPC makes of a message that its reader refuses
+            raise Malformed("the answer is no such message", where=self._where)
+        return answer
+
+    def _failure(self, code: str, said: str) -> BrokerError:
+        text = f"{code}: {said}" if said else code
+        if code == "UNAUTHENTICATED":
+            return LoginMissing(f"{text}: the login is wrong or has expired", where=self._where, hint=self._how)
+        if code == "RESOURCE_EXHAUSTED":
+            return Throttled(f"{text}: rate limit exceeded", where=self._where, hint="poll less often")
+        if code in _PASSING:
+            return Unreachable(text, where=self._where, hint=self._change)
+        return Refused(text, where=self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"{NAME}: {urlsplit(self._base).hostname}"
+
+    @property
+    def _change(self) -> str:
+        return f"is {setting(NAME, 'base_url')} right, and the network up?"
+
+    def _trust(self) -> Any:
+        bundle = self._settings.ca_bundle
+        if bundle is None:
+            return None
+        from grpc import ssl_channel_credentials
+
+        return ssl_channel_credentials(root_certificates=bundle.read_bytes())
