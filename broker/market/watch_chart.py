@@ -43,4 +43,11 @@ def line(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour
         _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (between or 1)]
         for price in prices
     )
-    return f"last {period.days} d: {bars} {low} to {high} per {per} (lowest offer)"
+    return f"last {_length(period)}: {bars} {low} to {high} per {per} (lowest offer)"
+
+
+def _length(period: timedelta) -> str:
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
+        if period >= size:
+            return f"{period // size} {unit}"
+    return f"{period // timedelta(seconds=1)} s"

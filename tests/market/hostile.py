@@ -15,9 +15,11 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from typing import Any
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, Offer
+from broker.core.ports import Provider
 from broker.core.values.clock import ManualClock
 from broker.market.poller import PollRequest, PollResult, PollSession
 from broker.market.suspicion import Suspicion
@@ -38,13 +41,31 @@ from tests.fakes.server import FakeServer, encode
 HTML = b"<html><body>Down for maintenance</body></html>"
 
 
+Served = Callable[[], AbstractContextManager[tuple[str, Callable[[bytes], None]]]]
+"""A service in place of an adapter's, for as long as the ``with`` lasts: its URL, and what sets its answer."""
+
+
 @dataclass(frozen=True)
 class HostileCase:
-    """An adapter, its good answer, and hostile ones by kind; a kind that its answers cannot have is left out."""
+    """An adapter (for the service's URL and a clock), the service, its good answer, and hostile ones by kind; a kind
+    that its answers cannot have is left out."""
 
-    answers: JsonAnswers
+    make: Callable[[str, ManualClock], Provider]
+    served: Served
     good: bytes
     hostile: dict[str, bytes]
+
+
+def over_http(answers: JsonAnswers, good: bytes, hostile: dict[str, bytes]) -> HostileCase:
+    """The case of an adapter over HTTP."""
+
+    @contextmanager
+    def served() -> Iterator[tuple[str, Callable[[bytes], None]]]:
+        hijacked = answers.hijacked()
+        with FakeServer(hijacked) as server:
+            yield server.url, partial(setattr, hijacked, "body")
+
+    return HostileCase(answers.make, served, good, hostile)
 
 
 def _grown(answers: JsonAnswers, again: Callable[[Any, int], Any] | None) -> Any:
@@ -86,7 +107,7 @@ def case(answers: JsonAnswers, again: Callable[[Any, int], Any] | None = None) -
     for usual, other in ((b'"USD"', b'"EUR"'), (b'"EUR"', b'"CHF"')):  # what is converted is one currency alone
         if usual in good:
             hostile["currency"] = good.replace(usual, other)
-    return HostileCase(answers, good, {**hostile, "set back": good, "far ahead": good})
+    return over_http(answers, good, {**hostile, "set back": good, "far ahead": good})
 
 
 def _renamed(**changes: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
@@ -163,6 +184,7 @@ def cases() -> Iterator[tuple[str, HostileCase]]:
     for name in CASES:
         yield name, case(*answers_of(name))
     yield "aws: price list", import_module("tests.providers.aws.test_fuzz").hostile_case()
+    yield "nebius", import_module("tests.providers.test_nebius").hostile_case()
     yield "aws: savings plan list", import_module("tests.providers.aws.test_fuzz").hostile_plans()
 
 
@@ -177,18 +199,17 @@ class HostileOutcome:
 def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
     clock = ManualClock(NOW)
     store = open_store(f"sqlite:///{folder / f'{kind}.db'}", clock=clock)
-    hijacked = of.answers.hijacked()
     try:
-        with FakeServer(hijacked) as server:
-            hijacked.body = of.good
-            first = _poll(of, server.url, store, clock)
+        with of.served() as (url, answer):
+            answer(of.good)
+            first = _poll(of, url, store, clock)
             known = {offer.id: offer for offer in store.offers()}
             assert known, f"the good answer brings nothing: {first.error}"
             assert not any(offer.doubt for offer in known.values()), "the good answer is doubted"
             later = {"set back": timedelta(days=-3), "far ahead": timedelta(days=4000)}.get(kind, timedelta(minutes=10))
             clock = ManualClock(NOW + later)
-            hijacked.body = of.hostile[kind]
-            result = _poll(of, server.url, store, clock)
+            answer(of.hostile[kind])
+            result = _poll(of, url, store, clock)
         return _judged(known, store.offers(), result, clock.now())
     finally:
         store.close()
@@ -196,7 +217,7 @@ def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
 
 def _poll(of: HostileCase, url: str, store: Store, clock: ManualClock) -> PollResult:
     judged = Suspicion()
-    session = PollSession(PollRequest("adapter", lambda: of.answers.make(url, clock), timeout=60, judge=judged), clock)
+    session = PollSession(PollRequest("adapter", lambda: of.make(url, clock), timeout=60, judge=judged), clock)
     session.listen()
     return session.record(store)
 

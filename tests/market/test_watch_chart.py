@@ -29,3 +29,5 @@ def test_a_line_shows_low_and_high_and_what_is_not_known() -> None:
     )
     assert line([usd("1"), usd("1")], WEEK).startswith("last 7 d: ▁▁ ")
     assert line([None, usd("1")], WEEK) == ""
+    for seconds, length in ((8, "8 s"), (90, "1 min"), (7200, "2 h")):
+        assert line([usd("1"), usd("2")], timedelta(seconds=seconds)).startswith(f"last {length}: ▁█ ")

@@ -140,7 +140,8 @@ def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
 
 
 def _chart(broker: Broker, watch: Watch, now: datetime) -> str:
-    """The lowest price of what the watch watches over the last week, as a line; empty without prices."""
+    """The lowest price of what the watch watches over the last week, or since it is known, as a line; empty without
+    prices."""
     if watch.trigger is Trigger.STALE:
         return ""
     priced = [
@@ -157,7 +158,8 @@ def _chart(broker: Broker, watch: Watch, now: datetime) -> str:
     ]
     units = {"GPU" if offer.count else "machine" for offer in cheapest}
     per = f"{' or '.join(sorted(units))}-hour"
-    return line(lowest(steps, now - _CHART, now), _CHART, per)
+    start = max(now - _CHART, min((points[0][0] for points in steps), default=now))
+    return line(lowest(steps, start, now), now - start, per)
 
 
 def _real(watch: Watch, offers: Sequence[Offer]) -> list[Offer]:

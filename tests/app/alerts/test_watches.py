@@ -102,7 +102,7 @@ def test_a_drop_is_told_once_through_restarts(
     assert sent[0] == "gpubroker: H100:8 below $2.00 per GPU-hour"
 
 
-def test_a_notice_draws_the_last_week(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
+def test_a_notice_draws_the_price_since_it_is_known(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
     watches.add(broker, below())
     for price in ("32", "24", "12"):
         poll(broker, offer(price, clock.now()))
@@ -110,7 +110,7 @@ def test_a_notice_draws_the_last_week(broker: Broker, clock: ManualClock, sent: 
     poll(broker, offer("12", clock.now()))
     (looked,) = watches.check(broker).looked
     assert looked.notice is not None
-    (drawn,) = [text for text in looked.notice.body.splitlines() if text.startswith("last 7 d: ")]
+    (drawn,) = [text for text in looked.notice.body.splitlines() if text.startswith("last 3 d: ")]
     assert drawn.endswith("$1.50 to $4.00 per GPU-hour (lowest offer)")
     assert "█" in drawn
     assert "▁" in drawn

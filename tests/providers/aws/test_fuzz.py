@@ -49,7 +49,7 @@ from tests.fakes.mutate import (
     tally_mutants,
 )
 from tests.fakes.server import HttpAnswer, HttpRequest
-from tests.market.hostile import HostileCase
+from tests.market.hostile import HostileCase, over_http
 from tests.providers.aws.conftest import market
 
 Make = Callable[..., Aws]
@@ -213,7 +213,7 @@ def hostile_case() -> HostileCase:
         settings = AwsSettings(regions=("us-east-1",), attempts=1, price_list_url=url, spot_advisor_url=url)
         return Aws(clock=clock, settings=settings)
 
-    return HostileCase(JsonAnswers(made, market_of, _PATH, {}, lambda body: body), good, hostile)
+    return over_http(JsonAnswers(made, market_of, _PATH, {}, lambda body: body), good, hostile)
 
 
 def hostile_plans() -> HostileCase:
@@ -247,7 +247,7 @@ def hostile_plans() -> HostileCase:
         )  # fmt: skip
         return Aws(clock=clock, settings=settings)
 
-    return HostileCase(JsonAnswers(made, market_of, path, {}, lambda body: body), good, hostile)
+    return over_http(JsonAnswers(made, market_of, path, {}, lambda body: body), good, hostile)
 
 
 def check_lists(make: Make, files: Files, number: int) -> None:
