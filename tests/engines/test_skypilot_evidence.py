@@ -18,23 +18,17 @@ from moto import mock_aws
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.ports import EngineState, Observation
-from broker.core.values.clock import SystemClock
 from broker.engines.skypilot import aftermath
 from broker.engines.skypilot.aws_ends import aws_end, aws_word, of_machines
-from broker.engines.skypilot.engine import SkypilotSettings
 from broker.engines.skypilot.evidence import CloudSays
 from tests.contracts.engine_contract import Bench, eventually
-from tests.engines.skypilot_bench import made, offer, placed
+from tests.engines.skypilot_bench import bench_on, offer, placed
 from tests.fakes import skypilot as fake
 
 
 @pytest.fixture
 def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
-    settings = SkypilotSettings(shared_disk=True, look=0.0, refresh=0.1)
-    return Bench(
-        make=lambda: made(tmp_path / "home", sky, settings), placement=placed(offer()), clock=SystemClock(),
-        folder=tmp_path, doomed=placed(offer()), take_away=lambda handle: sky.take_away(handle.rpartition(":")[2]),
-    )  # fmt: skip
+    return bench_on(tmp_path, sky)
 
 
 def gone_by_itself(bench: Bench, sky: fake.Sky, cloud: str = "aws") -> Observation:
