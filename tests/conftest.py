@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
 settings.register_profile("quick", deadline=None, max_examples=10)
-settings.register_profile("full", deadline=None, max_examples=200)
+settings.register_profile("full", deadline=None, max_examples=100)
 settings.load_profile("full" if FULL else "quick")
 
 

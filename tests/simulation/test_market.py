@@ -45,7 +45,7 @@ def shown(world: World, at: datetime, machine: str, capacity_type: CapacityType)
 
 
 @given(seed=seeds, at=moments, other=moments)
-@settings(max_examples=25)
+@settings(max_examples=50 if FULL else 8)
 def test_the_same_question_has_the_same_answer_in_any_order(seed: int, at: datetime, other: datetime) -> None:
     first, second = World(DEFAULT, seed, START), World(DEFAULT, seed, START)
     list(first.offers_at(other))
@@ -98,7 +98,7 @@ def test_the_start_needs_a_time_zone() -> None:
 
 
 @given(seed=seeds, hours=st.floats(0, 200), length=st.floats(0.01, 30), pool=st.integers(0, 10_000))
-@settings(max_examples=50)
+@settings(max_examples=50 if FULL else 15)
 def test_a_price_series_is_the_price_at_every_moment(seed: int, hours: float, length: float, pool: int) -> None:
     world = World(DEFAULT, seed, START)
     name = list(world.pools)[pool % len(world.pools)]
@@ -124,7 +124,7 @@ def test_a_change_at_the_very_end_of_a_series_is_not_in_it() -> None:
 
 
 @given(seed=seeds, at=moments)
-@settings(max_examples=25)
+@settings(max_examples=50 if FULL else 8)
 def test_prices_stay_within_what_the_scenario_says(seed: int, at: datetime) -> None:
     world = World(DEFAULT, seed, START)
     for offer in world.offers_at(at):
@@ -155,7 +155,7 @@ def test_offers_say_how_they_are_billed_and_how_long_they_hold() -> None:
 
 
 @given(seed=seeds, at=moments, pool=st.integers(0, 10_000))
-@settings(max_examples=100 if FULL else 25)
+@settings(max_examples=100 if FULL else 10)
 def test_a_sell_out_of_spot_takes_its_machines(seed: int, at: datetime, pool: int) -> None:
     """Until a machine is taken its pool had capacity all the time, and none from then on if a sell-out took it."""
     world = World(DEFAULT, seed, START)
@@ -173,7 +173,7 @@ def test_a_sell_out_of_spot_takes_its_machines(seed: int, at: datetime, pool: in
 
 
 @given(seed=seeds, at=moments)
-@settings(max_examples=25)
+@settings(max_examples=50 if FULL else 8)
 def test_what_is_sold_out_is_shown_with_its_reason(seed: int, at: datetime) -> None:
     for offer in World(DEFAULT, seed, START).offers_at(at):
         gone = offer.slots == 0
@@ -238,7 +238,7 @@ def test_a_built_in_market_is_broad_and_nobody_takes_it_for_real(name: str) -> N
 def test_in_the_demo_the_cheapest_spot_is_taken_within_two_hours_whatever_the_seed(
     machine: str, late: timedelta
 ) -> None:
-    for seed in range(40 if FULL else 10):
+    for seed in range(40 if FULL else 5):
         world, launched = demo(seed), START + late
         cheapest = shown(world, launched, machine, CapacityType.SPOT)[0]
         started = launched + world.boot("machine")

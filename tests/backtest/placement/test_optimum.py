@@ -72,14 +72,14 @@ def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyT
     return ReplayMarket("small", "small", gap, pools), StrategyTask(work, deadline, changeover, gap)
 
 
-@settings(max_examples=60 if FULL else 25, deadline=None)
+@settings(max_examples=60 if FULL else 10, deadline=None)
 @given(small())
 def test_agrees_with_brute_force(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
     assert optimum(market, 0, task) == pytest.approx(brute_force(market, task), rel=1e-9)
 
 
-@settings(max_examples=60 if FULL else 25, deadline=None)
+@settings(max_examples=60 if FULL else 10, deadline=None)
 @given(small(most_ticks=40))
 def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> None:
     market, task = case
