@@ -6,12 +6,14 @@ Interface: github.com/nebius/api (``billing.v1.CalculatorService``, ``compute.v1
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from broker.core.errors import (
     BrokerError,
+    HostUnknown,
     InvalidInput,
     LoginMissing,
     Malformed,
@@ -20,7 +22,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
-from providers.http import HttpSettings, Url, setting
+from providers.http import NO_NETWORK, HttpSettings, Url, setting
 
 NAME = "nebius"
 DOMAIN = "https://api.nebius.cloud"
@@ -71,9 +73,15 @@ class NebiusCalls:
         self._sdk.sync_close(timeout=self._settings.timeout_seconds)
 
     def tenants(self) -> Iterator[Any]:
-        """The tenants of the login."""
+        """The tenants of the login. Raises `HostUnknown`, too: asked first, it waits for no time-out without a
+        network."""
         from nebius.api.nebius.iam.v2 import ListTenantsRequest, TenantServiceClient
 
+        host = self._sdk.get_addr_from_service_name(TenantServiceClient.__service_name__).rpartition(":")[0]
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError as error:
+            raise HostUnknown(f"no address for {host}", where=NAME, hint=NO_NETWORK) from error
         yield from self._pages(TenantServiceClient, ListTenantsRequest)
 
     def projects(self, tenant: str) -> Iterator[Any]:

@@ -167,6 +167,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "runpod": ("test_runpod", (), None),
     "runpod: data centres": ("test_runpod", ("places",), None),
     "scaleway": ("test_scaleway", (), _other_instance),
+    "sfcompute": ("test_sfcompute", (), None),
     "shadeform": ("test_shadeform", (), _renamed(cloud_instance_type=_numbered)),
     "vast": ("test_vast", (), _renamed(id=_numbered)),
     "verda": ("test_verda", (), _renamed(instance_type=_numbered)),

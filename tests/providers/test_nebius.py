@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from broker.core.errors import BrokerError, LoginMissing, Malformed, NoLogin, Refused, Throttled, Unreachable
+from broker.core.errors import (
+    BrokerError,
+    HostUnknown,
+    LoginMissing,
+    Malformed,
+    NoLogin,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 from broker.core.market.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -135,6 +144,8 @@ def test_nobody_there_is_unreachable_and_without_a_login_nobody_is_asked() -> No
     clock = ManualClock(NOW)
     _, failure = until_error(nebius("http://127.0.0.1:9", clock, timeout_seconds=0.3))
     assert isinstance(failure, Unreachable)
+    _, failure = until_error(nebius("http://nobody.invalid:9", clock, attempts=4, timeout_seconds=20))
+    assert isinstance(failure, HostUnknown)
     with pytest.raises(NoLogin, match="login"):
         list(Nebius(clock=clock, environment={}).offers(OfferQuery()))
 

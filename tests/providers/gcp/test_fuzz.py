@@ -140,7 +140,7 @@ def served(
 # What makes it the SKU of something else, or no machine with accelerators; a zone that is empty.
 _FAIR = (
     r"description\.= |usageType\.= |serviceRegions\.|category\.(resource|service)"
-    r"|(machineTypes|acceleratorTypes)\.\d+\.deleted|items\.zones/[\w-]+\.deleted|nextPageToken"
+    r"|(machineTypes|acceleratorTypes)\.\d+\.deleted|name\.= 'n1-|items\.zones/[\w-]+\.deleted|nextPageToken"
 )
 # A price is the sum of a machine's parts, so their numbers are part of it.
 _PRICES = r"guestCpus|memoryMb|pricing|description|usageType|serviceRegions|category|row \d+: (= |$)"
