@@ -75,8 +75,8 @@ def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: d
         interconnect=shape.link,
         availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
         unavailable_because=_ONLY_RESERVED if only_reserved else "",
-        # It has to be bought, or asked for in another way; parts of a card and TPUs no engine starts.
-        engine=None if months or how in AHEAD or shape.slices else ENGINE,
+        # What has to be bought has none; parts of a card and TPUs no engine starts.
+        engine=None if months or how is How.CALENDAR or shape.slices else ENGINE,
         billing=SPOT_BILLING if spot else BILLING,
         max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,
     )

@@ -111,6 +111,33 @@ def test_a_launch_into_a_reservation_names_it_to_the_server(monkeypatch: pytest.
         assert aws_utils.use_reservations()
 
 
+def test_flex_start_is_a_managed_instance_group_for_a_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the client sends it and the server reads it; and what SkyPilot's provisioner asks for, by Google's model."""
+    sent: list[dict[str, Any]] = []
+
+    def launch(task: object, cluster_name: str, down: bool) -> str:
+        sent.append(payloads.get_override_skypilot_config_from_client())
+        return "request"
+
+    monkeypatch.setattr("sky.launch", launch)
+    wanted = {"run_duration": 7200, "provision_timeout": 900}
+    config = {"name": "j-1", "run": "true", "resources": {"infra": "gcp/us-central1", "instance_type": "a3-highgpu-8g"}}
+    Sdk().launch(config, "j-1", {"gcp": {"managed_instance_group": wanted}})
+    untyped: tuple[Any, Any] = (common_utils, schemas)
+    untyped[0].validate_schema(sent[0], untyped[1].get_config_schema(), "invalid: ")
+    monkeypatch.setattr(sky_annotations, "is_on_api_server", True)
+    with skypilot_config.override_skypilot_config(sent[0]):
+        where: dict[str, Any] = {"cloud": "gcp", "region": "us-central1", "keys": ("managed_instance_group",)}
+        assert skypilot_config.get_effective_region_config(**where, default_value=None) == wanted
+    from google.cloud import compute_v1
+    from google.protobuf import json_format
+
+    body = {"name": "g", "resizeBy": 2, "requestedRunDuration": {"seconds": wanted["run_duration"]}}  # of its mig_utils
+    asked = json_format.ParseDict(body, compute_v1.InstanceGroupManagerResizeRequest.pb()())
+    assert (asked.resize_by, asked.requested_run_duration.seconds) == (2, 7200)
+    assert "FLEX_START" in compute_v1.Scheduling.ProvisioningModel.__members__
+
+
 def test_the_task_itself_could_not_name_it() -> None:
     """Why it is a setting of the launch: SkyPilot does not let a task override this one."""
     keys = {key[0] for key in constants.OVERRIDEABLE_CONFIG_KEYS_IN_TASK}

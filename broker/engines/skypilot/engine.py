@@ -37,6 +37,7 @@ from broker.engines.skypilot.aws_ends import aws_end, aws_word
 from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import EndOf, WordOf
+from broker.engines.skypilot.flex_start import flex_settings
 from broker.engines.skypilot.gcp_ends import gcp_end, gcp_word
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
 from broker.engines.skypilot.node import enter_script
@@ -173,7 +174,11 @@ class Skypilot:
             slot.write("launch.json", about)
             note_owner(slot, launch, self._clock)
             return self._remember(
-                slot, launch.key, self._sdk.launch(config, cluster_name(launch.key), settings(launch.reservations))
+                slot,
+                launch.key,
+                self._sdk.launch(
+                    config, cluster_name(launch.key), {**settings(launch.reservations), **flex_settings(launch)}
+                ),
             )
 
     def find(self, key: str) -> str | None:

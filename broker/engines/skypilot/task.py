@@ -17,6 +17,7 @@ from broker.core.job.snapshots import is_local
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
+from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
 from broker.placement.feasibility import request_served
@@ -93,7 +94,7 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
     if cloud in BY_SIZE:
         wanted |= _size(offer, request)
     else:
-        wanted["instance_type"] = offer.instance_type
+        wanted["instance_type"] = machine_type(offer)
     return wanted | (_further(request) if request else {})
 
 

@@ -180,7 +180,8 @@ def test_machines_for_a_stated_time_are_pools_of_their_own(
     l4.skus += [sku(gpu, "0.3"), sku(core, "0.01"), sku(ram, "0.001", unit="GiBy.h")]
     found = offers_of(make())
     ahead = found[f"gcp/{ZONE}/g2-standard-4+{WAYS[how]}/L4:1/on_demand"]
-    assert (ahead.price, ahead.engine) == (Money.usd("0.356"), None)  # 0.3 + 4 × 0.01 + 16 × 0.001
+    launched = "skypilot" if how == "with flex start" else None
+    assert (ahead.price, ahead.engine) == (Money.usd("0.356"), launched)  # 0.3 + 4 × 0.01 + 16 × 0.001
     assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"].price == Money.usd("0.706824")
     l4.skus.pop()
     assert "missing_parts" in reasons(make(), f"g2-standard-4 with L4:1 {how}")

@@ -1,0 +1,31 @@
+"""Google's flex start: which machines SkyPilot is asked for, and for how long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from broker.core.job.jobs import Job
+from broker.core.market.offers import CapacityType
+from broker.engines.skypilot.flex_start import flex_settings
+from broker.engines.skypilot.places import CLOUDS
+from broker.engines.skypilot.task import resources
+from tests.engines.test_skypilot import launch, offer
+
+FLEX = offer("gcp", instance_type="a3-highgpu-8g+flex-start", capacity_type=CapacityType.ON_DEMAND)
+
+
+@pytest.mark.parametrize(
+    ("longest", "seconds"), [(None, 604_800), (timedelta(hours=5), 18_000), (timedelta(minutes=1), 600)]
+)
+def test_machines_are_asked_for_as_long_as_the_job_may_run(longest: timedelta | None, seconds: int) -> None:
+    asked = launch(FLEX, Job(name="train", run="true", max_duration=longest))
+    group = {"run_duration": seconds, "provision_timeout": 900}
+    assert flex_settings(asked) == {"gcp": {"managed_instance_group": group}}
+    wanted = resources(asked, CLOUDS, lambda region: {})
+    assert (wanted["instance_type"], wanted["use_spot"]) == ("a3-highgpu-8g", False)
+
+
+def test_other_machines_are_not_asked_for_in_that_way() -> None:
+    assert flex_settings(launch(offer("gcp", instance_type="a3-highgpu-8g"))) == {}
