@@ -54,7 +54,7 @@ from broker.procurement.money import paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
 from broker.procurement.purchase_store import PurchaseStore
 from broker.procurement.reselling import look_for_sale
-from broker.procurement.running import accrual, billed_until, early_end, next_due
+from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
 from broker.procurement.using import is_extended
 
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
@@ -306,10 +306,18 @@ class CapacityBuyer:
             order = self._newest(purchase)
             if refused and order.state in (OrderState.HELD, OrderState.PENDING):
                 if terms.way == AT_ITS_END:
-                    self._tell(unended_notice(purchase, str(refused)))
-                    raise refused  # asked again later, until it is gone
+                    return self._not_ended(purchase, order, refused)
                 return self._write(purchase, UndoRefused(evidence=str(refused)))
         return self._undone(purchase, order, terms) if order.state in _GONE else purchase
+
+    def _not_ended(self, purchase: Purchase, order: Order, refused: BrokerError) -> Purchase:
+        """Its provider does not end it at its end: book what it goes on to bill, tell people, and raise the refusal. It
+        is asked again later, until it is gone."""
+        if (due := overdue(purchase, self._clock.now())) is not None:
+            event, entries = accrual(purchase, order, due, self._clock.now())
+            self._write(purchase, event, entries)
+        self._tell(unended_notice(purchase, str(refused)))
+        raise refused
 
     def _undone(self, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:
         now = self._clock.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,6 +15,8 @@ from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import RecordedHolding
 
+# What providers list of these names no machine type and no number.
+_NO_MACHINES = (PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.COMMITMENT)
 _LASTING = (PurchaseState.HELD, PurchaseState.ENDED)
 # A period that begins with the order may begin this much later than the quote says.
 _SAME_END = timedelta(minutes=5)
@@ -84,9 +86,13 @@ def charge_differences(
 
 
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
-    """The purchases within their period whose order no provider reported."""
-    listed = {one.id for one in reported}
-    return [one for one in purchases if _held(one, now) and (one.quote.extends or _order(one)) not in listed]
+    """The purchases within their period whose order no provider reported, by its id or its mark."""
+    listed = {name for one in reported for name in (one.id, one.mark)}
+    return [
+        one
+        for one in purchases
+        if _held(one, now) and one.id not in listed and (one.quote.extends or _order(one)) not in listed
+    ]
 
 
 def differences(
@@ -104,20 +110,15 @@ def differences(
     noted = {one.holding.order_id for one in recorded}
     found = [_missing(one) for one in missing]
     for one in reported:
-        bought = by_order.get(one.id)
-        found += _unknown(one, by_mark, noted) if bought is None else _changed(bought, one, ends.get(one.id))
+        bought = by_order.get(one.id) or by_mark.get(one.mark)  # some list an order under a longer name than it has
+        found += _unknown(one, noted) if bought is None else _changed(bought, one, ends.get(one.id))
     found += _twice(reported, by_mark)
     return sorted(found, key=lambda one: (one.provider, one.region, one.order, one.kind))
 
 
-def _unknown(one: Reservation, by_mark: Mapping[str, Purchase], noted: Collection[str]) -> Iterator[CapacityDifference]:
+def _unknown(one: Reservation, noted: Collection[str]) -> Iterator[CapacityDifference]:
     what = f"{one.machines} × {one.instance_type} ({one.kind.replace('_', ' ')})"
-    bought = by_mark.get(one.mark)
-    if bought is not None:
-        if bought.state is PurchaseState.NOT_BOUGHT:
-            told = f"{what} was bought as {one.mark}, which ended here as not bought; its money was released"
-            yield CapacityDifference(DifferenceKind.NOT_AS_BOUGHT, one.provider, one.region, one.id, one.mark, told)
-    elif one.mark:
+    if one.mark:
         told = f"{what} was bought as {one.mark}, by a gpubroker with another store"
         yield CapacityDifference(DifferenceKind.OTHER_STORE, one.provider, one.region, one.id, one.mark, told)
     elif one.id not in noted:
@@ -131,8 +132,10 @@ def _changed(purchase: Purchase, listed: Reservation, extended: datetime | None)
     told = []
     if purchase.state is PurchaseState.NOT_BOUGHT:
         told.append(f"{purchase.id} ended here as not bought, and the provider lists it; its money was released")
-    has_machines = quote.product is not PurchaseProduct.SAVINGS_PLAN
-    if has_machines and (listed.instance_type, listed.machines) != (quote.instance_type, quote.machines):
+    if quote.product not in _NO_MACHINES and (listed.instance_type, listed.machines) != (
+        quote.instance_type,
+        quote.machines,
+    ):
         bought = f"{quote.machines} × {quote.instance_type}"
         told.append(f"{listed.machines} × {listed.instance_type}, but {bought} was bought")
     if listed.ends is not None and abs(listed.ends - ends) > _SAME_END:

@@ -42,9 +42,13 @@ def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, .
 
 
 def fell_due(purchase: Purchase, amount: Money, since: datetime, until: datetime, at: datetime) -> tuple[Entry, ...]:
-    """Spend the part of the recurring price for that time (UTC)."""
-    name = f"{until:%Y%m%dT%H%M%S.%f}"
-    return _moved(Movement.SETTLE, purchase, amount, at, name, covers=(since, until))
+    """Spend the part of the recurring price for that time (UTC): from what is held, and beyond it what is billed after
+    the period."""
+    name, covered = f"{until:%Y%m%dT%H%M%S.%f}", min(amount, purchase.held)
+    return (
+        *_moved(Movement.SETTLE, purchase, covered, at, name, covers=(since, until)),
+        *_moved(Movement.ADJUST, purchase, amount - covered, at, name, covers=(since, until)),
+    )
 
 
 def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tuple[Entry, ...]:

@@ -6,7 +6,7 @@ from datetime import datetime, time, timedelta
 
 from broker.core.purchases.purchase_events import Accrued
 from broker.core.purchases.purchases import Purchase
-from broker.core.purchases.quotes import Order, OrderState
+from broker.core.purchases.quotes import AT_ITS_END, Order, OrderState
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
 from broker.procurement.money import fell_due
@@ -23,13 +23,23 @@ def next_due(purchase: Purchase) -> datetime | None:
     return min(midnight, quote.ends)
 
 
+def overdue(purchase: Purchase, now: datetime) -> datetime | None:
+    """The last midnight (UTC) up to which a purchase whose provider does not end it has not been booked yet; None if
+    there is none."""
+    midnight = datetime.combine(now.date(), time(), now.tzinfo)
+    booked = purchase.accrued_to
+    return midnight if booked is not None and purchase.quote.recurring and midnight > booked else None
+
+
 def accrual(purchase: Purchase, order: Order, until: datetime, at: datetime) -> tuple[Accrued, tuple[Entry, ...]]:
     """The event and the entries of what fell due up to ``until``, by what the provider says of the order now."""
     begins = order.billed_from
     if begins is None:
         return Accrued(order=order, until=until, amount=Money.ZERO), ()
     stops = until if order.billed_to is None else min(until, order.billed_to)
-    amount = max(purchase.quote.recurred(begins, stops) - purchase.accrued, Money.ZERO)
+    quote, undo = purchase.quote, purchase.undo
+    over = quote.overran(begins, stops) if undo is not None and undo.way == AT_ITS_END else Money.ZERO
+    amount = max(quote.recurred(begins, stops) + over - purchase.accrued, Money.ZERO)
     since = max(begins, purchase.accrued_to or begins)
     entries = fell_due(purchase, amount, min(since, stops), stops, at)
     return Accrued(order=order, until=until, amount=amount), entries

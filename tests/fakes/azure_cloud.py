@@ -236,6 +236,7 @@ class AzureCloud:
             }
             for name, kind in self.groups.items()
         ]
+        rows += self.shop.groups.values()
         return self._list(request, models.CapacityReservationGroup, rows)
 
     def _reservations(self, request: HttpRequest, group: str) -> HttpAnswer:

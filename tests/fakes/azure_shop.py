@@ -87,6 +87,10 @@ class AzureShop:
             self.reserved[name] = {**request.body, "id": id, "name": name, "properties": about}
         return HttpAnswer(201 if before is None else 200, self.reserved[name], _JSON)
 
+    def _listed(self, request: HttpRequest, group: str) -> HttpAnswer:
+        rows = [row for row in self.reserved.values() if f"/{group}/capacityReservations/" in row["id"]]
+        return HttpAnswer(200, {"value": rows}, _JSON)
+
     def _get_reservation(self, request: HttpRequest, group: str, name: str) -> HttpAnswer:
         row = self.reserved.get(name)
         return HttpAnswer(200, row, _JSON) if row else _error(404, "ResourceNotFound", name)
@@ -202,6 +206,7 @@ _ROUTES = (
     ("PUT", _G, "_put_group"),
     ("PATCH", _G, "_patch_group"),
     ("GET", _G, "_get_group"),
+    ("GET", rf"{_G}/capacityReservations", "_listed"),
     ("PUT", _R, "_put_reservation"),
     ("GET", _R, "_get_reservation"),
     ("DELETE", _R, "_delete_reservation"),

@@ -6,6 +6,7 @@ twice; a second resource of a name is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,8 +58,7 @@ class GcpShop:
                     return self._undo(resource, verb, rows, path, query)
         match called:
             case "compute.zoneOperations.list" | "compute.regionOperations.list":
-                wanted = query["filter"].removeprefix('clientOperationId = "').removesuffix('"')
-                found = [one for one in self.operations if one["clientOperationId"] == wanted]
+                found = [one for one in self.operations if _matches(one, query["filter"])]
                 return HttpAnswer(200, {"kind": "compute#operationList", "items": found})
             case "compute.machineTypes.get":
                 row = _named(cloud.machine_types.get(path["zone"], []), path["machineType"])
@@ -76,7 +76,7 @@ class GcpShop:
         if _named(rows, body["name"]):
             return _error(409, "alreadyExists", f"The resource {body['name']!r} already exists")
         self.bodies[id] = body
-        operation = self._operation(id, "insert", path)
+        operation = self._operation(id, "insert", path, body["name"])
         if self.fails:
             running = {**operation, "status": "RUNNING"}
             operation["error"] = {"errors": [{"code": self.fails, "message": "there is none"}]}
@@ -99,9 +99,14 @@ class GcpShop:
             row["status"]["procurementStatus"] = "CANCELLED"
         else:
             rows.remove(row)
-        return HttpAnswer(200, self._operation(query["requestId"], verb, path))
+        return HttpAnswer(200, self._operation(query["requestId"], verb, path, row["name"]))
 
-    def _operation(self, id: str, verb: str, path: Json) -> Json:
+    def delete_by_hand(self, rows: list[Json], name: str, place: Json, at: datetime) -> None:
+        """Somebody deletes a resource at Google's console."""
+        rows.remove(next(row for row in rows if row["name"] == name))
+        self._operation("", "delete", place, name).update(user="mo@example.com", endTime=at.isoformat())
+
+    def _operation(self, id: str, verb: str, path: Json, name: str) -> Json:
         place: Json = {name: path[name] for name in ("zone", "region") if name in path}
         operation: Json = {
             "kind": "compute#operation",
@@ -109,6 +114,8 @@ class GcpShop:
             "name": f"operation-{len(self.operations)}",
             "clientOperationId": id,
             "operationType": verb,
+            "targetLink": f"https://compute.googleapis.com/compute/v1/projects/team-ml/{name}",
+            "endTime": self.now().isoformat(),
             "status": "DONE",
             **place,
         }
@@ -131,6 +138,15 @@ class GcpShop:
                 told["recommendationType"] = "FUTURE_RESERVATION"
                 found.append({"recommendationsPerSpec": {name: told}})
         return {"recommendations": found}
+
+
+def _matches(operation: Json, wanted: str) -> bool:
+    """The two forms of filters: a field that is equal, or matches an expression in whole."""
+    found = re.fullmatch(r'(\w+) (=|eq) "(.*)"', wanted)
+    assert found, f"no filter of Compute Engine: {wanted}"
+    name, how, text = found.groups()
+    value = operation.get(name, "")
+    return value == text if how == "=" else re.fullmatch(text, value) is not None
 
 
 def _rows(cloud: GcpCloud, resource: str, place: str) -> list[Json]:

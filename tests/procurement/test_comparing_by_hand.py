@@ -23,7 +23,8 @@ def test_what_is_paid_is_unseen_where_its_order_is_not_listed() -> None:
     held = bought(*PATHS[PurchaseState.HELD])
     assert unseen([held], [], NOW) == [held]
     assert unseen([held], [LISTED], NOW) == []
-    assert unseen([held], [replace(LISTED, id="cr-2")], NOW) == [held]
+    assert unseen([held], [replace(LISTED, id="cr-2", mark="")], NOW) == [held]
+    assert unseen([held], [replace(LISTED, id="us-east-1/cr-1")], NOW) == [], "it is known by its mark"
     assert unseen([held], [], QUOTE.ends) == []
     assert unseen([bought(*PATHS[PurchaseState.ORDERED])], [], NOW) == []
 

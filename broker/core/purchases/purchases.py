@@ -123,7 +123,7 @@ class Purchase(PurchaseValue):
         """The amount held for it (USD): the ceiling until it is paid or has failed, then what is still to fall due."""
         if self.state.closed:
             return Money.ZERO
-        return self.ceiling if self.paid_at is None else self.quote.recurring - self.accrued
+        return self.ceiling if self.paid_at is None else max(self.quote.recurring - self.accrued, Money.ZERO)
 
     @property
     def open_questions(self) -> tuple[Question, ...]:

@@ -116,6 +116,10 @@ class CapacityQuote(PurchaseValue):
         due = min(max(until - begins, timedelta(0)), self.length)
         return self.recurring.share(in_microseconds(due), in_microseconds(self.length))
 
+    def overran(self, begins: datetime, until: datetime) -> Money:
+        """What is billed by the hour beyond the period, of an order that its provider did not end (USD)."""
+        return self.hourly.for_duration(max(until - begins - self.length, timedelta(0)))
+
     @property
     def length(self) -> timedelta:
         return self.ends - self.starts

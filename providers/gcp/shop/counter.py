@@ -18,7 +18,7 @@ from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.gcp.calls import GcpCaller, ListMethod
+from providers.gcp.calls import GcpCaller, ListMethod, utc
 from providers.gcp.machines import GcpMachine
 from providers.gcp.refusals import AlreadyThere, NotFound
 from providers.gcp.settings import NAME
@@ -93,6 +93,9 @@ def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) 
     if undone is not None and _failure(undone) is None:
         over = _status(undone) == "done"
         return [Order(id=key, state=OrderState.OVER if over else OrderState.UNDOING, word="deleted")]
+    if (deleted := _deletion(asking, kind, place, key)) is not None:
+        word = f"deleted by {deleted.user}" if deleted.user else "deleted"
+        return [Order(id=key, state=OrderState.OVER, word=word, billed_to=utc(deleted.end_time))]
     made = _operation(asking, kind, place, request_id(key))
     if made is None:
         return []
@@ -141,6 +144,14 @@ def sold(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> It
 def cannot_be_undone(what: str, why: str) -> Refused:
     """The refusal to undo an order."""
     return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")
+
+
+def _deletion(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], key: str) -> Any:
+    """The operation by which somebody else deleted the resource ``key``; Google lists it for some days."""
+    listing = _REGIONAL if kind.regional else _ZONAL
+    rows = asking.rows(listing, project=asking.login.project, filter=f'targetLink eq ".*/{key}"', **place)
+    done = (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.operation_type == "delete")
+    return next((row for row in done if _status(row) == "done" and _failure(row) is None), None)
 
 
 def _operation(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], id: str) -> Any:
