@@ -18,8 +18,9 @@ from broker.core.policy.decisions import Decision, sealed, written
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.ports import PolicySet
 from broker.core.purchases.purchases import Purchase
-from broker.core.purchases.quotes import CapacityQuote, Undo
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.journal import Reading
 from broker.procurement.money import burn_of
 from broker.reconciler.admission.admission import strictest
@@ -84,6 +85,35 @@ def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: dateti
     if not any(verdict.rule == RULE and verdict.code != _OUT_OF_SCOPE for verdict in verdicts):
         verdicts = (*verdicts, _nobody_may(buying))
     return PurchaseJudgement(strictest(verdicts), verdicts, policy.version, action, facts)
+
+
+def denied_by_purchase_rules(buying: Buying, policy: PolicySet, look: Reading, now: datetime) -> tuple[Verdict, ...]:
+    """The guardrails of kind `purchases` that deny it, budgets and other rules apart: for what was paid elsewhere."""
+    action = _action(buying, now)
+    verdicts = policy.judge(action, facts_of(look, policy, now)(action))
+    return tuple(one for one in verdicts if one.rule == RULE and one.answer is Answer.DENY)
+
+
+def as_quote(holding: Holding, now: datetime) -> CapacityQuote:
+    """What was bought elsewhere, as if it was quoted."""
+    recurring = holding.hourly.for_duration(holding.ends - holding.starts)
+    reservation = holding.kind is HoldingKind.RESERVATION
+    return CapacityQuote(
+        product=PurchaseProduct.CAPACITY_RESERVATION if reservation else PurchaseProduct.COMMITMENT,
+        provider=holding.provider,
+        offering=holding.order_id,
+        region=holding.site,
+        instance_type=f"{holding.accelerator}:{holding.gpus}",
+        accelerator=holding.accelerator,
+        count=holding.gpus,
+        machines=1,
+        starts=holding.starts,
+        ends=holding.ends,
+        total=holding.upfront + recurring,
+        upfront=holding.upfront,
+        undo=Undo.NONE,
+        quoted_at=now,
+    )
 
 
 def decision_of(id: str, judged: PurchaseJudgement, at: datetime) -> Decision:

@@ -93,6 +93,21 @@ def _sale_notice(purchase: Purchase) -> Notice:
     return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
 
 
+def sale_notice(purchase: Purchase) -> Notice:
+    """That somebody would sell a purchase, and a second person has to agree."""
+    least = purchase.proposed_least
+    body = (
+        f"{summary(purchase)}. {purchase.proposed_by} would sell it for {least.rounded(2)} in all; it is offered once a"
+        f" second of its buyer and approvers agrees within 7 days:"
+        f" gpubroker capacity sell {purchase.id} --least {least.dollars:f}"
+    )
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    title = f"To be sold: {purchase.id}"
+    return Notice(
+        f"{thread}/sale-proposed/{_stamp(purchase.proposed_at)}", title, body, Severity.WARNING, thread, teams
+    )
+
+
 def unended_notice(purchase: Purchase, refusal: str) -> Notice:
     """That a purchase is over, and its provider refuses to end it: it goes on to be billed."""
     provider = purchase.quote.provider

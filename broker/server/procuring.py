@@ -176,6 +176,7 @@ def record_capacity(by: By, key: Key, body: RecordBody) -> Response:
     def recorded() -> RecordedHolding:
         if document is None:
             return capacity.add(by.broker, holding, by=by.actor)
+        capacity.may_record(by.broker, holding, by=by.actor)
         return by.broker.store.add_proved_holding(holding, *document, by=by.actor.identity)
 
     def shown(one: RecordedHolding) -> ChangeAnswer:

@@ -42,6 +42,12 @@ def held(market: MarketBench) -> Purchase:
     return market.advance(asked)
 
 
+def by_two(broker: Broker, id: str, least: Money = LEAST) -> Purchase:
+    """Bob would sell it, and ann agrees."""
+    assert selling.sell(broker, id, least=least, by=BOB).state is PurchaseState.HELD
+    return selling.sell(broker, id, least=least, by=ANN)
+
+
 def sales(market: MarketBench) -> list[str]:
     world = market.stall.line.market
     assert isinstance(world, SfcomputeMarket)
@@ -58,7 +64,7 @@ def test_a_block_is_sold_and_its_money_comes_back(market: MarketBench) -> None:
         2, Money.usd("960"), 48,
     )  # fmt: skip
     check("capacity-resale", ResaleTermsResult.of(bought.id, terms).model_dump(mode="json", by_alias=True))
-    offered = selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    offered = by_two(market.broker, bought.id)
     assert (offered.state, sales(market)) == (PurchaseState.SELLING, ["pending"])
     assert in_use([offered], market.clock.now()) == [], "nothing is placed in what is for sale"
     market.stall.pay()
@@ -75,19 +81,19 @@ def test_a_sale_without_an_answer_is_offered_once_and_found(market: MarketBench,
     sales(market)
     setattr(market.stall.line, lost, True)
     market.stall.line.unlisted = 1
-    found = selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    found = by_two(market.broker, bought.id)
     assert (found.state, len(sales(market))) == (PurchaseState.SELLING, 1)
     again = market.advance(bought)
     assert (again.sale_order is not None, len(sales(market))) == (True, 1)
     with pytest.raises(InvalidInput, match="it is selling"):
-        selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+        by_two(market.broker, bought.id)
 
 
 def test_an_offer_that_was_never_sent_is_ended_by_a_person(market: MarketBench) -> None:
     bought = held(market)
     sales(market)
     market.stall.line.broken = True
-    found = selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    found = by_two(market.broker, bought.id)
     assert (found.state, found.sale_order, sales(market)) == (PurchaseState.SELLING, None, [])
     [told] = [one for one in market.broker.store.outbox.under("purchase/") if "/selling/" in one.notice.key]
     assert "--stop" in told.notice.body
@@ -98,11 +104,11 @@ def test_an_offer_that_was_never_sent_is_ended_by_a_person(market: MarketBench) 
 def test_an_offer_is_withdrawn_unless_it_was_sold_meanwhile(market: MarketBench) -> None:
     bought = held(market)
     sales(market)
-    selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    by_two(market.broker, bought.id)
     back = selling.end_sale(market.broker, bought.id, by=ANN)
     assert (back.state, sales(market)) == (PurchaseState.HELD, ["cancelled"])
     market.clock.advance(timedelta(minutes=5))
-    selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    by_two(market.broker, bought.id)
     market.stall.pay()
     assert selling.end_sale(market.broker, bought.id, by=ANN).state is PurchaseState.SOLD
 
@@ -118,6 +124,22 @@ def test_two_who_sell_at_once_offer_it_once(market: MarketBench) -> None:
     for broker in (market.broker, market.new_broker()):
         offer_for_sale(broker.store, seller(broker), bought, terms, LEAST, "ann", now)  # type: ignore[arg-type]  # as is
     assert len(sales(market)) == 1
+
+
+def test_what_could_not_be_undone_is_sold_by_two(market: MarketBench) -> None:
+    bought = held(market)
+    assert bought.approvals == 2
+    sales(market)
+    proposed = selling.sell(market.broker, bought.id, least=LEAST, by=ANN)
+    assert (proposed.state, proposed.proposed_by, sales(market)) == (PurchaseState.HELD, "ann", [])
+    assert f"purchase/{bought.id}/sale-proposed" in market.notices()
+    assert in_use([proposed], market.clock.now()) == [proposed], "jobs stay until it is offered"
+    other = Money.usd("1400")
+    for by, least in ((ANN, LEAST), (BOB, other), (BOB, other)):
+        assert selling.sell(market.broker, bought.id, least=least, by=by).state is PurchaseState.HELD
+    market.clock.advance(timedelta(minutes=30))
+    assert selling.sell(market.broker, bought.id, least=other, by=ANN).state is PurchaseState.SELLING
+    assert (len(sales(market)), market.broker.store.purchase(bought.id).proposed_by) == (1, "")
 
 
 def test_only_who_may_sells(market: MarketBench) -> None:
@@ -138,7 +160,7 @@ def test_a_reserved_instance_is_sold_on_the_marketplace(shop: Shop) -> None:
     shop.clock.advance(timedelta(days=40))
     shop.advance(bought)
     shop.cloud.late_faults["CreateReservedInstancesListing"] = [AwsFault("InternalError", 500)]
-    offered = selling.sell(shop.broker, bought.id, least=Money.usd("10000"), by=ANN)
+    offered = by_two(shop.broker, bought.id, Money.usd("10000"))
     assert (offered.state, offered.sale_order is not None) == (PurchaseState.SELLING, True)
     assert len(shop.cloud.shop.listings) == 1
     assert shop.cloud.shop.listings[0]["ClientToken"].startswith(f"{bought.id}-sale-")

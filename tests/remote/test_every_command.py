@@ -14,7 +14,7 @@ ENTERS = "enters a machine through the engine's own account, which is the server
 OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the server does that there"
 PEOPLE = "gives rights: a stolen token must not, so it is done on the server itself"
 WATCHES = "a watch belongs to the account that is told"
-BUYING = "orders and returns capacity with the server's credentials; offered once approvals alone can bind it"
+BUYING = "reads or writes what the server alone has: logins, documents, the demand of all teams"
 NOT_OFFERED = {
     **dict.fromkeys(("dev", "ssh", "ssh-config", "ssh-proxy", "exec", "jobs attach"), ENTERS),
     **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
@@ -29,10 +29,7 @@ NOT_OFFERED = {
     **dict.fromkeys(
         (
             f"capacity {one}"
-            for one in (
-                *("add", "buy", "cancel", "check", "checklist", "order", "plan", "proof", "propose"),
-                *("quote", "remove", "return", "review", "sell", "withdraw"),
-            )
+            for one in (*("add", "check", "checklist", "order", "plan", "proof", "propose", "remove", "review"),)
         ),
         BUYING,
     ),

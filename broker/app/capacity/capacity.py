@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName, did_you_mean
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName, did_you_mean
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
-from broker.economics.reserve.holdings import Holding, RecordedHolding
+from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -67,10 +67,32 @@ def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
 
 def add(broker: Broker, holding: Holding, *, by: Actor, proof: Path | None = None) -> RecordedHolding:
     """Record a holding, as added by ``by``; ``proof``: a document that proves it, which is kept. Not idempotent: each
-    call adds one. Raises `InvalidInput` for a document that cannot be read."""
+    call adds one. Raises `InvalidInput` for a document that cannot be read, and as `may_record`."""
+    may_record(broker, holding, by=by)
     if proof is None:
         return broker.store.add_holding(holding, by=by.identity)
     return broker.store.add_proved_holding(holding, proof.name, _document(proof), by=by.identity)
+
+
+def may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
+    """Raises `NotAllowed` if a guardrail of kind `purchases` would not let ``by`` buy the same: its buyers, providers,
+    term and commitment. Owned machines, and stores without such a guardrail, are not limited; approvals cannot be
+    asked for what is bought already."""
+    if holding.kind is HoldingKind.OWNED:
+        return
+    from broker.procurement.judging import Buying, as_quote, denied_by_purchase_rules, objections
+
+    now = broker.clock.now()
+    quote = as_quote(holding, now)
+    with broker.store.reading() as look:
+        buying = Buying(quote, quote.total, by.identity)
+        denials = denied_by_purchase_rules(buying, broker.policy(look), look, now)
+    if denials:
+        raise NotAllowed(
+            f"it cannot be recorded, as {by.identity} may not buy it: {objections(denials)}",
+            where="capacity add",
+            hint="somebody who may buy it can record it; `gpubroker policy show` has the rule",
+        )
 
 
 def proof_of(broker: Broker, number: int) -> tuple[str, bytes]:

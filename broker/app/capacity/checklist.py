@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import provider_of
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, UnknownName, did_you_mean
 from broker.core.purchases.selling import SellsCapacity
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ class PurchaseChecklist:
     steps: tuple[tuple[str, str], ...]
 
 
-def checklist(broker: Broker, provider: str) -> PurchaseChecklist:
-    """The checklist for a provider, known here or not. Contacts nobody, changes nothing."""
+def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklist:
+    """The checklist for a provider, known here or not. Contacts nobody, changes nothing. Raises `UnknownName` for a
+    name that is like a known one, unless it is said to be ``unlike``: else it is taken for misspelt."""
+    known = sorted({*broker.registries.providers, *(one.offer.provider for one in broker.store.market.series())})
     name = provider_of(broker, provider, owned=True)[0]
+    if not unlike and name not in known and did_you_mean(name, known):
+        raise UnknownName("provider", name, known)
     sells = _products(broker, name)
     steps = (
         ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise capacity"),

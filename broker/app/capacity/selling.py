@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.app.alerts.routes import recipients
 from broker.app.capacity.purchases import buyer, seller_of
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.purchases.purchase_events import SaleProposed
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import ResaleTerms
 from broker.core.values.money import Money
+from broker.procurement.appending import appended
+from broker.procurement.judging import approvals_needed
+from broker.procurement.notices import sale_notice
 from broker.procurement.reselling import Seller, offer_for_sale, reseller, withdraw_sale
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+
+_AGREED_WITHIN = timedelta(days=7)  # the second person agrees to the first one's proposal
 
 
 def resale_terms(broker: Broker, id: str) -> ResaleTerms:
@@ -31,15 +39,28 @@ def resale_terms(broker: Broker, id: str) -> ResaleTerms:
 
 def sell(broker: Broker, id: str, *, least: Money, by: Actor) -> Purchase:
     """Offer a purchase for ``least`` (USD, in all, before the market's fee). The offer is written down before the call
-    and made once. Raises as `resale_terms`, and `NotAllowed` unless ``by`` is the buyer, one of its approvers or an
-    administrator."""
+    and made once. What could not be undone when it was bought is sold by two: the first person's call is on record for
+    `_AGREED_WITHIN`, and that of a second one offers it. Raises as `resale_terms`, and `NotAllowed` unless ``by``
+    is the buyer, one of its approvers or an administrator."""
     if least <= Money.ZERO:
         raise InvalidInput("the price must be above 0", where="--least", hint="--least 1500")
     purchase = broker.store.purchase(id)
     _may_sell(purchase, by)
-    terms = resale_terms(broker, id)
-    offer_for_sale(broker.store, _seller(broker), purchase, terms, least, by.identity, broker.clock.now())
+    terms, now = resale_terms(broker, id), broker.clock.now()
+    if approvals_needed(purchase.quote.undo) > 1 and not _second(purchase, least, by, now):
+        proposed = appended(broker.store, purchase, SaleProposed(by=by.identity, least=least), now)
+        notice = sale_notice(proposed)
+        broker.store.outbox.add(notice, recipients(broker.settings, notice), now)
+        return proposed
+    offer_for_sale(broker.store, _seller(broker), purchase, terms, least, by.identity, now)
     return buyer(broker).advance(id)
+
+
+def _second(purchase: Purchase, least: Money, by: Actor, now: datetime) -> bool:
+    """Whether somebody else has proposed the same lately."""
+    at = purchase.proposed_at
+    lately = at is not None and now - at <= _AGREED_WITHIN
+    return lately and purchase.proposed_by != by.identity and purchase.proposed_least == least
 
 
 def end_sale(broker: Broker, id: str, *, by: Actor) -> Purchase:

@@ -111,7 +111,8 @@ class PurchaseResult(Result):
     """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
     still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
     cancelled or returned it, or asked the provider to. ``sold_by``: who offers or sold it on the provider's resale
-    market, ``sale_order``: the provider's id of that offer, ``proceeds_usd``: what it brought."""
+    market, ``sale_order``: the provider's id of that offer, ``proceeds_usd``: what it brought; ``proposed_by``: who
+    would sell it for ``proposed_least_usd``, to which a second person has to agree."""
 
     id: str
     state: PurchaseState
@@ -134,6 +135,8 @@ class PurchaseResult(Result):
     sold_by: str
     sale_order: str
     proceeds_usd: Money
+    proposed_by: str
+    proposed_least_usd: Money
     evidence: str
     intended_at: Moment
     changed_at: Moment
@@ -151,6 +154,7 @@ class PurchaseResult(Result):
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
             sale_order=one.sale_order.id if one.sale_order else "",
             proceeds_usd=one.proceeds,
+            proposed_least_usd=one.proposed_least,
         )
 
 

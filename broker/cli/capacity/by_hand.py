@@ -25,6 +25,9 @@ def checklist(
     provider: Annotated[
         str, typer.Argument(metavar="PROVIDER", autocompletion=completion.providers, help="From whom you would buy.")
     ],
+    unlike: Annotated[
+        bool, typer.Option("--unlike", help="The name is not misspelt, although it is like that of a known provider.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List what a person does to buy capacity from a provider that sells none through gpubroker. Changes nothing."""
@@ -33,7 +36,7 @@ def checklist(
     from broker.app.capacity.checklist import checklist as made
 
     terminal = Terminal.of(context)
-    found = made(terminal.broker(), provider)
+    found = made(terminal.broker(), provider, unlike=unlike)
     if as_json:
         from broker.app.results.capacity import PurchaseChecklistResult
 

@@ -170,6 +170,12 @@ def purchase(one: Purchase) -> list[RenderableType]:
         lines.append(f"order {one.order.id} at {one.quote.provider}: {one.order.word}")
     if one.undone_by:
         lines.append(f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}")
+    if one.proposed_by:
+        least = one.proposed_least
+        lines.append(
+            f"{one.proposed_by} would sell it for {least.rounded(2)}; a second of its buyer and approvers agrees with:"
+            f" gpubroker capacity sell {one.id} --least {least.dollars:f}"
+        )
     if one.sale is not None:
         brought = f", brought {one.proceeds.rounded(2)}" if one.state is PurchaseState.SOLD else ""
         offer = f" ({one.sale_order.id})" if one.sale_order else ""

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.options import AsJson, Reason, examples
-from broker.cli.remote import group_of, through
+from broker.cli.remote import buying, group_of, through
 
 app = typer.Typer(
     cls=group_of("broker.cli.capacity.capacity:app"),
     no_args_is_help=True,
     help="Owned machines, reservations, commitments and purchases, through the server.",
 )
+buying.register(app)
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 
 

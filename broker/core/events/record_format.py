@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-FORMAT = 18
+FORMAT = 19
 _TYPED = 6  # since then every reason and cost is a code with fields, not a sentence
 _UNSTAMPED = 1  # records without a format number
 

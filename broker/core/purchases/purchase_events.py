@@ -141,6 +141,14 @@ class Undone(PurchaseValue):
     refund: Money
 
 
+class SaleProposed(PurchaseValue):
+    """``by`` would sell it for ``least`` (USD, in all); a second person has to agree before it is offered."""
+
+    kind: Literal["sale_proposed"] = "sale_proposed"
+    by: str
+    least: Money
+
+
 class SaleAsked(PurchaseValue):
     """``by`` offers it on the provider's resale market for ``least`` (USD, in all, before the market's fee); written
     before the call."""
@@ -206,6 +214,7 @@ PurchaseEvent = Annotated[
     | UndoAsked
     | UndoRefused
     | Undone
+    | SaleProposed
     | SaleAsked
     | SaleListed
     | SaleEnded

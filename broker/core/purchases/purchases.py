@@ -25,6 +25,7 @@ from broker.core.purchases.purchase_events import (
     SaleAsked,
     SaleEnded,
     SaleListed,
+    SaleProposed,
     Sold,
     UndoAsked,
     Undone,
@@ -79,7 +80,8 @@ class Purchase(PurchaseValue):
     at ``undo_at``.
 
     ``sale``: the terms on which it is or was for sale again, for ``sale_least`` at least, asked at ``sale_at`` by
-    ``sold_by``; ``sale_order``: the offer at the provider; ``proceeds``: what it brought."""
+    ``sold_by``; ``sale_order``: the offer at the provider; ``proceeds``: what it brought. ``proposed_by``: who would
+    sell it for ``proposed_least``, said at ``proposed_at``; a second person has to agree."""
 
     id: str
     seq: int
@@ -117,6 +119,9 @@ class Purchase(PurchaseValue):
     sale_order: Order | None = None
     sold_by: str = ""
     proceeds: Money = Money.ZERO
+    proposed_by: str = ""
+    proposed_least: Money = Money.ZERO
+    proposed_at: datetime | None = None
 
     @property
     def held(self) -> Money:
@@ -169,6 +174,7 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
     UndoRefused: frozenset({PurchaseState.UNDOING}),
     Undone: frozenset({PurchaseState.UNDOING}),
+    SaleProposed: frozenset({PurchaseState.HELD}),
     SaleAsked: frozenset({PurchaseState.HELD}),
     SaleListed: frozenset({PurchaseState.SELLING}),
     SaleEnded: frozenset({PurchaseState.SELLING}),
@@ -251,6 +257,8 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
             raise ImpossiblePurchase(f"{purchase.id} was intended already")
         case UndoAsked() | UndoRefused() | Undone():
             return _undo_change(purchase, event, at)
+        case SaleProposed():
+            return {"proposed_by": event.by, "proposed_least": event.least, "proposed_at": at}
         case SaleAsked() | SaleListed() | SaleEnded() | Sold():
             return _sale_change(purchase, event, at)
         case _:
@@ -283,7 +291,15 @@ def _sale_change(
 ) -> dict[str, object]:
     match event:
         case SaleAsked():
-            asked = {"sale": event.terms, "sale_least": event.least, "sale_at": at, "sold_by": event.by}
+            asked = {
+                "proposed_by": "",
+                "proposed_least": Money.ZERO,
+                "proposed_at": None,
+                "sale": event.terms,
+                "sale_least": event.least,
+                "sale_at": at,
+                "sold_by": event.by,
+            }
             return {"state": PurchaseState.SELLING, "sale_order": None, "evidence": "", **asked}
         case SaleListed():
             return {"sale_order": event.order}

@@ -196,6 +196,11 @@ def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     return BilledTime(start, max(attempt.gone_at or now, start), billing, metering)
 
 
+def _in_place(attempt: AttemptView) -> int:
+    """Its machines without those outside of bought capacity, which are charged apart (`outside.charged_outside`)."""
+    return max(attempt.placement.nodes - len(attempt.outside), 0)
+
+
 def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
     """The attempt's meter; a new one if nothing was posted for it; None if its meter is missing."""
     if attempt.number in meters or any(one.account is Account.SPENT for one in own):
@@ -227,7 +232,7 @@ def _metered(
     usage = _usage(attempt, now)
 
     def rates(since: datetime) -> PriceSeries:
-        offer, nodes = attempt.placement.offer, attempt.placement.nodes
+        offer, nodes = attempt.placement.offer, _in_place(attempt)
         spot = offer.capacity_type is CapacityType.SPOT
         observed = series_of(offer, since, max(usage.end, since)) if spot else ()
         return [(at, price * nodes) for at, price in observed or [(usage.start, ledger_rate(offer))]]

@@ -54,6 +54,8 @@ def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
 
 
 _JOB = "job"
+# The cash of an attempt on bought machines is for those that came outside of them, at the price on demand.
+_RENTED = CapacityType.ON_DEMAND.value
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {**_dimensions(MACHINE_TIME), _JOB: _T.job_id}
 """The dimensions of machine time."""
 _OF_SUMS = _dimensions(USE)
@@ -125,10 +127,12 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     spent = (within, MOVED.c.movement.in_(SPENDS))
     whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
     signed = case((MOVED.c.movement.in_(GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
-    bought = _bought(MACHINE_TIME)
+    outside = and_(MOVED.c.money == MoneyKind.CASH.value, _T.money == MoneyKind.AMORTISED.value)
+    group = _group(dimension, {**DIMENSIONS, "capacity_type": case((outside, _RENTED), else_=_T.capacity_type)})
+    bought = case((outside, 0), else_=_bought(MACHINE_TIME))
     sums = select(group, MOVED.c.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
     for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MOVED.c.money, bought)):
-        found[name].add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
+        found.setdefault(name, Spent()).add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
     c = ENTRY.c
     own = and_(
         c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money,
@@ -142,7 +146,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     )
     for name, kind, own_machines, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
-        found[name].add(MoneyKind(kind), Money(part), bought=bool(own_machines))
+        found.setdefault(name, Spent()).add(MoneyKind(kind), Money(part), bought=bool(own_machines))
     return found
 
 
@@ -156,7 +160,10 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
     within = and_(slots, _of_machines(USE, period))
     bought, found = _bought(USE), dict[str, Spent]()
     sums = (cast(func.sum(cast(c[name], Float)) / _HOUR, Float) for name in ("gpu_time", "machine_time"))
-    moneys = [func.sum(c[kind.value]) for kind in MoneyKind]
+    outside = and_(c.money == MoneyKind.AMORTISED.value, c.cash != 0)
+    moneys = [
+        func.sum(case((outside, 0), else_=c.cash) if kind is MoneyKind.CASH else c[kind.value]) for kind in MoneyKind
+    ]
     query = select(group, bought, *sums, func.sum(c.attempts), *moneys).where(within).group_by(group, bought)
     for name, own_machines, gpu_hours, machine_hours, attempts, *micros in connection.execute(query):
         spent = found.setdefault(name, Spent())
@@ -164,6 +171,9 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
         for kind, amount in zip(MoneyKind, micros, strict=True):
             if amount:
                 spent.add(kind, Money(int(amount)), bought=bool(own_machines))
+    rented = _group(dimension, {**_OF_SUMS, "capacity_type": literal(_RENTED)})
+    for name, micros in connection.execute(select(rented, func.sum(c.cash)).where(within, outside).group_by(rented)):
+        found.setdefault(name, Spent()).add(MoneyKind.CASH, Money(int(micros)), bought=False)
     once = select(c.slot, c.signature, group.label("name"), c.jobs).distinct().where(within).subquery()
     for name, jobs in connection.execute(select(once.c.name, func.sum(once.c.jobs)).group_by(once.c.name)):
         found[name].jobs += int(jobs)

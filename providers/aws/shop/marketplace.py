@@ -99,6 +99,8 @@ def _listed(row: Mapping[str, Any], terms: ResaleTerms) -> tuple[Order, Money]:
     state = _STATES.get(word, OrderState.PENDING)
     if state is OrderState.HELD and not sold:
         state = OrderState.OVER  # closed without a buyer
+    if state is OrderState.OVER and sold:
+        word = f"{word}; {sold} of {terms.machines} were sold before, which brings {brings.rounded(2)}: book it by hand"
     return Order(id=str(row["ReservedInstancesListingId"]), state=state, word=word), brings
 
 

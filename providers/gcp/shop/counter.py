@@ -93,14 +93,14 @@ def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) 
     if undone is not None and _failure(undone) is None:
         over = _status(undone) == "done"
         return [Order(id=key, state=OrderState.OVER if over else OrderState.UNDOING, word="deleted")]
+    made = _operation(asking, kind, place, request_id(key))
+    if made is not None and (failed := _failure(made)) is not None:
+        return [Order(id=key, state=OrderState.REFUSED, word=failed)]
     if (deleted := _deletion(asking, kind, place, key)) is not None:
         word = f"deleted by {deleted.user}" if deleted.user else "deleted"
         return [Order(id=key, state=OrderState.OVER, word=word, billed_to=utc(deleted.end_time))]
-    made = _operation(asking, kind, place, request_id(key))
     if made is None:
         return []
-    if (failed := _failure(made)) is not None:
-        return [Order(id=key, state=OrderState.REFUSED, word=failed)]
     return [Order(id=key, state=OrderState.PENDING, word=_status(made))]
 
 

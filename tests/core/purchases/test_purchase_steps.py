@@ -25,6 +25,7 @@ from broker.core.purchases.purchase_events import (
     SaleAsked,
     SaleEnded,
     SaleListed,
+    SaleProposed,
     Sold,
     UndoAsked,
     Undone,
@@ -71,6 +72,7 @@ NOT_UNDONE = UndoRefused(evidence="too late")
 UNDONE = Undone(order=PAID, charge=Money.usd(50), refund=Money.usd(1000))
 RESOLD = ResaleTerms(market="m", machines=2, starts=NOW, ends=NOW + timedelta(days=1))
 FOR_SALE, NOT_SOLD = SaleAsked(by="ann", terms=RESOLD, least=Money.usd(900)), SaleEnded(evidence="refused")
+WOULD_SELL = SaleProposed(by="bob", least=Money.usd(900))
 LISTED, SOLD = SaleListed(order=PENDING), Sold(order=PAID, proceeds=Money.usd(800))
 FAILED = PurchaseFailed(reason=NotBought.REJECTED, by="olga", evidence="too dear")
 S = PurchaseState
@@ -104,6 +106,7 @@ MAY_FOLLOW: list[tuple[PurchaseEvent, set[PurchaseState], PurchaseState]] = [
     (TAKEN, {S.ORDERING, S.UNKNOWN, S.ORDERED}, S.ORDERED),
     (CHARGED, {S.ORDERED}, S.HELD),
     (ENDED, {S.HELD, S.SELLING}, S.ENDED),
+    (WOULD_SELL, {S.HELD}, S.HELD),
     (FOR_SALE, {S.HELD}, S.SELLING),
     (LISTED, {S.SELLING}, S.SELLING),
     (NOT_SOLD, {S.SELLING}, S.HELD),
