@@ -50,6 +50,7 @@ COMMANDS = {
     "people": "broker.cli.access.people:app",
     "tokens": "broker.cli.access.tokens:app",
     "audit": "broker.cli.access.audit:audit",
+    "launches": "broker.cli.service.launches:app",
     "login": "broker.cli.remote.login:login",
     "logout": "broker.cli.remote.login:logout",
     "whoami": "broker.cli.remote.login:whoami",

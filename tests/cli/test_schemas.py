@@ -53,6 +53,7 @@ ELSEWHERE = {
     "demo",  # tests/demo/test_demo.py
     "serve",  # tests/market/test_two_pollers.py
     *("logout", "whoami", "whoami-local"),  # tests/remote/test_login.py
+    *("launches-list", "launches-end"),  # tests/cli/service/test_launches.py
     "watch-test",  # test_alerts_are_as_their_schema_says
 }
 Prints = Callable[..., Any]

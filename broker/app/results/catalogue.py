@@ -54,6 +54,7 @@ from broker.app.results.kept_files import (
 )
 from broker.app.results.notices import NoticeList, RetriedNotices
 from broker.app.results.offers import OfferGroupList, OfferList
+from broker.app.results.outside import OutsideEnd, OutsideLaunchList
 from broker.app.results.plans import PlanResult, RefusedSubmission
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
 from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
@@ -146,6 +147,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "capacity-show": PurchaseHistory,
     "capacity-undo": UndoTermsResult,  # of `capacity cancel --dry-run`
     "charges": ChargesResult,  # of `report charges fetch` and `report charges import`
+    "launches-end": OutsideEnd,
+    "launches-list": OutsideLaunchList,
     "demo": DemoReport,
     "doctor": DoctorReport,
     "doctor-sweep": SweepReport,  # with --sweep

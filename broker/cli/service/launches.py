@@ -1,0 +1,101 @@
+"""`gpubroker launches list | end`: launches made elsewhere, with SkyPilot or Slurm, whose money is held here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.app.outside.launches import OpenLaunch
+
+app = typer.Typer(
+    no_args_is_help=True, help="Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."
+)
+
+
+@app.callback()
+def launches() -> None:
+    """Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."""
+
+
+@app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the launches whose end nobody has reported yet, oldest first."""
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitted
+
+    terminal = Terminal.of(context)
+    found = _open(terminal)
+    if as_json:
+        from broker.app.results.outside import OutsideLaunchList
+
+        terminal.answer(OutsideLaunchList.of(found))
+        return
+    if not found:
+        terminal.show("no launch made elsewhere is open")
+        return
+    columns = (
+        Column("launch"), Column("user"), Column("team", 2), Column("GPUs", 1), Column("since"), Column("held until"),
+        Column("held", align="right"),
+    )  # fmt: skip
+    rows = [
+        [
+            one.id, one.tags.user, one.tags.team or "", f"{one.tags.gpus} {one.tags.accelerator or ''}".strip(),
+            formats.moment(one.since), formats.moment(one.until), one.held.rounded(2),
+        ]
+        for one in found
+    ]  # fmt: skip
+    terminal.show(*fitted(terminal.out, columns, rows))
+
+
+@app.command(
+    epilog=examples("gpubroker launches end outside:skypilot-4f1c", "gpubroker launches end skypilot-4f1c --ran 90m")
+)
+def end(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="LAUNCH", help="ID in `gpubroker launches list`.")],
+    ran: Annotated[
+        str | None,
+        typer.Option("--ran", metavar="TIME", help="How long its machines were there. Default: since it was judged."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record that the machines of a launch are gone: what they cost is spent, the rest of its money released.
+
+    It ends no machine: do that with SkyPilot or Slurm first. A launch that has ended stays as it is. Where the store
+    has people, only a person who may judge launches, or an administrator, may do so.
+    """
+    from broker.app.access.people import only_permitted
+    from broker.app.outside import launches as use_case
+    from broker.app.results.outside import OutsideEnd
+    from broker.cli.capacity.terms import length
+    from broker.core.access.permissions import Permission
+    from broker.core.errors import UnknownName
+
+    terminal = Terminal.of(context)
+    broker, by = terminal.broker(), terminal.actor
+    whole = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id
+    with broker.store.access.reading() as look:
+        if look.people():
+            only_permitted(look, by, Permission.JUDGE_LAUNCHES)
+    known = [one.id for one in _open(terminal)]
+    if whole not in known:
+        raise UnknownName("open launch", id, known)
+    cost = use_case.end(broker, whole, None if ran is None else length("--ran", ran), by=by)
+    if as_json:
+        terminal.answer(OutsideEnd(id=whole, cost_usd=cost))
+    else:
+        terminal.show(f"{whole}: ended, {cost.rounded(2)} spent; the rest of its money is released")
+
+
+def _open(terminal: Terminal) -> Sequence[OpenLaunch]:
+    from broker.app.outside.launches import open_launches
+
+    with terminal.broker().store.reading() as look:
+        return open_launches(look)

@@ -1,0 +1,39 @@
+"""Launches that people made elsewhere: listed, and ended where nobody reported their end."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.burns import Burn
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags, faults
+from broker.reconciler.admission.records import hold_entries
+from broker.store import open_store
+from tests.cli.conftest import Gpubroker
+
+LAUNCH = "outside:slurm-4f1c"
+
+
+def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Path) -> None:
+    assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
+    began = datetime.now(UTC) - timedelta(hours=1)
+    burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
+    tags = Tags(LAUNCH, "mo", team="nlp", gpus=8, accelerator="H100")
+    with closing(open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())) as store:
+        with store.writing() as tx:
+            tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
+        [listed] = gpubroker("launches", "list", "--json").json["launches"]
+        assert (listed["id"], listed["held_usd"], listed["gpus"]) == (LAUNCH, "40.00", 8)
+        unknown = gpubroker("launches", "end", "slurm-4f1d")
+        assert (unknown.code, "did you mean 'outside:slurm-4f1c'?" in unknown.err) == (2, True), unknown.err
+        assert gpubroker("launches", "end", LAUNCH, "--ran", "never").code == 2
+        ended = gpubroker("launches", "end", "slurm-4f1c", "--ran", "90m", "--json")
+        assert ended.json == {"id": LAUNCH, "cost_usd": "6.00"}
+        assert gpubroker("launches", "end", LAUNCH).code == 2, "it is not open any more"
+        with store.reading() as look:
+            money = look.balance(LAUNCH)[MoneyKind.CASH]
+            assert (money.held, money.spent, faults(look.entries())) == (Money.ZERO, Money.usd(6), [])
