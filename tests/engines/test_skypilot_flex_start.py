@@ -11,7 +11,7 @@ from broker.core.market.offers import CapacityType
 from broker.engines.skypilot.flex_start import flex_settings
 from broker.engines.skypilot.places import CLOUDS
 from broker.engines.skypilot.task import resources
-from tests.engines.test_skypilot import launch, offer
+from tests.engines.skypilot_bench import launch, offer
 
 FLEX = offer("gcp", instance_type="a3-highgpu-8g+flex-start", capacity_type=CapacityType.ON_DEMAND)
 
