@@ -178,8 +178,9 @@ def _with_bought(
     now, said = broker.clock.now(), policy.defaults
     found: Sequence[Offer] = with_bought(offers, bought, now)
     ahead = coming(found, bought, now, said.wait_for_paid) if said.wait_for_paid else []
-    if not said.lending:
-        return found, ahead
+    lenders = {one.team for one in said.lending} - {job.team}
+    if not any(one.team in lenders for one in bought):
+        return found, ahead  # without reading the open jobs
     open_jobs = look.unclosed()
     # What others lend while they do not need it is not waited for.
     own = [pair for pair in ahead if as_seen_by([pair[0]], bought, job.team, said.lending, open_jobs) == [pair[0]]]
