@@ -51,7 +51,7 @@ class Stall:
     """One product of one provider. ``settings``: of the provider, with the fake's address. ``bought``: what the account
     has of it there; ``pay``: the provider confirms or charges for what was bought. ``keyed``: it never sells twice
     under one key; ``resent``: so the order may be sent again. ``serve``: where the fake is served otherwise than over
-    plain HTTP: brings the provider's settings."""
+    plain HTTP: brings the provider's settings. ``looks``: the most requests that a search for an order takes."""
 
     provider: str
     request: QuoteRequest
@@ -62,6 +62,7 @@ class Stall:
     upfront: Money = Money.ZERO
     keyed: bool = True
     resent: bool = True
+    looks: int = 3
     login: dict[str, str] = field(default_factory=dict)
     serve: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[dict[str, Any]]] | None = None
 
@@ -207,6 +208,7 @@ def _gcp(resource: str, product: PurchaseProduct, type: str, length: timedelta, 
         settings=lambda url: {"compute_url": url, "billing_url": url, "project": "team-ml", "anonymous": True},
         bought=bought,
         pay=pay,
+        looks=4,
     )
 
 

@@ -30,7 +30,7 @@ def charged_then_reset(stall: Stall) -> None:
 
 
 def charged_then_reset_and_listed_late(stall: Stall) -> None:
-    stall.line.lost, stall.line.unlisted = True, 6
+    stall.line.lost, stall.line.unlisted = True, 2 * stall.looks
 
 
 def unreadable(stall: Stall) -> None:
