@@ -248,6 +248,11 @@ class Writing(Reading, Protocol):
         """
         ...
 
+    def at_once(self) -> AbstractContextManager[None]:
+        """In the block, the first records of a new job are written in one round trip. Nothing may be read in it; what
+        `append` and `post` raise for what exists already is raised at its end, as `StoreProblem`."""
+        ...
+
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
         ...

@@ -88,6 +88,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.last_judged": look(lambda r, job: r.last_judged(job, 1)),
     "StoreReading.names_in_market": look(lambda r, _: (r.names_in_market("provider"), r.names_in_market("region"))),
     "StoreReading.open_tasks": look(lambda r, job: r.open_tasks(job)),
+    "StoreReading.plan_stamp": look(lambda r, _: r.plan_stamp()),
     "StoreReading.posted": look(lambda r, job: r.posted(job, 1)),
     "StoreReading.price_series": look(lambda r, _: r.price_series(offer(NOW), SINCE, NOW)),
     "StoreReading.purchase": look(lambda r, _: r.purchase("nothing")),

@@ -23,7 +23,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
 from broker.core.market.offers import Offer
-from broker.core.policy.policy import Action, ActionKind, Answer
+from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.conditions import Conditions
@@ -69,12 +69,14 @@ class FirstMove:
 @dataclass(frozen=True, slots=True)
 class PlanBasis:
     """What a plan is made from: the policies, one view of the store, and the time (UTC). ``elsewhere``: other tools
-    launch, so that it does not matter which engines are set up here, and from where the run folders can be reached."""
+    launch, so that it does not matter which engines are set up here, and from where the run folders can be reached.
+    ``market``: the offers and conditions for the job, if known already."""
 
     policy: PolicySet
     look: StoreReading
     now: datetime
     elsewhere: bool = False
+    market: PlanInputs | None = None
 
 
 _ANY = "any"  # the engine that would reach capacity on record
@@ -91,7 +93,8 @@ class Preview:
     that the job counts against. ``alternatives``: similar requests that the policies would allow, if they refuse this
     one. ``estimate``: if nothing can start for want of setup, the plan with every engine installed and reference prices
     allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first step after submission;
-    None if it was not determined, or if the job would be queued.
+    None if it was not determined, or if the job would be queued. ``occupied``: the running attempts that the plan took
+    into account.
     """
 
     job: Job
@@ -105,6 +108,7 @@ class Preview:
     sizing: Sizing | None = None
     waiting: WaitForReserved | None = None
     budgets: Sequence[BudgetSpec] = ()
+    occupied: Sequence[LiveAttempt] = ()
     alternatives: Sequence[Alternative] | None = None
     estimate: Plan | None = None
     machines: tuple[MachineUse, ...] = ()
@@ -205,8 +209,8 @@ def refusal(seen: Preview) -> BrokerError:
 def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:
     """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
     job, sizing = _sized(job, basis.look, basis.now)
-    market = market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
-    if holdings := broker.store.holdings():
+    market = basis.market or market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
+    if holdings := basis.look.holdings():
         wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
         paid_for = recorded_offers(holdings, market.offers, basis.now, wanted) if wanted else ()
         market = replace(market, offers=[*market.offers, *paid_for])
@@ -313,6 +317,7 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
         offers=market.offers,
         waiting=waiting,
         budgets=policy.budgets(job, by.identity),
+        occupied=live,
         estimate=_estimate(job, found, market, now),
         machines=machine_use(market.offers, live),
     )

@@ -55,7 +55,7 @@ def claim(broker: Broker) -> None:
 def agree(broker: Broker, look: StoreReading) -> None:
     """As `claim`, for a submission: raises `InvalidInput` only if the settings name a place. If they name none, the
     job's run folder goes to the store's place. Usually one read of the store shows that nothing is to be done."""
-    kept = look.setting(_KEY)
+    kept = look.runs()
     if kept is not None and _same(kept, broker.settings.runs_url):
         return
     if broker.settings.runs is not None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from broker.app.jobs import arrays
 from broker.app.jobs.after import begin_later, with_predecessors
 from broker.app.jobs.disk_space import check_room
+from broker.app.jobs.job_classes import planned_by_class
 from broker.app.jobs.jobs import EARLIER, refuse_second_session
 from broker.app.jobs.preview import (
     NoFeasibleCapacity,
@@ -19,7 +20,6 @@ from broker.app.jobs.preview import (
     Preview,
     opened_by_policy,
     passing,
-    planned,
     strategy_decides,
 )
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
@@ -127,9 +127,10 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
     """Plan and admit; again if policies or free machines changed in between. Raises as `submit`."""
     while True:
         with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
+            look.plan_stamp()  # first: it answers the next two questions as well
             agree(broker, look)
             policy = broker.policy(look)
-            seen = planned(broker, job, by, PlanBasis(policy, look, broker.clock.now()))
+            seen = planned_by_class(broker, job, by, PlanBasis(policy, look, broker.clock.now()))
         if not seen.plan.placements:
             if seen.exit_code == 4:
                 raise NoFeasibleCapacity(seen)
@@ -188,10 +189,11 @@ def _admit(
         environment=job.environment,
     )
     record = of_ask(record, now) if admission.answer is Answer.ASK else record
-    tx.record(replace(record, job_id=job_id, attempt=1))
-    tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
     given = through_standing(tx, admission, job_id)
-    return tx.append(job_id, _first_events(seen, policy, admission, job_id, given, now), now)
+    with tx.at_once():
+        tx.record(replace(record, job_id=job_id, attempt=1))
+        tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
+        return tx.append(job_id, _first_events(seen, policy, admission, job_id, given, now), now)
 
 
 def _judged(

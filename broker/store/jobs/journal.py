@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.ledger.entries import Entry
 from broker.ledger.meter import Meter
+from broker.store.engine.pipeline import pipelined
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.reading import StoreReading
@@ -70,10 +72,16 @@ class StoreWriting(StoreReading):
         else:
             row = {name: value for name, value in _job_row(after).items() if name not in _AS_SUBMITTED}
             self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(row))
+        self._live = None
         machine_time.keep(self._connection, before, after)
         if after.closed and not (before and before.closed):
             approvals.close(self._connection, job_id)
         return after
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """In the block, the records of a new job are written in one round trip. A second submission of it, or a
+        movement that was posted before, raises `StoreProblem` at its end."""
+        return pipelined(self._connection)
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
@@ -158,7 +166,7 @@ class StoreWriting(StoreReading):
 
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
         """Rebuild the views of these jobs; returns their number."""
-        rebuilt = 0
+        rebuilt, self._live = 0, None
         for job_id in job_ids:
             try:
                 events = self.events(job_id)

@@ -32,7 +32,8 @@ from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.jobs.snapshots import SnapshotUse
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
-from broker.store.market import market, polls
+from broker.store.market import market, plan_stamp, polls
+from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
 from broker.store.tables.jobs import ENDED, EVENT, JOB, UNCLOSED
@@ -40,6 +41,7 @@ from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
+    from broker.economics.reserve.holdings import RecordedHolding
     from broker.store.market.in_hand import WorkOnHeld
 
 from broker.store.ledger.reading import SpendingReading
@@ -56,6 +58,8 @@ class StoreReading(SpendingReading):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._quarantine = quarantine.Quarantine()
+        self._stamp: PlanStamp | None = None
+        self._live: Sequence[LiveAttempt] | None = None
 
     @property
     def unreadable(self) -> Sequence[UnreadableJob]:
@@ -305,11 +309,28 @@ class StoreReading(SpendingReading):
         """The open purchases, oldest first; with ``closed``, all."""
         from broker.store.purchases import purchases  # most commands do without
 
-        return purchases.listed(self._connection, closed=closed)
+        none = self._stamp is not None and not self._stamp.owns and not closed
+        return [] if none else purchases.listed(self._connection, closed=closed)
 
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 if none was ever activated."""
-        return policies.number(self._connection)
+        return policies.number(self._connection) if self._stamp is None else self._stamp.policy
+
+    def plan_stamp(self) -> PlanStamp:
+        """What plans depend on, in one query; the parts of it are not asked for again."""
+        if self._stamp is None:
+            self._stamp = plan_stamp.plan_stamp(self._connection)
+        return self._stamp
+
+    def holdings(self) -> Sequence[RecordedHolding]:
+        """As `Store.holdings`."""
+        from broker.store.market import holdings  # most commands do without
+
+        return [] if self._stamp is not None and not self._stamp.owns else holdings.holdings(self._connection)
+
+    def runs(self) -> str | None:
+        """The URL on record as the place of run folders; None if there is none."""
+        return self.setting("runs") if self._stamp is None else self._stamp.runs
 
     def active_policy(self) -> PolicyVersion | None:
         """The policy set in force; None if none was ever activated."""
@@ -330,7 +351,9 @@ class StoreReading(SpendingReading):
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones."""
-        return live.attempts(self._connection, self._quarantine.views)
+        if self._live is None:
+            self._live = live.attempts(self._connection, self._quarantine.views)
+        return self._live
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The observed prices of the offer's pool and source: the one in force at ``start``, then each reported up to

@@ -28,6 +28,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
+from broker.store.engine.pipeline import in_pipeline
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums, use_sums
@@ -88,6 +89,9 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     known = []
     for key, group in by_job.items():
         as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in group)
+        if as_a_rule_the_first and in_pipeline(connection):
+            connection.execute(BALANCE.insert(), _balance_row(group, None))  # fails if it is not the first
+            continue
         if not (as_a_rule_the_first and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
             known.append(key)
     kept = {}

@@ -63,19 +63,26 @@ _ADD = text(
     " ON CONFLICT (size, group_id, slot) DO UPDATE SET micros = spend_sum.micros + excluded.micros"
 )
 
+_NAME = text(
+    "INSERT INTO spend_group (key, money, user_name, team, project, workload, environment)"
+    " VALUES (:key, :money, :user_name, :team, :project, :workload, :environment) ON CONFLICT (key) DO NOTHING"
+)
+
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     """Add entries to the sums. A group is created with its first entry, spent or not."""
+    named: dict[str, Mapping[str, str | None]] = {}
     groups: dict[str, int] = {}
     sums: dict[tuple[int, int, int], int] = defaultdict(int)
     for entry in entries:
         tags = _tags(entry)
         key = _as_key(tags.values())
-        if key not in groups:
-            groups[key] = _group(connection, key, tags)
+        named.setdefault(key, tags)
         start, end = to_micros(entry.covers_from), to_micros(entry.covers_to)
         if entry.account is not Account.SPENT or end - start > DAY:
             continue
+        if key not in groups:
+            groups[key] = _group(connection, key, tags)
         for size in SIZES:
             for slot, micros in slots(entry.amount.micros, start, end, size):
                 sums[size, groups[key], slot] += micros
@@ -85,6 +92,9 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     ]
     if rows:
         connection.execute(_ADD, rows)
+    for key, tags in sorted(named.items()):
+        if key not in groups:
+            connection.execute(_NAME, {"key": key, **tags})
 
 
 def forget(connection: Connection) -> None:

@@ -1,0 +1,73 @@
+"""Identical jobs are planned once per market: for a moment, a plan serves the next job of its class.
+
+Many submissions at once are mostly of few kinds, and a plan costs more than all that follows it. It is made outside the
+transaction that admits the job, from data that may be stale, and judged in it with current data, whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from weakref import WeakKeyDictionary
+
+from broker.app.jobs.pace import needs_conversion
+from broker.app.jobs.preview import PlanBasis, Preview, planned
+from broker.app.market.market import market_for
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.job.jobs import Job
+from broker.core.ports import PolicySet
+from broker.reconciler.controllers.placement import PlanInputs
+from broker.store.market.plan_stamp import PlanStamp
+
+_KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
+_CLASSES = 32  # plans kept, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedClass:
+    """The plan of one job of a class, what it was made from, and what that depends on."""
+
+    kind: Job
+    by: Actor
+    policy: str
+    stamp: PlanStamp
+    market: PlanInputs
+    seen: Preview
+
+
+_known: WeakKeyDictionary[Broker, Sequence[_PlannedClass]] = WeakKeyDictionary()
+
+
+def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> Preview:
+    """As `planned`; by a plan of the last seconds for a job that differs in nothing that plans depend on, if offers,
+    policies and occupied machines are as they were then. If only these changed, from the same offers."""
+    stamp, policy = basis.look.plan_stamp(), basis.policy
+    # Recorded capacity begins and ends by the clock; a model's machines, and speeds by machine, follow from other jobs.
+    if stamp.owns or job.model is not None or needs_conversion(job):
+        return planned(broker, job, by, basis)
+    kind, asked, others = _kind(job, policy), (by, policy.version, stamp), _known.get(broker, ())
+    known = next((one for one in others if (one.by, one.policy, one.stamp) == asked and one.kind == kind), None)
+    if known is None or not timedelta(0) <= basis.now - known.seen.plan.made_at < _KEPT:
+        market = market_for(broker, job, policy, look=basis.look)
+    elif not _limited(known.market, policy) or known.seen.occupied == basis.look.live_attempts():
+        return replace(known.seen, job=job)
+    else:
+        market = known.market
+    seen = planned(broker, job, by, replace(basis, market=market))
+    if not any(offer.divided for offer in market.offers):  # other stores use such a machine, too
+        kept = [one for one in others if one is not known][: _CLASSES - 1]
+        _known[broker] = (_PlannedClass(kind, *asked, market, seen), *kept)
+    return seen
+
+
+def _kind(job: Job, policy: PolicySet) -> Job:
+    """The job without what no plan depends on: its secrets, and its name unless a condition may read it."""
+    named = any(policy.when(rule.name) for rule in policy.rules)
+    return job.model_copy(update={"seal": None, "name": job.name if named else ""})
+
+
+def _limited(market: PlanInputs, policy: PolicySet) -> bool:
+    """Whether plans depend on the machines that jobs occupy."""
+    return policy.counts_live or any(offer.slots is not None for offer in market.offers)
