@@ -13,12 +13,10 @@ from weakref import WeakKeyDictionary
 
 from broker.app.jobs.pace import needs_conversion
 from broker.app.jobs.preview import PlanBasis, Preview, planned
-from broker.app.market.market import market_for
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job
 from broker.core.ports import PolicySet
-from broker.reconciler.controllers.placement import PlanInputs
 from broker.store.market.plan_stamp import PlanStamp
 
 _KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
@@ -27,13 +25,12 @@ _CLASSES = 32  # plans kept, the newest
 
 @dataclass(frozen=True, slots=True)
 class _PlannedClass:
-    """The plan of one job of a class, what it was made from, and what that depends on."""
+    """The plan of one job of a class, and what it depends on."""
 
     kind: Job
     by: Actor
     policy: str
     stamp: PlanStamp
-    market: PlanInputs
     seen: Preview
 
 
@@ -50,15 +47,14 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
     kind, asked, others = _kind(job, policy), (by, policy.version, stamp), _known.get(broker, ())
     known = next((one for one in others if (one.by, one.policy, one.stamp) == asked and one.kind == kind), None)
     if known is None or not timedelta(0) <= basis.now - known.seen.plan.made_at < _KEPT:
-        market = market_for(broker, job, policy, look=basis.look)
-    elif not _limited(known.market, policy) or known.seen.occupied == basis.look.live_attempts():
+        seen = planned(broker, job, by, basis)
+    elif not _limited(known.seen, policy) or known.seen.occupied == basis.look.live_attempts():
         return replace(known.seen, job=job)
     else:
-        market = known.market
-    seen = planned(broker, job, by, replace(basis, market=market))
-    if not any(offer.divided for offer in market.offers):  # other stores use such a machine, too
+        seen = planned(broker, job, by, replace(basis, market=known.seen.market))
+    if not any(offer.divided for offer in seen.offers):  # other stores use such a machine, too
         kept = [one for one in others if one is not known][: _CLASSES - 1]
-        _known[broker] = (_PlannedClass(kind, *asked, market, seen), *kept)
+        _known[broker] = (_PlannedClass(kind, *asked, seen), *kept)
     return seen
 
 
@@ -68,6 +64,6 @@ def _kind(job: Job, policy: PolicySet) -> Job:
     return job.model_copy(update={"seal": None, "name": job.name if named else ""})
 
 
-def _limited(market: PlanInputs, policy: PolicySet) -> bool:
+def _limited(seen: Preview, policy: PolicySet) -> bool:
     """Whether plans depend on the machines that jobs occupy."""
-    return policy.counts_live or any(offer.slots is not None for offer in market.offers)
+    return policy.counts_live or any(offer.slots is not None for offer in seen.offers)

@@ -93,8 +93,8 @@ class Preview:
     that the job counts against. ``alternatives``: similar requests that the policies would allow, if they refuse this
     one. ``estimate``: if nothing can start for want of setup, the plan with every engine installed and reference prices
     allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first step after submission;
-    None if it was not determined, or if the job would be queued. ``occupied``: the running attempts that the plan took
-    into account.
+    None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the running
+    attempts, and all about offers, that the plan took into account.
     """
 
     job: Job
@@ -109,6 +109,7 @@ class Preview:
     waiting: WaitForReserved | None = None
     budgets: Sequence[BudgetSpec] = ()
     occupied: Sequence[LiveAttempt] = ()
+    market: PlanInputs | None = None
     alternatives: Sequence[Alternative] | None = None
     estimate: Plan | None = None
     machines: tuple[MachineUse, ...] = ()
@@ -318,6 +319,7 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
         waiting=waiting,
         budgets=policy.budgets(job, by.identity),
         occupied=live,
+        market=market,
         estimate=_estimate(job, found, market, now),
         machines=machine_use(market.offers, live),
     )

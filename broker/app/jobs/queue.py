@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import paces_for
+from broker.app.jobs.queue_classes import EntryClasses
 from broker.app.jobs.recorded_capacity import unreached
 from broker.app.market.market import market_for, query_for, without_others
 from broker.app.wiring import Broker
@@ -23,6 +24,7 @@ from broker.core.events.wait_reasons import QueueTurn
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.shares import MachineShare, total
+from broker.core.policy.policy import Facts
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
@@ -95,8 +97,28 @@ def queue(
     machines: dict[str, int] = {}
     whole: dict[str, tuple[MachineShare, MachineShare]] = {}
     entries: list[QueueEntry] = []
+
+    def board_of(job: Job) -> tuple[OfferQuery, str | None]:
+        return query_for(job), job.team if policy.defaults.lending else None  # prices may differ by team
+
+    def options_of(view: JobView, known: Facts) -> QueueEntry:
+        market, board = boards[board_of(view.job)]
+        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
+        return entry_of(
+            view.id,
+            view.job,
+            board,
+            now=now,
+            submitted_at=view.submitted_at,
+            conditions=replace(market.conditions, capacity_order=order, paces=paces),
+            remaining=remaining_work(view),
+            excluded=left_alone(view, now),
+            deny=denials(policy, moving_on(view, now), known),
+        )
+
+    classes = EntryClasses(policy, now, options_of)
     for view in mine.values():
-        of = query_for(view.job), view.job.team if policy.defaults.lending else None  # prices may differ by team
+        of = board_of(view.job)
         if of not in boards:
             market = market_for(broker, view.job)
             boards[of] = market, Board.of(unused(market.offers), market.conditions.hazard)
@@ -108,23 +130,9 @@ def queue(
                 elif offer.slots is not None:
                     # Of what another team lends, a job may see fewer than there are.
                     machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
-        market, board = boards[of]
         if (wanted := _accelerators(view)) not in out_of_reach:
-            out_of_reach[wanted] = tuple(unreached(view.job, holdings, market.offers, now))
-        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
-        entries.append(
-            entry_of(
-                view.id,
-                view.job,
-                board,
-                now=now,
-                submitted_at=view.submitted_at,
-                conditions=replace(market.conditions, capacity_order=order, paces=paces),
-                remaining=remaining_work(view),
-                excluded=left_alone(view, now),
-                deny=denials(policy, moving_on(view, now), facts[view.id]),
-            )
-        )
+            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now))
+        entries.append(classes.entry(view, facts[view.id]))
     free: dict[str, Free] = {}
     for pool, slots in machines.items():
         busy = returns.get(pool, [])

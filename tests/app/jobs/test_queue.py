@@ -9,6 +9,7 @@ import pytest
 
 from broker.app.jobs import jobs
 from broker.app.jobs.queue import QueueLots, as_if_submitted, queue
+from broker.app.jobs.queue_classes import EntryClasses
 from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
 from broker.app.results.reasons import waits
@@ -24,6 +25,8 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.placement.conditions import Conditions
+from broker.placement.queue.entry import entry_of
+from broker.placement.queue.queue import QueueEntry
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.visit_order import in_turn
 from tests.actors import ANN, with_clock
@@ -279,3 +282,25 @@ def test_paid_capacity_that_no_engine_reaches_is_told(site: Broker, monkeypatch:
     monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
     (told,) = QueueResult.of(queue(site)).waiting[0].out_of_reach
     assert "4 H100 at colo are paid for" in told
+
+
+def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.store.activate_policy({"t.yaml": WAITS.replace("$10000", "$100000")}, by="test")
+    for number in range(3):
+        submit(site, job(site, f"one-{number}"), by=ANN)
+        submit(site, job(site, f"other-{number}", "priority: high\n"), by=ANN)
+    queued(site, "tried before")
+    looked_at = [0]
+
+    def counted(*words: Any, **more: Any) -> QueueEntry:
+        looked_at[0] += 1
+        return entry_of(*words, **more)
+
+    monkeypatch.setattr("broker.app.jobs.queue.entry_of", counted)
+    together = queue(site)
+    assert 0 < looked_at[0] <= 3
+    monkeypatch.setattr(EntryClasses, "entry", lambda self, view, facts: self._compute(view, facts))
+    assert queue(site) == together
+    assert looked_at[0] > 6
