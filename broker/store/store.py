@@ -24,8 +24,6 @@ from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
-from broker.store.market import polls
-from broker.store.market.market_history import MarketHistory
 from broker.store.policy import policies
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
 from broker.store.tables.setting import SETTING
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from broker.store.engine.job_shares import JobShare
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
+    from broker.store.market.market_history import MarketHistory
     from broker.store.market.watches import Watches
     from broker.store.outbox import Outbox
     from broker.store.proof import Proof
@@ -65,6 +64,8 @@ class Store:
     @cached_property
     def market(self) -> MarketHistory:
         """The history of the market, and the freshness of its offers."""
+        from broker.store.market.market_history import MarketHistory  # commands about jobs do without
+
         return MarketHistory(self._database)
 
     @cached_property
@@ -220,6 +221,8 @@ class Store:
     ) -> PollRun:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
         the store skipped. Times are UTC."""
+        from broker.store.market import polls  # commands about jobs do without
+
         told = list(offers)  # a slow generator must not run inside the transaction
         with self._database.writing() as connection, without_collection():
             return polls.record_poll(connection, provider, started, finished, told, details)

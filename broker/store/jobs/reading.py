@@ -32,8 +32,6 @@ from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.jobs.snapshots import SnapshotUse
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
-from broker.store.market import market, plan_stamp, polls
-from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
 from broker.store.tables.jobs import ENDED, EVENT, JOB, UNCLOSED
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
     from broker.economics.reserve.holdings import RecordedHolding
     from broker.store.market.in_hand import WorkOnHeld
+    from broker.store.market.plan_stamp import PlanStamp
 
 from broker.store.ledger.reading import SpendingReading
 
@@ -319,7 +318,9 @@ class StoreReading(SpendingReading):
     def plan_stamp(self) -> PlanStamp:
         """What plans depend on, in one query; the parts of it are not asked for again."""
         if self._stamp is None:
-            self._stamp = plan_stamp.plan_stamp(self._connection)
+            from broker.store.market.plan_stamp import plan_stamp  # only submissions need it
+
+            self._stamp = plan_stamp(self._connection)
         return self._stamp
 
     def holdings(self) -> Sequence[RecordedHolding]:
@@ -358,6 +359,8 @@ class StoreReading(SpendingReading):
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The observed prices of the offer's pool and source: the one in force at ``start``, then each reported up to
         ``end`` (UTC)."""
+        from broker.store.market import market  # commands about jobs do without
+
         return market.price_series(self._connection, offer, start, end)
 
     def offers(self, query: OfferQuery) -> list[Offer]:
@@ -366,22 +369,32 @@ class StoreReading(SpendingReading):
         ``query.count`` is the minimum number of accelerators; ``"cpu"`` among the accelerators means machines without
         one. Reference prices superseded by a live one are not current.
         """
+        from broker.store.market import market  # commands about jobs do without
+
         return market.offers(self._connection, query)
 
     def names_in_market(self, what: str) -> Sequence[str]:
         """Every ``provider`` or ``region`` of an offer on record, current or not."""
+        from broker.store.market import market  # commands about jobs do without
+
         return market.names(self._connection, what)
 
     def count_offers(self) -> int:
         """The number of current offers."""
+        from broker.store.market import market  # commands about jobs do without
+
         return market.count_offers(self._connection)
 
     def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
         """The number of current offers that `offers` omits, by reason (ignoring ``max_price``)."""
+        from broker.store.market import market  # commands about jobs do without
+
         return market.rejected_in_sql(self._connection, query, simulated=simulated)
 
     def last_polls(self) -> Mapping[str, PollRun]:
         """The newest poll of each provider."""
+        from broker.store.market import polls  # commands about jobs do without
+
         return polls.last_polls(self._connection)
 
     def setting(self, key: str) -> str | None:

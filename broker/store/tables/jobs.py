@@ -37,7 +37,9 @@ class JobRow(Row, table=True):
         Index("job_top", "submitted_at", sqlite_where=text("array_id IS NULL")),
         Index("job_environment", "environment"),
         # Only PostgreSQL needs it, for the beginnings of ids; on SQLite it has no rows.
-        Index("job_id_begins", "id", postgresql_ops={"id": "text_pattern_ops"}, sqlite_where=text("0")),
+        # On PostgreSQL with text_pattern_ops, as a migration makes it: naming that here would import its dialect, and
+        # with it asyncio, for every command.
+        Index("job_id_begins", "id", sqlite_where=text("0")),
     )
 
     id: str = Field(primary_key=True)
