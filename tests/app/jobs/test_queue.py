@@ -291,7 +291,7 @@ def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
     for number in range(3):
         submit(site, job(site, f"one-{number}"), by=ANN)
         submit(site, job(site, f"other-{number}", "priority: high\n"), by=ANN)
-    queued(site, "tried before")
+    queued(site, "tried-before")
     looked_at = [0]
 
     def counted(*words: Any, **more: Any) -> QueueEntry:

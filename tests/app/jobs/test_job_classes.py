@@ -1,0 +1,93 @@
+"""Identical jobs are planned once per market; whatever a plan depends on makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app.jobs import job_classes
+from broker.app.jobs.preview import Preview, planned
+from broker.app.jobs.submit import submit
+from broker.app.wiring import Broker
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.values.clock import ManualClock
+from tests.actors import ANN, BOB
+from tests.app.jobs.test_queue import POLICY, job, market, site
+
+__all__ = ["site"]  # the fixture of the other module
+NAMED = "guardrails: [{name: names, max_job_cost: $9000, when: 'job.name != \"x\"'}]\n"
+
+
+@pytest.fixture
+def plans(site: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the jobs for which a plan was made; the market is unlimited."""
+    made: list[str] = []
+
+    def counted(broker: Broker, one: Any, *words: Any) -> Preview:
+        made.append(one.name)
+        return planned(broker, one, *words)
+
+    monkeypatch.setattr(job_classes, "planned", counted)
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(site, "acme"))
+    return made
+
+
+def poll(site: Broker) -> None:
+    now = site.clock.now()
+    site.store.record_poll("other", started=now, finished=now, offers=[])
+
+
+def later(site: Broker) -> None:
+    assert isinstance(site.clock, ManualClock)
+    site.clock.advance(timedelta(seconds=3))
+
+
+def another_policy(site: Broker) -> None:
+    site.store.activate_policy({"t.yaml": POLICY.replace("$10000", "$20000")}, by="test")
+
+
+def test_jobs_that_differ_in_name_alone_share_a_plan(site: Broker, plans: list[str]) -> None:
+    views = [submit(site, job(site, name), by=ANN) for name in ("a", "b", "c")]
+    assert plans == ["a"]
+    assert [view.job.name for view in views] == ["a", "b", "c"]
+    assert len({view.id for view in views}) == 3
+    with site.store.reading() as look:
+        assert all(look.balance(view.id) for view in views), "each has a hold of its own"
+
+
+@pytest.mark.parametrize("change", [poll, later, another_policy])
+def test_a_plan_serves_only_while_nothing_it_depends_on_has_changed(
+    site: Broker, plans: list[str], change: Callable[[Broker], None]
+) -> None:
+    submit(site, job(site, "a"), by=ANN)
+    change(site)
+    submit(site, job(site, "b"), by=ANN)
+    assert plans == ["a", "b"]
+
+
+def test_other_jobs_and_other_people_have_plans_of_their_own(site: Broker, plans: list[str]) -> None:
+    submit(site, job(site, "a"), by=ANN)
+    submit(site, job(site, "b", "team: nlp\n"), by=ANN)
+    submit(site, job(site, "c"), by=BOB)
+    assert plans == ["a", "b", "c"]
+
+
+def test_a_condition_may_read_the_name(site: Broker, plans: list[str]) -> None:
+    site.store.activate_policy({"t.yaml": POLICY + NAMED}, by="test")
+    submit(site, job(site, "a"), by=ANN)
+    submit(site, job(site, "b"), by=ANN)
+    assert plans == ["a", "b"]
+
+
+def test_occupied_machines_are_seen_by_the_next_job(
+    site: Broker, plans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(site, "own"))
+    views: list[JobView] = [submit(site, job(site, name), by=ANN) for name in ("a", "b", "c", "d")]
+    assert plans == ["a", "b", "c"], "nothing changed for the last one"
+    assert [bool(view.attempts) for view in views] == [True, True, False, False]
+    assert views[3].state is JobState.QUEUED
