@@ -287,20 +287,17 @@ def test_paid_capacity_that_no_engine_reaches_is_told(site: Broker, monkeypatch:
 def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.store.activate_policy({"t.yaml": WAITS.replace("$10000", "$100000")}, by="test")
-    for number in range(3):
-        submit(site, job(site, f"one-{number}"), by=ANN)
-        submit(site, job(site, f"other-{number}", "priority: high\n"), by=ANN)
     queued(site, "tried-before")
-    looked_at = [0]
+    alike = [job(site, f"{kind}-{n}", f"priority: {kind}\n") for n in range(3) for kind in ("high", "low")]
+    also, looked_at = as_if_submitted(site, alike, by=ANN), [0]
 
     def counted(*words: Any, **more: Any) -> QueueEntry:
         looked_at[0] += 1
         return entry_of(*words, **more)
 
     monkeypatch.setattr("broker.app.jobs.queue.entry_of", counted)
-    together = queue(site)
-    assert 0 < looked_at[0] <= 3
+    together = queue(site, also)
+    assert looked_at == [3]
     monkeypatch.setattr(EntryClasses, "entry", lambda self, view, facts: self._compute(view, facts))
-    assert queue(site) == together
-    assert looked_at[0] > 6
+    assert queue(site, also) == together
+    assert looked_at == [3 + 7]
