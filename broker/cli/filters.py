@@ -89,6 +89,23 @@ def moment(option: str, text: str, now: datetime) -> datetime:
         raise InvalidInput(f"time out of range: {text!r}", where=option) from error
 
 
+def period(
+    name: str | None, since: str | None, until: str | None, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """The period of ``--period``, or of ``--since`` and ``--until``. Raises `InvalidInput` and `UnknownName`."""
+    from broker.app.billing.report import named_period
+
+    start = moment("--since", since, now) if since else None
+    end = moment("--until", until, now) if until else None
+    if name is not None:
+        if start or end:
+            raise InvalidInput(
+                "a period has both a start and an end", where="--period", hint="remove --since and --until"
+            )
+        return named_period(name, now)
+    return start, end
+
+
 def moment_ahead(option: str, text: str, now: datetime) -> datetime:
     """A point in time, or a duration from ``now``. Raises `InvalidInput` naming the option."""
     from datetime import UTC

@@ -139,7 +139,7 @@ def _offer(shape: AwsMachine, region: str, term: Term, now: datetime, source: st
             raise Unfit(NOT_YET, f"{what}: from {short(term.effective)}")
         if term.kind == "OnDemand":
             hourly = price(_sum(term, "hrs", what), what)
-            return _priced(shape, region, CapacityType.ON_DEMAND, hourly, now, source)
+            return offer_of(shape, region, CapacityType.ON_DEMAND, hourly, now, source)
         if term.kind != "Reserved":
             raise Unfit("unknown_term", f"{what}: {short(term.kind)}")
         return _reserved(shape, region, term, now, source)
@@ -160,7 +160,7 @@ def _reserved(shape: AwsMachine, region: str, term: Term, now: datetime, source:
     if (pays_upfront and not upfront) or (pays_hourly and not hourly):
         raise Unfit("incomplete_term", f"{what}: {'upfront fee' if pays_upfront and not upfront else 'rate'} missing")
     rate = price((hourly or Decimal(0)) * hours + (upfront or Decimal(0)), what, per=hours)
-    return _priced(
+    return offer_of(
         shape, region, CapacityType.RESERVED, rate, now, f"{source}:{offering_class}-{option}", months=12 * years
     )
 
@@ -181,7 +181,7 @@ def _sum(term: Term, unit: str, what: str) -> Decimal | None:
     return found.pop() if found else None
 
 
-def _priced(
+def offer_of(
     shape: AwsMachine,
     region: str,
     kind: CapacityType,
@@ -191,6 +191,7 @@ def _priced(
     *,
     months: int | None = None,
 ) -> Offer:
+    """A machine at that price of the list; with ``months`` a commitment for sale."""
     return Offer(
         provider=NAME,
         region=region,

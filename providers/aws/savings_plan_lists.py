@@ -15,12 +15,12 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from broker.core.errors import Malformed
-from broker.core.market.offers import Offer, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.list_file import ListFiles, check_header
 from providers.aws.machines import machine
-from providers.aws.products import NOT_YET, key
-from providers.aws.savings_plans import OPTIONS, plan_offer
+from providers.aws.products import NOT_YET, key, offer_of
+from providers.aws.savings_plans import OPTIONS
 from providers.aws.settings import NAME, PLANS_PATH, AwsSettings
 from providers.failures import Failures
 from providers.http import Api
@@ -158,4 +158,4 @@ def _offer(row: Mapping[str, str], region: str, now: datetime) -> Offer:
         raise Unfit("unknown_unit", f"{what}: per {short(row['unit'])}")
     usd(row["currency"])
     hourly = price(decimal_text(row["discountedrate"]), what)
-    return plan_offer(shape, region, f"{SOURCE}:{kind}-{option}", hourly, months, now)
+    return offer_of(shape, region, CapacityType.RESERVED, hourly, now, f"{SOURCE}:{kind}-{option}", months=months)

@@ -14,8 +14,8 @@ from typing import Any
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
-from providers.aws.machines import AwsMachine, machine
-from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
+from providers.aws.machines import machine
+from providers.aws.products import offer_of
 from providers.rows import Found, Unfit, decimal_text, name, price, short, usd
 
 SOURCE = "aws-savings-plans"
@@ -107,27 +107,5 @@ def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ..
     usd(plan.get("currency"))
     hourly = price(decimal_text(row.get("rate")), what)
     kind, seconds = _PLANS[plan["planType"]], timedelta(seconds=plan["durationSeconds"])
-    offer = plan_offer(shape, region, f"{SOURCE}:{kind}-{option}", hourly, months, now)
+    offer = offer_of(shape, region, CapacityType.RESERVED, hourly, now, f"{SOURCE}:{kind}-{option}", months=months)
     return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, seconds, offer)
-
-
-def plan_offer(shape: AwsMachine, region: str, source: str, hourly: Money, months: int, now: datetime) -> Offer:
-    """A rate as an offer: a commitment for sale."""
-    return Offer(
-        provider=NAME,
-        region=region,
-        zone=None,
-        instance_type=shape.instance_type,
-        accelerator=shape.accelerator,
-        count=shape.count,
-        capacity_type=CapacityType.RESERVED,
-        price=hourly,
-        as_of=now,
-        source=source,
-        term_months=months,
-        cpus=shape.cpus,
-        memory_gib=shape.memory_gib,
-        interconnect=shape.interconnect,
-        billing=BILLING,
-        max_age=LIST_MAX_AGE,
-    )

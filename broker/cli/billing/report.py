@@ -74,7 +74,7 @@ def spend(
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
     from broker.app.billing.focus_files import FORMATS
-    from broker.app.billing.report import MONTH, bought_in_advance, months_before, named_period
+    from broker.app.billing.report import MONTH, bought_in_advance, months_before
     from broker.app.billing.report import spend as spent
     from broker.app.billing.spend_files import write_spend
     from broker.cli.render import formats
@@ -82,14 +82,7 @@ def spend(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    start = filters.moment("--since", since, now) if since else None
-    end = filters.moment("--until", until, now) if until else None
-    if period is not None:
-        if start or end:
-            raise InvalidInput(
-                "a period has both a start and an end", where="--period", hint="remove --since and --until"
-            )
-        start, end = named_period(period, now)
+    start, end = filters.period(period, since, until, now)
     if start and end and start >= end:
         raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
     by = ",".join(name.strip().replace("-", "_") for name in by.split(","))

@@ -69,7 +69,6 @@ def billed(
     charges come from.
     """
     from broker.app.billing import charges as use_case
-    from broker.app.billing.report import named_period
     from broker.app.results.charges import BilledReport
 
     if by not in _DIMENSIONS:
@@ -77,14 +76,7 @@ def billed(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
-    start = filters.moment("--since", since, now) if since else None
-    end = filters.moment("--until", until, now) if until else None
-    if period is not None:
-        if start or end:
-            raise InvalidInput(
-                "a period has both a start and an end", where="--period", hint="remove --since and --until"
-            )
-        start, end = named_period(period, now)
+    start, end = filters.period(period, since, until, now)
     if focus is not None and (start or end):
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
