@@ -340,6 +340,10 @@ def _activations(
     notes.append(f"activations of one micro-batch of {batch} × {context} tokens, recomputation {recomputed}")
     if loss:
         notes.append(f"loss of {rules.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")
+    if adapters and recomputed is not Recomputation.FULL:
+        inputs = scale * batch * context * shape.layers * adapters.bytes_per_token(shape) / GIB
+        each = f"{rules.adapter_input_bytes:g} bytes a value"
+        notes.append(f"{inputs:,.1f} GiB of them are inputs of adapters on {workload.adapted} linear layers, {each}")
     if recomputed is not Recomputation.FULL:
         full = activation_bytes(shape, batch, context, Recomputation.FULL)
         notes.append(f"with full recomputation the activations are {scale * full / GIB:,.1f} GiB")

@@ -129,6 +129,7 @@ def test_adapters_store_their_inputs_in_32_bits() -> None:
     by_hand = 8 * 4096 + 8 * 4096 + 6 * 11008 + 4 * (6 * 4096 + 11008)
     use = ModelUse(6.74e9, Method.LORA, batch=1, context=2048, shape=llama)
     assert estimate(use).activations_gib * GIB == 32 * 2048 * by_hand
+    assert "8.7 GiB of them are inputs of adapters on all linear layers, 4 bytes a value" in estimate(use).assumptions
     attention = estimate(replace(use, adapted=Adapted.ATTENTION))
     assert attention.activations_gib * GIB == 32 * 2048 * (by_hand - 4 * (4 * 4096 + 11008))
     dropout = estimate(use, rules=replace(DEFAULTS, adapter_input_bytes=5))
