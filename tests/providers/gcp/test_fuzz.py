@@ -45,17 +45,23 @@ ACCELERATORS = "/compute/v1/projects/team-ml/aggregated/acceleratorTypes"
 
 
 def world() -> GcpCloud:
-    """In each region one machine of parts and one of slices, whose prices are those of that region alone."""
+    """In each region a machine of parts, one of slices, one with TPU chips and one with a part of a card, whose prices
+    are those of that region alone."""
     cloud = GcpCloud()
     for region in REGIONS:
         zone = f"{region}-a"
         put_machines(cloud, zone, machine_type("g2-standard-4", zone, 4, "16", "nvidia-l4", 1))
         put_machines(cloud, zone, machine_type("a4-highgpu-8g", zone, 224, "3968", "nvidia-b200", 8))
+        put_machines(cloud, zone, machine_type("ct6e-standard-4t", zone, 180, "720", "ct6e", 4))
+        eighth = "Graphics Optimized: 1/8 NVIDIA RTX PRO 6000 GPU, 6 vCPUs, 22GB RAM"
+        put_machines(cloud, zone, machine_type("g4-standard-6", zone, 6, "22", "nvidia-rtx-pro-6000", 1, text=eighth))
         put_machines(cloud, zone, machine_type("n1-standard-8", zone, 8, "30"))
         cloud.accelerator_types[zone] = [accelerator_type("nvidia-tesla-t4", zone, 1)]
         cloud.skus += parts("G2", "Nvidia L4 GPU", "0.025", "0.003", "0.56", region)
         cloud.skus += parts("N1 Predefined", "Nvidia Tesla T4 GPU", "0.03", "0.004", "0.35", region, how="spot")
         cloud.skus.append(sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in X", "4.95", region))
+        cloud.skus.append(sku("TpuV6e running in X", "2.7", region, group="TPU"))
+        cloud.skus.append(sku("1/8 vGPU no lssd running in X", "0.64688", region))
     return cloud
 
 
@@ -171,7 +177,7 @@ def target(what: str) -> Iterator[MutationTarget]:
     """For `tests.market.mutations`."""
     cloud = world()
     if what == "skus":
-        with served(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 7]) as found:
+        with served(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 9]) as found:
             yield found
         return
     path = MACHINES if what == "machines" else ACCELERATORS
@@ -185,7 +191,7 @@ def _region(zone: str) -> str:
 
 
 def check_skus(cloud: GcpCloud, mutants: int) -> None:
-    check(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 7], mutants)
+    check(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 9], mutants)
 
 
 def scoped(body: Any) -> dict[str, Any]:
