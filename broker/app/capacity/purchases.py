@@ -276,9 +276,11 @@ def _known(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:
 
 
 def _why_not(purchase: Purchase, who: str) -> str:
+    done = {purchase.user, *purchase.approved_by}
+    names = sorted({name for question in purchase.questions for name in question.approvers} - done)
+    others = f"; {' or '.join(names)} may approve" if names else ""
     if who == purchase.user:
-        return "nobody approves their own purchase"
+        return f"nobody approves their own purchase{others}"
     if who in purchase.approved_by:
-        return f"{who} has approved it already; {purchase.approvals_missing} more have to"
-    names = sorted({name for question in purchase.questions for name in question.approvers})
-    return f"{who} is no approver of it; {' or '.join(names)} may approve"
+        return f"{who} has approved it already; {purchase.approvals_missing} more have to{others}"
+    return f"{who} is no approver of it{others}"

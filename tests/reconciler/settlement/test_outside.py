@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.story import in_words
+from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
@@ -27,6 +28,7 @@ from broker.reconciler.admission.records import hold_entries
 from broker.reconciler.settlement import batch
 from broker.reconciler.settlement.outside import charged_outside
 from broker.store import Store
+from broker.store.ledger.spending import SpendingPeriod
 from tests.billing import one_by_one
 from tests.reconciler.rehearsal import MINUTE, Stage, offer
 
@@ -87,6 +89,25 @@ def test_their_cost_is_in_the_ledger_with_its_reason(stage: Stage) -> None:
     told = [one.text for one in in_words(events, stage.clock.now(), lambda at: f"{at:%H:%M}")]
     billed = "outside of the bought capacity, billed at the price on demand from 12:00 to 12:30: i-1"
     assert any(billed in one for one in told)
+
+
+@pytest.mark.parametrize("added_up", [False, True])
+def test_a_report_has_their_cost_under_on_demand(stage: Stage, added_up: bool) -> None:
+    sold_at(stage, "8")
+    ends_outside(stage)
+    stage.pass_time()
+    if added_up:
+        with stage.store.writing() as tx:
+            tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
+        assert stage.pass_time(times=3).closed
+        stage.store.fold_use(stage.clock.now() + HOUR)
+    period = SpendingPeriod(None, None, stage.clock.now())
+    with stage.store.reading() as look:
+        by_kind, in_all = look.spent_by("capacity_type", period), look.spent_by("", period)[""]
+    assert by_kind["on_demand"].money == {MoneyKind.CASH: Money.usd("4")}
+    assert by_kind["on_demand"].bought == in_all.bought == Money.ZERO
+    assert sum(sum(one.money.values(), Money.ZERO).micros for one in by_kind.values()) == Money.usd("4").micros
+    assert sum(in_all.money.values(), Money.ZERO) == Money.usd("4")
 
 
 def test_a_crash_between_the_end_and_the_posting_posts_it_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
