@@ -14,14 +14,19 @@ from broker.page.visitors import By, Form, request_key
 from broker.server import changes, shown
 
 AT = "/approvals"
+_ROWS = 50
 _LONGEST_REASON = 500
 
 
-def approval_list(by: By, decided: Annotated[bool, Query()] = False) -> Response:
-    """Requests, standing grants and purchases; with buttons for approvers."""
-    found = shown.approval_list(by.caller, decided=decided)
+def approval_list(
+    by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+) -> Response:
+    """Requests, `_ROWS` at once after the first ``skip``, standing grants and purchases; with buttons for approvers."""
+    every = shown.approval_list(by.caller, decided=decided)
+    found = every.model_copy(update={"requests": every.requests[skip : skip + _ROWS]})
+    more = skip + _ROWS if len(every.requests) > skip + _ROWS else None
     answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
-    values = {"found": found, "answerable": answerable, "decided": decided}
+    values = {"found": found, "answerable": answerable, "decided": decided, "more": more, "of": len(every.requests)}
     return drawn("approvals.html", by, values, title="Approvals", at=AT)
 
 

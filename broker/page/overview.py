@@ -30,7 +30,8 @@ def overview(by: By) -> Response:
     if by.may(Permission.SEE_JOBS):
         values["running"] = shown.job_page(caller, JobFilter(RUNNING), limit=_ROWS)
         values["waiting"] = shown.job_page(caller, JobFilter(WAITING), limit=_ROWS)
-        values["requests"] = shown.approval_list(caller).requests
+        requests = shown.approval_list(caller).requests
+        values["requests"], values["more_requests"] = requests[:_ROWS], max(len(requests) - _ROWS, 0)
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = shown.cheapest(caller, _GPU, _AGO)
     return drawn("overview.html", by, values, title="Overview", at="/", live=True)

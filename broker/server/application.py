@@ -85,8 +85,9 @@ def _routes() -> Sequence[BaseRoute]:
                 described,
             ],
             response_model=route.answers,
-            response_class=JSONResponse,  # what it is described as; endpoints make their own
-            responses={"4XX": problem, "5XX": problem},
+            response_class=Response if route.media else JSONResponse,  # as described; endpoints make their own
+            responses={"4XX": problem, "5XX": problem}
+            | ({200: {"content": {media: {} for media in route.media}}} if route.media else {}),
             openapi_extra={"x-permission": route.permission},
             max_body_size=None if route.path.startswith(UPLOADS) else MOST_BODY,
         )

@@ -67,19 +67,22 @@ from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
     """One route. ``permission``: required in some team before the endpoint checks the team concerned; None: any valid
-    token. ``answers``: the document of a successful response; None: it has none."""
+    token. ``answers``: the document of a successful response; None: it has none. ``media``: the media types of a
+    response without a document."""
 
     method: str
     path: str
     permission: Permission | None
     endpoint: Callable[..., Response] | Callable[..., Awaitable[Response]]
     answers: type[Result] | None
+    media: tuple[str, ...] = ()
 
     @property
     def whole_path(self) -> str:
         return VERSION + self.path
 
 
+_BYTES, _SHEETS = ("application/octet-stream",), tuple(statements.MEDIA.values())
 ROUTES = (
     ApiRoute("GET", "/me", None, looking.me, CallerIdentity),
     ApiRoute("GET", "/jobs", Permission.SEE_JOBS, looking.list_jobs, JobPage),
@@ -92,15 +95,16 @@ ROUTES = (
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
-    ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None),
+    ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None, ("text/event-stream",)),
     ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, kept.list_files, JobOutputs),
-    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, kept.file_content, None),
+    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, kept.file_content, None, _BYTES),
     ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, kept.list_checkpoints, JobCheckpoints),
     ApiRoute(
         "GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, kept.checkpoint_files, CheckpointFiles
     ),
     ApiRoute(
-        "GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, kept.checkpoint_content, None
+        *("GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, kept.checkpoint_content),
+        *(None, _BYTES),
     ),
     ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, reporting.spend, SpendReport),
     ApiRoute("GET", "/reports/units", Permission.SEE_BUDGETS, reporting.units, UnitMetrics),
@@ -112,7 +116,7 @@ ROUTES = (
     ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.review, ReviewReport),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
     ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, statements.focus_export, FocusExportResult),
-    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, statements.focus_file, None),
+    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, statements.focus_file, None, _SHEETS),
     ApiRoute(
         "POST",
         "/reports/chargeback/{month}",

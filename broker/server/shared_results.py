@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -14,30 +15,51 @@ from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
 from broker.server.callers import Caller
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 # A result is used for so many times the seconds that it took: computing each takes at most a twentieth of the time.
-_TIMES, _LONGEST = 20.0, 60.0
+# For as long again it is shown once more while it is computed anew, so that nobody waits while many look.
+_TIMES, _LONGEST = 20.0, 30.0
 _QUICK = 0.05  # seconds; what takes less is computed for everybody anew, so that nobody sees what has changed since
 _MOST = 32  # results
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """``began``: when its computation began; ``until``: when it is computed anew; ``over``: when it is no longer shown
+    meanwhile. Seconds of the process's clock."""
+
+    result: Any
+    began: float
+    until: float
+    over: float
+
+
 @dataclass(slots=True)
 class _Shared:
-    """``began``: when its computation began; ``until``: when it is computed anew. Seconds of the process's clock."""
+    """``lock``: held by whoever computes."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    result: Any = None
-    began: float = float("-inf")
-    until: float = float("-inf")
+    kept: _Kept | None = None
+
+
+def _in_a_thread(work: Callable[[], object]) -> None:
+    threading.Thread(target=work, daemon=True).start()
 
 
 class SharedResults:
     """The newest results by key, at most a minute old. Thread-safe: of several that ask at once, one computes, and the
-    others wait for its result. ``monotonic``: seconds."""
+    others get the last result, or wait for the first. ``monotonic``: seconds; ``later``: does work that nobody waits
+    for."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        later: Callable[[Callable[[], object]], object] = _in_a_thread,
+    ) -> None:
+        self._monotonic, self._later = monotonic, later
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Shared] = OrderedDict()
 
@@ -50,16 +72,35 @@ class SharedResults:
             self._kept.move_to_end(key)
             while len(self._kept) > _MOST:
                 self._kept.popitem(last=False)
+        kept = shared.kept
+        if kept is not None and asked < kept.over:
+            if asked >= kept.until and shared.lock.acquire(blocking=False):
+                self._later(lambda: self._renew(shared, compute))
+            known: T = kept.result
+            return known
         with shared.lock:
-            now = self._monotonic()
-            if now < shared.until or shared.began >= asked:  # the latter: as new as what would be computed now
-                found: T = shared.result
+            kept = shared.kept
+            if kept is not None and (self._monotonic() < kept.until or kept.began >= asked):  # as new as one of now
+                found: T = kept.result
                 return found
-            found = compute()
-            took = self._monotonic() - now
-            kept = min(took * _TIMES, _LONGEST) if took >= _QUICK else 0.0
-            shared.result, shared.began, shared.until = found, now, now + took + kept
-            return found
+            return self._computed(shared, compute)
+
+    def _renew(self, shared: _Shared, compute: Callable[[], object]) -> None:
+        """With ``shared.lock`` held, which is released."""
+        try:
+            self._computed(shared, compute)
+        except Exception:  # nobody waits for it: whoever asks after the last result is over hears of the trouble
+            log.warning("a sum over all teams could not be computed", exc_info=True)
+        finally:
+            shared.lock.release()
+
+    def _computed(self, shared: _Shared, compute: Callable[[], T]) -> T:
+        began = self._monotonic()
+        found = compute()
+        ended = self._monotonic()
+        used = min((ended - began) * _TIMES, _LONGEST) if ended - began >= _QUICK else 0.0
+        shared.kept = _Kept(found, began, ended + used, ended + 2 * used)
+        return found
 
 
 _of_brokers: WeakKeyDictionary[Broker, SharedResults] = WeakKeyDictionary()

@@ -245,11 +245,8 @@ def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
     """Approval requests of jobs that the caller may see, oldest first (``decided``: also decided ones); valid standing
     grants for these teams only, for the caller, or by the caller; and purchases of capacity that wait for approval."""
     found = approvals.requests(by.broker, all_of_them=decided, teams=by.access.teams(Permission.SEE_JOBS))
-    told = {
-        one.view.id: approvers.told_of(by.broker, one.view)
-        for one in found
-        if one.state is approvals.ApprovalState.WAITING
-    }
+    waiting = [one.view for one in found if one.state is approvals.ApprovalState.WAITING]
+    told = approvers.told_of(by.broker, waiting)
     requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=by.actor) for one in found]
     now = by.broker.clock.now()
     grants = [StandingGrantResult.of(one, now) for one in approvals.standing_grants(by.broker) if _concerns(by, one)]

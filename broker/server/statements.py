@@ -20,7 +20,7 @@ from broker.app.results.showback import ChargebackStatement
 from broker.server.changing import Key, told
 from broker.server.looking import By, answer
 
-_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 _PIECE = 1 << 16  # bytes
 
 FocusVersion = Annotated[str, Query(max_length=10, description="1.2 or 1.4.")]
@@ -54,7 +54,7 @@ def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusFor
         raise
     size = found.file.stat().st_size
     headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename={found.file.name}"}
-    return StreamingResponse(_pieces(found.file, folder), 200, headers, _MEDIA[form])
+    return StreamingResponse(_pieces(found.file, folder), 200, headers, MEDIA[form])
 
 
 def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -105,6 +105,13 @@ class Outbox:
             query = query.where(NOTICE.c.delivered_at.is_(None), or_(wrong, nobodys))
         with self._database.reading() as connection:
             return [_dispatch(row._mapping) for row in connection.execute(query)]
+
+    def of(self, keys: Collection[str]) -> list[Dispatch]:
+        """The notices with these keys, newest first."""
+        with self._database.reading() as connection:
+            mine = select(NOTICE).where(NOTICE.c.key.in_(keys))
+            rows = connection.execute(mine.order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target))
+            return [_dispatch(row._mapping) for row in rows]
 
     def under(self, prefix: str) -> list[Dispatch]:
         """The notices whose keys begin with ``prefix``, newest first."""

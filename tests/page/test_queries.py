@@ -39,13 +39,13 @@ def visit(browser: Browser, path: str) -> list[str]:
     return statements
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/"])
+@pytest.mark.parametrize("path", ["/jobs", "/", "/approvals"])
 def test_more_jobs_are_no_more_queries(site: Site, path: str) -> None:
     browser = site.of("adam")
     browser.get(path)
     few = visit(browser, path)
     for number in range(4):
-        submitted(site.world.broker, f"more-{number}", "mia", "nlp")
+        submitted(site.world.broker, f"more-{number}", "mia", "nlp", most="6h" if path == "/approvals" else "2h")
     many = visit(browser, path)
     assert "more-3" in browser.get(path).text
     assert len(many) <= len(few), "\n".join(many[len(few) :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -24,15 +25,34 @@ class CostlySeconds:
         return self.computed
 
 
-def test_a_costly_result_is_used_for_twenty_times_its_cost() -> None:
-    seconds = CostlySeconds()
-    shared = SharedResults(seconds)
+def test_a_costly_result_is_used_for_twenty_times_its_cost_and_then_renewed_while_nobody_waits() -> None:
+    seconds, later = CostlySeconds(), list[Callable[[], object]]()
+    shared = SharedResults(seconds, later.append)
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
     seconds.now += 9.9
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
     assert shared.get("incidents", lambda: seconds.takes(0.5)) == 2, "another key is another result"
     seconds.now += 0.2
+    for _ in range(2):
+        assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
+    (renew,) = later  # once, however many ask
+    renew()
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 3
+
+
+def test_a_renewal_that_fails_is_tried_again_and_then_told() -> None:
+    seconds = CostlySeconds()
+    shared = SharedResults(seconds, lambda work: work())
+
+    def failing() -> int:
+        raise RuntimeError
+
+    shared.get("spend", lambda: seconds.takes(1))
+    seconds.now += 21
+    assert [shared.get("spend", failing) for _ in range(2)] == [1, 1]
+    seconds.now += 20
+    with pytest.raises(RuntimeError):
+        shared.get("spend", failing)
 
 
 def test_no_result_is_used_for_more_than_a_minute() -> None:

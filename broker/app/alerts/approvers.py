@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 
 from broker.app.alerts import notify
@@ -13,6 +13,7 @@ from broker.core.errors import BrokerError
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.notices import Notice, Severity
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.coverage_words import covered
 from broker.store.outbox import Dispatch
 
@@ -55,16 +56,24 @@ def check(broker: Broker) -> list[Notice]:
     return [one for one in notices if outbox.add(one, recipients(settings, one), now)]
 
 
-def told_of(broker: Broker, view: JobView) -> Sequence[Dispatch]:
-    """The notices about the requests of a job, also those not delivered yet, newest first."""
-    return broker.store.outbox.under(f"approval/{view.id}/")
+def told_of(broker: Broker, views: Sequence[JobView]) -> Mapping[str, Sequence[Dispatch]]:
+    """The notices about the open requests of jobs, also those not delivered yet, by job, newest first. One query."""
+    keys = {_key(view, view.asked): view.id for view in views if view.asked is not None}
+    found: dict[str, list[Dispatch]] = {}
+    for one in broker.store.outbox.of(keys) if keys else ():
+        found.setdefault(keys[one.notice.key], []).append(one)
+    return found
+
+
+def _key(view: JobView, asked: RequestedApproval) -> str:
+    return f"approval/{view.id}/{asked.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _notice(view: JobView) -> Notice | None:
     asked = view.asked
     if asked is None:
         return None
-    key = f"approval/{view.id}/{asked.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    key = _key(view, asked)
     because = "; ".join(f"{question.because} ({question.source})" for question in asked.questions)
     until = f" before {asked.expires_at:%Y-%m-%d %H:%M} UTC" if asked.expires_at else ""
     who = asked.whom(view.user)

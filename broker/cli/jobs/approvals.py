@@ -55,11 +55,8 @@ def list_(
     if mine:
         asking = [one for one in asking if one.may_approve(me)]
     now = broker.clock.now()
-    told = {
-        one.view.id: approvers.told_of(broker, one.view)
-        for one in found
-        if one.state is approvals.ApprovalState.WAITING
-    }
+    waiting = [one.view for one in found if one.state is approvals.ApprovalState.WAITING]
+    told = approvers.told_of(broker, waiting)
     if as_json:
         from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
         from broker.app.results.purchases import PurchaseResult

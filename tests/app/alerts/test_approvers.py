@@ -141,14 +141,14 @@ def test_a_mail_server_that_is_away_stops_nobody_and_is_tried_again(
         away.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
         (failed,) = approvers.tell(broker, view)
     assert (failed.ok, failed.error) == (False, "the service cannot be reached")
-    (kept,) = approvers.told_of(broker, view)
+    (kept,) = approvers.told_of(broker, [view])[view.id]
     assert (kept.tries, kept.delivered_at) == (1, None)
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.advance(timedelta(minutes=1))
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert len(sent) == 1
-    (kept,) = approvers.told_of(broker, view)
+    (kept,) = approvers.told_of(broker, [view])[view.id]
     assert kept.delivered_at is not None
 
 
@@ -156,7 +156,7 @@ def test_without_targets_nothing_is_kept(broker: Broker, sent: list[Notice]) -> 
     broker.settings.notify = {}
     view = start(broker)
     assert approvers.tell(broker, view) == []
-    assert approvers.told_of(broker, view) == []
+    assert approvers.told_of(broker, [view]) == {}
 
 
 def test_whom_a_pattern_matches_but_no_team_lists_is_not_asked_and_may_not_answer(
