@@ -70,6 +70,7 @@ THROUGH_SERVER = {
     "jobs": "broker.cli.remote.jobs:app",
     "budget": "broker.cli.remote.money:app",
     "approvals": "broker.cli.remote.approvals:app",
+    "launches": "broker.cli.remote.launches:app",
     "policy": "broker.cli.remote.policy:app",
     "report": "broker.cli.remote.report:app",
     "capacity": "broker.cli.remote.capacity:app",

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi.responses import Response
 
+from broker.app.outside.overdue import overdue
 from broker.core.access.permissions import Permission
 from broker.core.events.outcomes import JobState
 from broker.page.drawing import drawn
@@ -28,6 +29,8 @@ def overview(by: By) -> Response:
         values["spend"] = shown.spend_by_team(caller, "month")
         values["simulated"] = shown.spend_by_team(caller, "month", sandbox=True)
     if by.may(Permission.SEE_JOBS):
+        late = [one for one in overdue(caller.broker) if caller.access.may(Permission.SEE_JOBS, one.team)]
+        values["overdue"] = late
         values["running"] = shown.job_page(caller, JobFilter(RUNNING), limit=_ROWS)
         values["waiting"] = shown.job_page(caller, JobFilter(WAITING), limit=_ROWS)
         requests = shown.approval_list(caller).requests

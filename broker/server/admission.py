@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.outside import launches
+from broker.app.outside.overdue import overdue, reported
 from broker.app.outside.skypilot_requests import answered
 from broker.app.outside.slurm_requests import SlurmAsks, admitted
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
@@ -47,18 +48,20 @@ def judge_slurm(by: By, body: SlurmAsks) -> Response:
 
 
 def list_launches(by: By) -> Response:
-    """Launches made with other tools, of the teams that the caller may see, oldest first."""
+    """Launches made with other tools, of the teams that the caller may see, oldest first; and those whose end nobody
+    reported."""
     with by.broker.store.reading() as look:
         found = launches.open_launches(look)
     seen = [one for one in found if by.access.may(Permission.SEE_JOBS, one.tags.team)]
-    return answer(OutsideLaunchList.of(seen))
+    late = [one for one in overdue(by.broker) if by.access.may(Permission.SEE_JOBS, one.team)]
+    return answer(OutsideLaunchList.of(seen, late))
 
 
 def end_launch(by: By, launch: str, body: OutsideEndBody) -> Response:
     """Report that the machines of a launch are gone: what they cost is spent, the rest released. Again: no effect."""
     id = launch if launch.startswith(launches.PREFIX) else launches.PREFIX + launch
     ran = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
-    return answer(OutsideEnd(id=id, cost_usd=launches.end(by.broker, id, ran, by=by.actor)))
+    return answer(OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor)))
 
 
 def _in_words(error: BrokerError) -> str:

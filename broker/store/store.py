@@ -370,6 +370,17 @@ class Store:
             connection.execute(SETTING.delete().where(SETTING.c.key == key))
             connection.execute(SETTING.insert().values(key=key, value=value))
 
+    def settings_under(self, prefix: str) -> Mapping[str, str]:
+        """The settings whose keys begin with ``prefix``."""
+        with self._database.reading() as connection:
+            mine = select(SETTING.c.key, SETTING.c.value).where(SETTING.c.key.startswith(prefix, autoescape=True))
+            return {row.key: row.value for row in connection.execute(mine)}
+
+    def drop_setting(self, key: str) -> None:
+        """Delete a setting of this store. Idempotent."""
+        with self._database.writing() as connection:
+            connection.execute(SETTING.delete().where(SETTING.c.key == key))
+
     def keep_setting(self, key: str, value: str) -> str:
         """The setting's value; sets it to ``value`` if it was never set. Among concurrent processes, the first one
         decides."""

@@ -119,6 +119,50 @@ def test_guessing_is_slowed_down_for_each_person(timed: tuple[Broker, ManualCloc
     assert waits[-1] == timedelta(hours=1)
 
 
+def test_who_guesses_elsewhere_keeps_nobody_waiting_where_they_have_signed_in(
+    timed: tuple[Broker, ManualClock],
+) -> None:
+    """And guesses no more often for it, nor when the person signs in meanwhile; a month later the address is new."""
+    broker, clock = timed
+    chosen(broker)
+    at_home, elsewhere = "page 192.0.2.7", "page 203.0.113.9"
+    assert sign_in(broker, "mia", GOOD, origin=at_home)
+    for _ in range(5):
+        with pytest.raises(WrongPassword):
+            sign_in(broker, "mia", OTHER, origin=elsewhere)
+    assert sign_in(broker, "mia", GOOD, origin=at_home)
+    for origin in (elsewhere, "page 198.51.100.1"):
+        with pytest.raises(WrongPassword):
+            sign_in(broker, "mia", GOOD, origin=origin)
+    for _ in range(5):
+        with pytest.raises(WrongPassword):
+            sign_in(broker, "mia", OTHER, origin=at_home)
+    with pytest.raises(WrongPassword):
+        sign_in(broker, "mia", GOOD, origin=at_home)
+    clock.advance(wait_after(5))
+    assert sign_in(broker, "mia", GOOD, origin=at_home)
+    clock.advance(timedelta(days=30))
+    for _ in range(5):
+        with pytest.raises(WrongPassword):
+            sign_in(broker, "mia", OTHER, origin=elsewhere)
+    with pytest.raises(WrongPassword):
+        sign_in(broker, "mia", GOOD, origin=at_home)
+
+
+def test_a_person_has_signed_in_from_ten_addresses_at_most(timed: tuple[Broker, ManualClock]) -> None:
+    broker, clock = timed
+    chosen(broker)
+    for number in range(11):
+        assert sign_in(broker, "mia", GOOD, origin=f"page {number}")
+        clock.advance(timedelta(seconds=1))
+    with broker.store.access.reading() as look:
+        known = [number for number in range(11) if look.password_origin("mia", f"page {number}") is not None]
+    assert known == list(range(1, 11))
+    accept(broker, invite(broker, "mia", by=ROOT).secret, OTHER, origin="page 9")
+    with broker.store.access.reading() as look:
+        assert look.password_origin("mia", "page 9") is None, "another password begins anew"
+
+
 def test_many_tries_at_once_are_no_way_around_the_wait(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen(world.broker)
     verified = passwords._verified

@@ -14,7 +14,7 @@ import yaml
 
 from broker.app.access.people import add, give_role
 from broker.app.jobs.runs_root import attempt_keys
-from broker.app.outside.launches import end_overdue
+from broker.app.outside.overdue import OverdueLaunch, _written, end_overdue, overdue
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
@@ -161,6 +161,14 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     (late,) = end_overdue(broker)
     held, spent = gate.money(id)
     assert (held, spent) == (Money.ZERO, late.held)
+    assert [one.id for one in overdue(broker)] == [id]
+    shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
+    assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
+    gate.post(f"/launches/{id}/end", {})
+    assert overdue(broker) == [], "it was looked at"
+    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late)))
+    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=62), raising=True)
+    assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 
 
 def test_a_launch_of_the_brokers_own_passes_by_its_ticket_alone_and_holds_nothing(gate: Gate) -> None:

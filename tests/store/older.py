@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0034": ("DROP TABLE password_origin",),
     "0033": ("DROP TABLE kept_answer",),
     "0032": ("DROP TABLE holding_proof", "ALTER TABLE holding DROP COLUMN proof"),
     "0031": ("DROP INDEX ledger_entry_own", "DROP INDEX ledger_entry_unattempted"),

@@ -16,12 +16,20 @@ from broker.app.access.tokens import issued
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditOutcome, AuditRecord
-from broker.core.access.passwords import INVITED, Invitation, StoredPassword, check_password, wait_after
+from broker.core.access.passwords import (
+    INVITED,
+    KNOWN_FOR,
+    Invitation,
+    KnownOrigin,
+    StoredPassword,
+    check_password,
+    wait_after,
+)
 from broker.core.access.permissions import TokenScope
 from broker.core.access.sessions import LONGEST_SESSION
 from broker.core.actors import Actor
 from broker.core.errors import AskAPerson, InvalidInput, MissingExtra, NotAllowed
-from broker.store.access.access import AccessWriting
+from broker.store.access.access import AccessReading, AccessWriting
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -94,6 +102,7 @@ def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
             raise _gone()
         tx.end_invitations(found.person)
         tx.keep_password(StoredPassword(found.person, digest, now))
+        tx.forget_password_origins(found.person)
         tx.end_sessions(found.person)
         tx.log(AuditRecord(now, found.person, origin, "passwords.choose", found.person))
     return found.person
@@ -114,26 +123,44 @@ def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
 def _with_the_right_one(
     broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T]
 ) -> T:  # fmt: skip
+    now = broker.clock.now()
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
-    now = broker.clock.now()
-    waits = stored is not None and _waits(stored, now)
+        waits = stored is not None and _waits(_tries(broker, look, stored, origin), now)
     right = _verified(_nobodys() if stored is None or waits else stored.digest, password)
     if stored is None or person is None or person.disabled_at is not None or waits:
         raise WrongPassword
     with broker.store.access.writing() as tx:
         current = tx.password(name)
-        if current is None or current.digest != stored.digest or _waits(current, now):  # many tries at once
+        tries = None if current is None else _tries(broker, tx, current, origin)
+        if tries is None or current is None or current.digest != stored.digest or _waits(tries, now):  # tried at once
             raise WrongPassword
         if not right:
-            failures = current.failures + 1
+            failures = tries.failures + 1
             until = now + wait_after(failures) * broker.clock.scale
-            tx.keep_password(replace(current, failures=failures, waits_until=until))
+            _keep(tx, replace(tries, failures=failures, waits_until=until))
             tx.log(_refused(now, name, origin))
         else:
-            tx.keep_password(replace(current, failures=0, waits_until=None))
+            if tries is current:  # those that somebody elsewhere has tried still count
+                tx.keep_password(replace(current, failures=0, waits_until=None))
+            tx.keep_password_origin(KnownOrigin(name, origin, now))
             return then(tx)
     raise WrongPassword
+
+
+def _tries(broker: Broker, look: AccessReading, stored: StoredPassword, origin: str) -> StoredPassword | KnownOrigin:
+    """Where tries from there are counted: for each address from which the person has signed in lately, and together for
+    all others, so that nobody who guesses elsewhere keeps the person waiting."""
+    known = look.password_origin(stored.person, origin)
+    lately = known is not None and broker.clock.now() - known.right_at < KNOWN_FOR * broker.clock.scale
+    return known if known is not None and lately else stored
+
+
+def _keep(tx: AccessWriting, tries: StoredPassword | KnownOrigin) -> None:
+    if isinstance(tries, KnownOrigin):
+        tx.keep_password_origin(tries)
+    else:
+        tx.keep_password(tries)
 
 
 def change(broker: Broker, name: str, old: str, new: str, *, origin: str) -> str:
@@ -145,6 +172,8 @@ def change(broker: Broker, name: str, old: str, new: str, *, origin: str) -> str
     with broker.store.access.writing() as tx:
         now = broker.clock.now()
         tx.keep_password(StoredPassword(name, digest, now))
+        tx.forget_password_origins(name)
+        tx.keep_password_origin(KnownOrigin(name, origin, now))
         tx.end_invitations(name)
         tx.end_sessions(name)
         tx.log(AuditRecord(now, name, origin, "passwords.change", name))
@@ -165,8 +194,8 @@ def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
     return begin_session(broker, tx, person.name, token.id, origin)
 
 
-def _waits(stored: StoredPassword, now: datetime) -> bool:
-    return stored.waits_until is not None and now < stored.waits_until
+def _waits(tries: StoredPassword | KnownOrigin, now: datetime) -> bool:
+    return tries.waits_until is not None and now < tries.waits_until
 
 
 def _refused(now: datetime, name: str, origin: str) -> AuditRecord:

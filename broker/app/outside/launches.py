@@ -153,17 +153,17 @@ def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> 
     return cost
 
 
-def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
-    """End every launch whose judged time is over and whose end nobody has reported: all that was held is spent."""
-    now = broker.clock.now()
-    with broker.store.reading() as look:
-        late = [one for one in open_launches(look) if one.until + _UNREPORTED[one.tool] <= now]
-    if late:
-        with broker.store.writing() as tx:
-            for one in late:
-                for again in _of(tx, one.id):
-                    _settle(tx, again, again.until - again.since, now)
-    return late
+def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
+    """End launches whose judged time is over and whose end nobody has reported: all that was held is spent."""
+    with broker.store.writing() as tx:
+        for one in late:
+            for again in _of(tx, one.id):
+                _settle(tx, again, again.until - again.since, broker.clock.now())
+
+
+def is_overdue(one: OpenLaunch, now: datetime) -> bool:
+    """Whether its end should have been reported by now."""
+    return one.until + _UNREPORTED[one.tool] <= now
 
 
 def open_launches(look: StoreReading) -> Sequence[OpenLaunch]:

@@ -147,8 +147,6 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "capacity-show": PurchaseHistory,
     "capacity-undo": UndoTermsResult,  # of `capacity cancel --dry-run`
     "charges": ChargesResult,  # of `report charges fetch` and `report charges import`
-    "launches-end": OutsideEnd,
-    "launches-list": OutsideLaunchList,
     "demo": DemoReport,
     "doctor": DoctorReport,
     "doctor-sweep": SweepReport,  # with --sweep
@@ -164,6 +162,8 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
     "jobs-show-files": JobSources,  # with --files
+    "launches-end": OutsideEnd,
+    "launches-list": OutsideLaunchList,
     "logout": LoggedOut,
     "notices-list": NoticeList,
     "notices-retry": RetriedNotices,

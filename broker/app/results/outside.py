@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from broker.app.outside.launches import OpenLaunch
+from broker.app.outside.overdue import OverdueLaunch
 from broker.app.results.values import Moment, Result
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -36,14 +37,32 @@ class OutsideLaunchResult(Result):
         return cls.from_parts(one.tags, one, tool=one.tool.value, held_usd=one.held, rate_usd=one.rate)
 
 
+class OverdueLaunchResult(Result):
+    """A launch whose judged time was over at ``until`` without a report of its end. Its machines may still run;
+    ``spent_usd`` is what was held for the judged time."""
+
+    id: str
+    tool: str
+    user: str
+    team: str | None
+    machines: str
+    since: Moment
+    until: Moment
+    spent_usd: Money
+
+
 class OutsideLaunchList(Result):
-    """The launches made with other tools, oldest first."""
+    """The launches made with other tools, oldest first; ``overdue``: those whose end nobody reported."""
 
     launches: list[OutsideLaunchResult]
+    overdue: list[OverdueLaunchResult]
 
     @classmethod
-    def of(cls, found: Iterable[OpenLaunch]) -> Self:
-        return cls(launches=[OutsideLaunchResult.of(one) for one in found])
+    def of(cls, found: Iterable[OpenLaunch], late: Iterable[OverdueLaunch]) -> Self:
+        return cls(
+            launches=[OutsideLaunchResult.of(one) for one in found],
+            overdue=[OverdueLaunchResult.from_parts(one, spent_usd=one.spent) for one in late],
+        )
 
 
 class SlurmAdmission(Result):

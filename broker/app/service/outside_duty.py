@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from broker.app.outside.launches import OpenLaunch, end_overdue
+from broker.app.outside.launches import OpenLaunch
+from broker.app.outside.overdue import end_overdue
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole

@@ -26,18 +26,27 @@ def launches() -> None:
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the launches whose end nobody has reported yet, oldest first."""
+    """List the launches whose end nobody has reported yet, oldest first; and first of all those whose judged time is
+    over, whose machines may still run at a cost that is in no budget."""
+    from broker.app.outside.overdue import overdue
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
 
     terminal = Terminal.of(context)
-    found = _open(terminal)
+    found, late = _open(terminal), overdue(terminal.broker())
     if as_json:
         from broker.app.results.outside import OutsideLaunchList
 
-        terminal.answer(OutsideLaunchList.of(found))
+        terminal.answer(OutsideLaunchList.of(found, late))
         return
+    for one in late:
+        terminal.show(
+            f"OVERDUE {one.id}: {one.machines}, launched by {one.user}, should have ended {formats.moment(one.until)}"
+            f" ({one.spent.rounded(2)} spent); look whether it still runs, then `gpubroker launches end {one.id}`"
+        )
     if not found:
+        if late:
+            return
         terminal.show("no launch made elsewhere is open")
         return
     columns = (
@@ -73,6 +82,7 @@ def end(
     """
     from broker.app.access.people import only_permitted
     from broker.app.outside import launches as use_case
+    from broker.app.outside.overdue import overdue, reported
     from broker.app.results.outside import OutsideEnd
     from broker.cli.capacity.terms import length
     from broker.core.access.permissions import Permission
@@ -84,10 +94,10 @@ def end(
     with broker.store.access.reading() as look:
         if look.people():
             only_permitted(look, by, Permission.JUDGE_LAUNCHES)
-    known = [one.id for one in _open(terminal)]
+    known = [one.id for one in (*_open(terminal), *overdue(broker))]
     if whole not in known:
         raise UnknownName("open launch", id, known)
-    cost = use_case.end(broker, whole, None if ran is None else length("--ran", ran), by=by)
+    cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)
     if as_json:
         terminal.answer(OutsideEnd(id=whole, cost_usd=cost))
     else:

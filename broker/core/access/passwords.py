@@ -11,6 +11,9 @@ SHORTEST, LONGEST = 15, 128
 """Characters of a password. Any characters: length counts, no rule of composition does."""
 INVITED = timedelta(days=3)
 """How long an invitation can be accepted (wall clock)."""
+KNOWN_FOR, MOST_KNOWN = timedelta(days=30), 10
+"""How long an address stays one from which a person has signed in (wall clock), and how many of them a person has: the
+newest. So somebody who guesses gets at most that many times the tries of one who waits."""
 FREE_TRIES = 5
 """Wrong passwords in a row after which a person waits before the next try."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
@@ -24,6 +27,18 @@ class StoredPassword:
     person: str
     digest: str
     set_at: datetime
+    failures: int = 0
+    waits_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOrigin:
+    """An address from which a person has signed in with the right password, last at ``right_at`` (UTC). Wrong passwords
+    from there make only those wait who try from there, and those from elsewhere nobody there."""
+
+    person: str
+    origin: str
+    right_at: datetime
     failures: int = 0
     waits_until: datetime | None = None
 

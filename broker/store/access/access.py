@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.device_logins import DeviceLogin
-from broker.core.access.passwords import Invitation, StoredPassword
+from broker.core.access.passwords import Invitation, KnownOrigin, StoredPassword
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.access.provider_sign_ins import PendingSignIn
@@ -77,6 +77,10 @@ class AccessReading:
     def password(self, person: str) -> StoredPassword | None:
         """The person's password; None without one."""
         return passwords.read(self._connection, person)
+
+    def password_origin(self, person: str, origin: str) -> KnownOrigin | None:
+        """The address, if the person has signed in from there with a password."""
+        return passwords.origin(self._connection, person, origin)
 
     def invitation(self, digest: str, now: datetime) -> Invitation | None:
         """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
@@ -152,6 +156,14 @@ class AccessWriting(AccessReading):
     def keep_password(self, password: StoredPassword) -> None:
         """Store the password; replaces an earlier one."""
         passwords.keep(self._connection, password)
+
+    def keep_password_origin(self, known: KnownOrigin) -> None:
+        """Store the address; replaces an earlier record."""
+        passwords.keep_origin(self._connection, known)
+
+    def forget_password_origins(self, person: str) -> None:
+        """Delete the addresses from which the person has signed in."""
+        passwords.forget_origins(self._connection, person)
 
     def invite(self, invitation: Invitation) -> None:
         """Store the invitation; it replaces earlier ones of the person."""

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from broker.core.access.passwords import Invitation, StoredPassword
+from broker.core.access.passwords import MOST_KNOWN, Invitation, KnownOrigin, StoredPassword
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.access import INVITATION, PASSWORD
+from broker.store.tables.access import INVITATION, PASSWORD, PASSWORD_ORIGIN
 
 
 def read(connection: Connection, person: str) -> StoredPassword | None:
@@ -33,6 +33,39 @@ def keep(connection: Connection, password: StoredPassword) -> None:
             waits_until=waits,
         )
     )
+
+
+def origin(connection: Connection, person: str, origin: str) -> KnownOrigin | None:
+    """The address, if the person has signed in from there."""
+    c = PASSWORD_ORIGIN.c
+    row = connection.execute(select(PASSWORD_ORIGIN).where(c.person == person, c.origin == origin)).first()
+    if row is None:
+        return None
+    waits = None if row.waits_until is None else from_micros(row.waits_until)
+    return KnownOrigin(row.person, row.origin, from_micros(row.right_at), row.failures, waits)
+
+
+def keep_origin(connection: Connection, known: KnownOrigin) -> None:
+    """Store the address; replaces an earlier record. Of more than `MOST_KNOWN`, the oldest are deleted."""
+    c = PASSWORD_ORIGIN.c
+    connection.execute(PASSWORD_ORIGIN.delete().where(c.person == known.person, c.origin == known.origin))
+    connection.execute(
+        PASSWORD_ORIGIN.insert().values(
+            person=known.person,
+            origin=known.origin,
+            right_at=to_micros(known.right_at),
+            failures=known.failures,
+            waits_until=None if known.waits_until is None else to_micros(known.waits_until),
+        )
+    )
+    newest = select(c.origin).where(c.person == known.person).order_by(c.right_at.desc(), c.origin)
+    old = list(connection.scalars(newest.offset(MOST_KNOWN)))
+    connection.execute(PASSWORD_ORIGIN.delete().where(c.person == known.person, c.origin.in_(old)))
+
+
+def forget_origins(connection: Connection, person: str) -> None:
+    """Delete the person's addresses."""
+    connection.execute(PASSWORD_ORIGIN.delete().where(PASSWORD_ORIGIN.c.person == person))
 
 
 def invite(connection: Connection, invitation: Invitation) -> None:

@@ -43,6 +43,7 @@ REVISIONS = (
     "0031",
     "0032",
     "0033",
+    "0034",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

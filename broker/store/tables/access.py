@@ -100,6 +100,18 @@ class PasswordRow(Row, table=True):
     waits_until: int | None = Field(sa_type=BigInteger)
 
 
+class PasswordOriginRow(Row, table=True):
+    """An address from which a person has signed in with the right password. ``failures``: wrong ones in a row since."""
+
+    __tablename__: ClassVar[str] = "password_origin"
+
+    person: str = Field(primary_key=True)
+    origin: str = Field(primary_key=True)
+    right_at: int = Field(sa_type=BigInteger)
+    failures: int
+    waits_until: int | None = Field(sa_type=BigInteger)
+
+
 class InvitationRow(Row, table=True):
     """An invitation to choose a password, without its secret."""
 
@@ -167,4 +179,5 @@ PROVIDER_SIGN_IN = table_of(ProviderSignInRow)
 IDENTITY = table_of(IdentityRow)
 AUDIT = table_of(AuditRow)
 PASSWORD = table_of(PasswordRow)
+PASSWORD_ORIGIN = table_of(PasswordOriginRow)
 INVITATION = table_of(InvitationRow)

@@ -1,0 +1,86 @@
+"""Launches of other tools whose judged time ran out and whose end nobody reported: their machines may still run, at a
+cost that is in no budget. They stay on record until somebody reports the end, or for 30 days."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.app.outside.launches import PREFIX, OpenLaunch, end, is_overdue, open_launches, spend_overdue
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.values.money import Money
+
+_KEY = "overdue/"  # begins the settings in which they are kept
+_KEPT = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueLaunch:
+    """One of them. ``until`` (UTC): the end of the time that was judged; ``spent``: USD, for that time."""
+
+    id: str
+    tool: str
+    user: str
+    team: str | None
+    machines: str
+    since: datetime
+    until: datetime
+    spent: Money
+
+    @classmethod
+    def of(cls, one: OpenLaunch) -> OverdueLaunch:
+        tags = one.tags
+        gpus = f"{tags.gpus} × {tags.accelerator}" if tags.accelerator else "machines without accelerators"
+        place = " ".join(part for part in (tags.provider, tags.region) if part)
+        return cls(
+            one.id, one.tool.value, tags.user, tags.team, f"{gpus} at {place}", one.since, one.until, one.held
+        )  # fmt: skip
+
+
+def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
+    """Spend what is held for every launch whose end should have been reported, and keep it on record; forget those that
+    have been there for 30 days."""
+    now = broker.clock.now()
+    with broker.store.reading() as look:
+        late = [one for one in open_launches(look) if is_overdue(one, now)]
+    for one in late:  # first, so that none is spent without being shown
+        broker.store.set_setting(_KEY + one.id, _written(OverdueLaunch.of(one)))
+    if late:
+        spend_overdue(broker, late)
+    for known in overdue(broker):
+        if known.until + _KEPT <= now:
+            broker.store.drop_setting(_KEY + known.id)
+    return late
+
+
+def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
+    """The launches on record, the longest overdue first."""
+    found = [_read(text) for text in broker.store.settings_under(_KEY).values()]
+    return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
+    """The end of a launch is reported: as `end`, and it is no longer overdue."""
+    whole = id if id.startswith(PREFIX) else PREFIX + id
+    cost = end(broker, whole, ran, by=by)
+    if broker.store.setting(_KEY + whole) is not None:
+        broker.store.drop_setting(_KEY + whole)
+    return cost
+
+
+def _written(one: OverdueLaunch) -> str:
+    return json.dumps(
+        {
+            "id": one.id, "tool": one.tool, "user": one.user, "team": one.team, "machines": one.machines,
+            "since": one.since.isoformat(), "until": one.until.isoformat(), "spent": one.spent.micros,
+        }
+    )  # fmt: skip
+
+
+def _read(text: str) -> OverdueLaunch:
+    found = json.loads(text)
+    times = {name: datetime.fromisoformat(found[name]) for name in ("since", "until")}
+    return OverdueLaunch(**{**found, **times, "spent": Money(found["spent"])})
