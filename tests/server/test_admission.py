@@ -162,12 +162,13 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     held, spent = gate.money(id)
     assert (held, spent) == (Money.ZERO, late.held)
     assert [one.id for one in overdue(broker)] == [id]
+    monkeypatch.setattr(type(broker.clock), "now", lambda _: now, raising=True)  # for the tokens
     shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
     assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
     gate.post(f"/launches/{id}/end", {})
     assert overdue(broker) == [], "it was looked at"
-    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late)))
-    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=62), raising=True)
+    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late, now)))
+    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=30), raising=True)
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 
 

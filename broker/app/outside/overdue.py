@@ -19,7 +19,8 @@ _KEPT = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class OverdueLaunch:
-    """One of them. ``until`` (UTC): the end of the time that was judged; ``spent``: USD, for that time."""
+    """One of them. ``until`` (UTC): the end of the time that was judged; ``spent``: USD, for that time; ``noted``
+    (UTC): since when it is on record."""
 
     id: str
     tool: str
@@ -29,14 +30,15 @@ class OverdueLaunch:
     since: datetime
     until: datetime
     spent: Money
+    noted: datetime
 
     @classmethod
-    def of(cls, one: OpenLaunch) -> OverdueLaunch:
+    def of(cls, one: OpenLaunch, now: datetime) -> OverdueLaunch:
         tags = one.tags
         gpus = f"{tags.gpus} × {tags.accelerator}" if tags.accelerator else "machines without accelerators"
         place = " ".join(part for part in (tags.provider, tags.region) if part)
         return cls(
-            one.id, one.tool.value, tags.user, tags.team, f"{gpus} at {place}", one.since, one.until, one.held
+            one.id, one.tool.value, tags.user, tags.team, f"{gpus} at {place}", one.since, one.until, one.held, now
         )  # fmt: skip
 
 
@@ -47,11 +49,11 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
     with broker.store.reading() as look:
         late = [one for one in open_launches(look) if is_overdue(one, now)]
     for one in late:  # first, so that none is spent without being shown
-        broker.store.set_setting(_KEY + one.id, _written(OverdueLaunch.of(one)))
+        broker.store.set_setting(_KEY + one.id, _written(OverdueLaunch.of(one, now)))
     if late:
         spend_overdue(broker, late)
     for known in overdue(broker):
-        if known.until + _KEPT <= now:
+        if known.noted + _KEPT <= now:
             broker.store.drop_setting(_KEY + known.id)
     return late
 
@@ -76,11 +78,12 @@ def _written(one: OverdueLaunch) -> str:
         {
             "id": one.id, "tool": one.tool, "user": one.user, "team": one.team, "machines": one.machines,
             "since": one.since.isoformat(), "until": one.until.isoformat(), "spent": one.spent.micros,
+            "noted": one.noted.isoformat(),
         }
     )  # fmt: skip
 
 
 def _read(text: str) -> OverdueLaunch:
     found = json.loads(text)
-    times = {name: datetime.fromisoformat(found[name]) for name in ("since", "until")}
+    times = {name: datetime.fromisoformat(found[name]) for name in ("since", "until", "noted")}
     return OverdueLaunch(**{**found, **times, "spent": Money(found["spent"])})
