@@ -94,7 +94,7 @@ def end(
     with broker.store.access.reading() as look:
         if look.people():
             only_permitted(look, by, Permission.JUDGE_LAUNCHES)
-    known = [one.id for one in (*_open(terminal), *overdue(broker))]
+    known = [*(one.id for one in _open(terminal)), *(one.id for one in overdue(broker))]
     if whole not in known:
         raise UnknownName("open launch", id, known)
     cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)

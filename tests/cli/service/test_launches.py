@@ -6,13 +6,18 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import cli
+from broker.app.outside.overdue import end_overdue
+from broker.app.wiring import Broker
 from broker.core.market.offers import MoneyKind
 from broker.core.values.burns import Burn
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.reconciler.admission.records import hold_entries
+from broker.settings import Settings
 from broker.store import open_store
+from tests.actors import EVERYBODYS
 from tests.cli.conftest import Gpubroker
 
 LAUNCH = "outside:slurm-4f1c"
@@ -37,3 +42,18 @@ def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Pat
         with store.reading() as look:
             money = look.balance(LAUNCH)[MoneyKind.CASH]
             assert (money.held, money.spent, faults(look.entries())) == (Money.ZERO, Money.usd(6), [])
+
+
+def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubroker: Gpubroker, home: Path) -> None:
+    launch, since = "outside:skypilot-4f1c", datetime.now(UTC) - timedelta(hours=2)
+    burn = Burn.evenly(Money.usd(8), (since, since + timedelta(hours=1)))
+    tags = Tags(launch, "mo", team="nlp", provider="aws", region="us-east-1", gpus=2, accelerator="H100")
+    with closing(Broker(Settings(home=home), cli.registries(), EVERYBODYS)) as broker:
+        with broker.store.writing() as tx:
+            tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
+        assert [one.id for one in end_overdue(broker)] == [launch]
+    listed = gpubroker("launches", "list", "--json").json
+    assert ([one["id"] for one in listed["overdue"]], listed["launches"]) == ([launch], [])
+    assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches", "list").out
+    assert gpubroker("launches", "end", launch, "--json").json == {"id": launch, "cost_usd": "0.00"}
+    assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
