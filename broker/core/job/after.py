@@ -22,7 +22,7 @@ class Predecessor(BaseModel):
     at submission; the results of each are in a folder named by its number.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     job: str
     when: When = When.SUCCEEDED

@@ -24,7 +24,7 @@ def task_id(array: str, index: int) -> str:
 class TaskOf(BaseModel):
     """What makes a job a task: of which array (its id), with which number, of how many."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     array: str
     index: int
@@ -39,7 +39,7 @@ class JobArray(BaseModel):
     ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the array whose tasks these
     are once more; those in ``with_checkpoint`` go on from the newest checkpoint that their number has there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     range: int | None = None
     grid: dict[str, tuple[str, ...]] = Field(default_factory=dict)

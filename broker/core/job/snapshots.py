@@ -9,7 +9,7 @@ class GitState(BaseModel):
     """The Git working tree that contained the working folder. ``commit``: full name; None before the first commit.
     ``dirty``: tracked files differed from it, or there were untracked ones."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     commit: str | None
     branch: str | None = None
@@ -25,7 +25,7 @@ class TreeCopy(BaseModel):
     relative to the working folder, absolute or below ``~``; empty for the working folder itself. ``source``: its path
     on the submitter's machine, for display. ``size`` in bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tree: str
     to: str = ""
@@ -37,7 +37,7 @@ class TreeCopy(BaseModel):
 class FileSnapshot(BaseModel):
     """All copies of a job. ``pool``: the submitter's folder beside the run folders that holds them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     pool: str
     trees: tuple[TreeCopy, ...]
