@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from broker.app.jobs.pace import needs_conversion
@@ -17,10 +17,12 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job
 from broker.core.ports import PolicySet
+from broker.placement.wait_for_reserved import PAID
 from broker.store.market.plan_stamp import PlanStamp
 
 _KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
-_CLASSES = 32  # plans kept, the newest
+# Plans kept, the newest, and offers of one that is kept: a plan of a job that any machine would do has the whole market.
+_CLASSES, _OFFERS = 16, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,21 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
         return planned(broker, job, by, basis)
     kind, asked, others = _kind(job, policy), (by, policy.version, stamp), _known.get(broker, ())
     known = next((one for one in others if (one.by, one.policy, one.stamp) == asked and one.kind == kind), None)
-    if known is None or not timedelta(0) <= basis.now - known.seen.plan.made_at < _KEPT:
+    if known is None or not _is_recent(known, basis.now):
         seen = planned(broker, job, by, basis)
     elif not _limited(known.seen, policy) or known.seen.occupied == basis.look.live_attempts():
         return replace(known.seen, job=job)
     else:
         seen = planned(broker, job, by, replace(basis, market=known.seen.market))
-    if not any(offer.divided for offer in seen.offers):  # other stores use such a machine, too
-        kept = [one for one in others if one is not known][: _CLASSES - 1]
-        _known[broker] = (_PlannedClass(kind, *asked, seen), *kept)
+    kept = [one for one in others if one is not known and _is_recent(one, basis.now)][: _CLASSES - 1]
+    # Other stores, too, use a machine that is divided.
+    keeps = len(seen.offers) <= _OFFERS and not any(offer.divided for offer in seen.offers)
+    _known[broker] = (_PlannedClass(kind, *asked, seen), *kept) if keeps else tuple(kept)
     return seen
+
+
+def _is_recent(known: _PlannedClass, now: datetime) -> bool:
+    return timedelta(0) <= now - known.seen.plan.made_at < _KEPT
 
 
 def _kind(job: Job, policy: PolicySet) -> Job:
@@ -65,5 +72,5 @@ def _kind(job: Job, policy: PolicySet) -> Job:
 
 
 def _limited(seen: Preview, policy: PolicySet) -> bool:
-    """Whether plans depend on the machines that jobs occupy."""
-    return policy.counts_live or any(offer.slots is not None for offer in seen.offers)
+    """Whether plans depend on the machines that jobs occupy (`occupied_in`)."""
+    return policy.counts_live or any(offer.slots is not None or offer.capacity_type in PAID for offer in seen.offers)
