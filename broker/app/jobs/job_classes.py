@@ -21,7 +21,7 @@ from broker.placement.wait_for_reserved import PAID
 from broker.store.market.plan_stamp import PlanStamp
 
 _KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
-# Plans kept, the newest, and offers of one that is kept: a plan of a job that any machine would do has the whole market.
+# Plans kept, the newest, and offers of one that is kept: where any machine would do, a plan has the whole market.
 _CLASSES, _OFFERS = 16, 10_000
 
 
