@@ -39,8 +39,7 @@ class DiskRate(BaseModel):
 
     def per_hour(self, gib: int) -> Money:
         """USD an hour for a disk of that size, rounded half-even to a micro-dollar."""
-        month = Money.usd(self.usd_per_gib_month) * gib + Money.usd(self.usd_per_disk_month)
-        return month.share(1, _HOURS_A_MONTH)
+        return _hourly(self.usd_per_gib_month, self.usd_per_disk_month, gib)
 
 
 def attaches_disk(offer: Offer) -> bool:
@@ -70,8 +69,7 @@ def assumed_price(offer: Offer, wanted: MachineRequest | None) -> Money:
     known of the provider; zero where none is known. Nobody pays it."""
     if not attaches_disk(offer) or rate_for(offer, wanted) is not None:
         return Money.ZERO
-    known = [rate for rate in rates() if rate.place.startswith(f"{offer.provider}/")]
-    return max((rate.per_hour(disk_gib(wanted)) for rate in known), default=Money.ZERO)
+    return _dearest(offer.provider, disk_gib(wanted))
 
 
 @cache
@@ -81,9 +79,27 @@ def rates() -> tuple[DiskRate, ...]:
     return tuple(DiskRate.model_validate(row) for row in tomllib.loads(text)["rate"])
 
 
-@cache
 def disk_rate(place: str, instance_type: str) -> DiskRate | None:
     """The rate at ``provider/region`` for machines of that type; None if none is known."""
-    found = next((rate for rate in rates() if fnmatchcase(place, rate.place)), None)
+    found = _row(place)
     unknown = found is None or any(fnmatchcase(instance_type, pattern) for pattern in found.not_for)
     return None if unknown else found
+
+
+# Asked for every offer of a plan; there are few places, and few sizes.
+
+
+@cache
+def _row(place: str) -> DiskRate | None:
+    return next((rate for rate in rates() if fnmatchcase(place, rate.place)), None)
+
+
+@cache
+def _hourly(per_gib_month: str, per_disk_month: str, gib: int) -> Money:
+    return (Money.usd(per_gib_month) * gib + Money.usd(per_disk_month)).share(1, _HOURS_A_MONTH)
+
+
+@cache
+def _dearest(provider: str, gib: int) -> Money:
+    known = [rate for rate in rates() if rate.place.startswith(f"{provider}/")]
+    return max((rate.per_hour(gib) for rate in known), default=Money.ZERO)
