@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import QueueTurn, WaitsForPaid
@@ -17,7 +18,7 @@ from broker.core.ports import LendingTerms
 from broker.core.purchases.purchases import Purchase
 from broker.core.values.money import Money
 from broker.ledger.budgets import matches
-from broker.procurement.using import is_of
+from broker.procurement.using import in_use, is_of
 
 _THOUSANDTHS = 100_000  # of a percentage with three digits
 
@@ -28,10 +29,13 @@ def as_seen_by(
     team: str | None,
     lending: Sequence[LendingTerms],
     open_jobs: Collection[JobView],
+    at: datetime,
 ) -> list[Offer]:
     """The offers for jobs of ``team``: machines that other teams bought have their internal price, or are not available
-    where they are not lent to it. ``purchases``: those that the offers may be of; ``open_jobs``: of all teams."""
-    return [_as_seen(offer, purchases, team, lending, open_jobs) for offer in offers]
+    where they are not lent to it. ``purchases``: only those in use ``at`` that time (UTC) own anything, not those that
+    somebody has asked for; ``open_jobs``: of all teams."""
+    owned = in_use(purchases, at)
+    return [_as_seen(offer, owned, team, lending, open_jobs) for offer in offers]
 
 
 def _as_seen(

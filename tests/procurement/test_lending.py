@@ -25,7 +25,7 @@ from broker.ledger.meter import CostStretch
 from broker.procurement.lending import as_seen_by, claimed, is_recalled
 from broker.procurement.using import leave_at, orders_of
 from broker.reconciler.admission.records import launch_request
-from tests.core.purchases.test_purchase_steps import PAID, QUOTE
+from tests.core.purchases.test_purchase_steps import INTENT, PAID, QUOTE, bought
 from tests.procurement.test_using import DURING, held, only
 
 AT = [LendingTerms("vision", ("nlp", "web-*"), price_per_gpu_hour=Money.usd("1.50"))]
@@ -35,7 +35,7 @@ _FREE = Money.ZERO, Money.ZERO
 
 def seen(team: str | None, terms: list[LendingTerms] = AT, *jobs: JobView, purchase: Purchase | None = None) -> Offer:
     mine = purchase or held()
-    [offer] = as_seen_by([only(mine)], [mine], team, terms, jobs)
+    [offer] = as_seen_by([only(mine)], [mine], team, terms, jobs, DURING)
     return offer
 
 
@@ -86,6 +86,16 @@ def test_others_may_not_use_them(team: str | None) -> None:
 
 def test_without_an_entry_of_its_owner_everybody_uses_them_at_no_price() -> None:
     assert seen("nlp", []) == seen("nlp", [LendingTerms("sound", ("*",), share=50.0)]) == only(held())
+
+
+@pytest.mark.parametrize("team", ["nlp", "sound"])
+def test_who_has_only_asked_for_the_same_machines_owns_nothing(team: str) -> None:
+    asked = bought(first=INTENT.model_copy(update={"team": team}))
+    later = QUOTE.model_copy(update={"starts": QUOTE.ends, "ends": QUOTE.ends + QUOTE.length})
+    coming = held(later).model_copy(update={"team": team})
+    for more in (asked, coming):
+        [offer] = as_seen_by([only(held())], [held(), more], "nlp", AT, [], DURING)
+        assert offer == seen("nlp")
 
 
 def test_what_the_owner_waits_for_is_not_lent() -> None:

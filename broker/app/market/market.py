@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.app.jobs import runs_root
@@ -183,8 +184,9 @@ def _with_bought(
         return found, ahead  # without reading the open jobs
     open_jobs = look.unclosed()
     # What others lend while they do not need it is not waited for.
-    own = [pair for pair in ahead if as_seen_by([pair[0]], bought, job.team, said.lending, open_jobs) == [pair[0]]]
-    return as_seen_by(found, bought, job.team, said.lending, open_jobs), own
+    seen = partial(as_seen_by, purchases=bought, team=job.team, lending=said.lending, open_jobs=open_jobs)
+    own = [(offer, begins) for offer, begins in ahead if seen([offer], at=begins) == [offer]]
+    return seen(found, at=now), own
 
 
 def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
