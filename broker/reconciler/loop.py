@@ -202,8 +202,10 @@ class Reconciler:
             attempts = self._signals.take(key)
             for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
                 with isolated(f"job {job_id}: what its engine answered"):
-                    if attempts is not None or self._worklist.again(job_id) is not None:
+                    if job_id in self._mine and (attempts is not None or self._worklist.again(job_id) is not None):
                         self._queue.news(job_id)
+                    else:  # given up, or closed: the outcome is not taken here, and would keep the job `busy`
+                        self._calls.forget(key)
         return bool(ended)
 
     def _advance(self, view: JobView) -> tuple[int, bool]:
