@@ -19,10 +19,12 @@ from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
+from broker.core.market.machines import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import faults
-from broker.runfolder.signing import launch_ticket
+from broker.engines.skypilot.task import cluster_name
+from broker.runfolder.signing import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
 from tests.server.world import Company, bearer, new_world
 
@@ -60,6 +62,14 @@ class Gate:
 
     def asks(self, **more: Any) -> Any:
         return self.post("/admission/slurm", {**ASKED, **more})
+
+    @property
+    def basic(self) -> dict[str, str]:
+        token = self.headers["Authorization"].removeprefix("Bearer ")
+        return {"Authorization": f"Basic {base64.b64encode(f'gpubroker:{token}'.encode()).decode()}"}
+
+    def sky(self, body: Any) -> Any:
+        return self.world.client.post("/api/v1/admission/skypilot", json=body, headers=self.basic)
 
     def launches(self, by: str = "mia") -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.world.get("/launches", by).json()["launches"]
@@ -226,13 +236,38 @@ def sky_body(name: str, cluster: str | None = "dev", **more: Any) -> str:
     ],
 )
 def test_skypilot_is_told_in_its_own_form(refusing: Gate, body: Any, status: int, said: str) -> None:
-    gate = refusing
-    token = gate.headers["Authorization"].removeprefix("Bearer ")
-    basic = base64.b64encode(f"gpubroker:{token}".encode()).decode()
-    asked = {"json": body, "headers": {"Authorization": f"Basic {basic}"}}
-    answer = gate.world.client.post("/api/v1/admission/skypilot", **asked)
+    answer = refusing.sky(body)
     assert answer.status_code == status, answer.text
     assert said in answer.text
     if status == 200:
         assert json.loads(answer.json()).keys() == {"task", "skypilot_config"}
-    assert gate.world.client.get("/api/v1/me", headers=asked["headers"]).status_code == 401, "there alone"
+    client, headers = refusing.world.client, refusing.basic
+    assert client.get("/api/v1/me", headers=headers).status_code == 401, "there alone"
+
+
+def test_skypilot_is_pinned_to_what_its_task_alone_gets_and_the_broker_to_its_own(gate: Gate) -> None:
+    broker, now = gate.world.broker, gate.world.broker.clock.now()
+    rented = replace(
+        NODE, provider="gcp", region="us-central1", zone="us-central1-a", instance_type="a3-highgpu-2g", source="gcp",
+        capacity_type=CapacityType.ON_DEMAND, engine="skypilot", as_of=now,
+    )  # fmt: skip
+    flex = replace(rented, instance_type="a3-highgpu-2g+flex-start", price=Money.usd(2))
+    bought = replace(rented, capacity_type=CapacityType.RESERVED, price=Money.ZERO, money=MoneyKind.AMORTISED)
+    broker.store.record_poll("gcp", started=now, finished=now, offers=[rented, flex, bought])
+    wanted = {"accelerators": {"H100": 2}, "labels": {"gpubroker-team": "nlp", "gpubroker-max-duration": "1h"}}
+    answer = gate.sky(sky_body("launch", resources=wanted))
+    assert answer.status_code == 200, answer.text
+    pinned = yaml.safe_load(json.loads(answer.json())["task"])["resources"]
+    rate = Money.usd(gate.launches()[0]["rate_usd"])
+    assert pinned["instance_type"] == "a3-highgpu-2g"
+    assert Money.usd(4) < rate < Money.usd("4.1"), "with its disk"
+
+    with broker.store.writing() as tx:
+        view = tx.job(gate.world.mine)
+        assert view is not None
+        key, placement = f"{view.id}-2", replace(view.attempts[-1].placement, offer=flex)
+        tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.LAUNCH_FAILED, evidence=""))], now)
+        tx.append(view.id, [(2, ev.LaunchRequested(key=key, engine="skypilot", placement=placement))], now)
+    labels = {TAG: key, TICKET_LABEL: launch_ticket(attempt_keys(broker).of(key), key)}
+    own = {**pinned, "instance_type": "a3-highgpu-2g", "labels": labels}
+    assert gate.sky(sky_body("launch", cluster_name(key), resources=own)).status_code == 200

@@ -27,6 +27,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.machines import TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.units import parse_duration
+from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra
 from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.signing import TICKET_LABEL
@@ -106,10 +107,17 @@ def answered(broker: Broker, body: str, *, by: Actor) -> str:
         f"{options.cluster_name}\0{shape}",
         user,
         _job(broker, options.cluster_name, team, task),
-        lambda offer: offer.engine == "skypilot",
+        _rents,
     )
     found = judge(broker, launch, holds=not options.dryrun, by=by)
     return _answer(asked, _pinned(task, found))
+
+
+def _rents(offer: Offer) -> bool:
+    """Whether a task that is pinned to the offer gets it at its price: reservations and flex start are asked for by
+    SkyPilot's settings, which only launches of the broker have; without them the machines are on demand."""
+    plain = offer.capacity_type is not CapacityType.RESERVED and machine_type(offer) == offer.instance_type
+    return offer.engine == "skypilot" and plain
 
 
 def _read(body: str) -> AskedRequest:
@@ -205,7 +213,7 @@ def _as_placed(attempt: AttemptView, asked: AskedRequest, task: _Task) -> None:
     """Raises `NotAllowed` unless the task is what the broker launches for the attempt."""
     offer, options = attempt.placement.offer, asked.request_options or AskedOptions()
     spot = offer.capacity_type is CapacityType.SPOT
-    same_machine = CLOUDS.get(offer.provider) in BY_SIZE or task.resources.get("instance_type") == offer.instance_type
+    same_machine = CLOUDS.get(offer.provider) in BY_SIZE or task.resources.get("instance_type") == machine_type(offer)
     same_place = str(task.resources.get("infra", "")).split("/")[0] == CLOUDS.get(offer.provider, offer.provider)
     gpus = task.resources.get("accelerators") or {}
     no_more = not isinstance(gpus, dict) or all(float(count) <= offer.count for count in gpus.values())
