@@ -47,8 +47,8 @@ def post_due(
     tx.post([*entries, *_credited(tx, lent, now)])
     tx.keep_meters(kept)
     for view in views:
-        if uncharged(view, sums.get(view.id, ())):
-            tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), tx.offers, now))
+        if left := uncharged(view, sums.get(view.id, ()), tx.entries):
+            tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
 
 
 def _credited(tx: Writing, lent: Iterable[LentTime], now: datetime) -> list[Entry]:

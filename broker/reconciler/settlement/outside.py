@@ -1,8 +1,8 @@
 """The cost of machines that an engine started outside of the bought capacity named for them. Pure, but for a warning.
 
-The placement of such an attempt is in prepaid money. The provider bills these machines at the price on demand, in cash,
-until they are gone. That is posted once, together with their end: from what the job holds in cash, and the rest as an
-adjustment, since it is spent whatever the budgets allow.
+The placement of such an attempt is in prepaid money, or in cash for the team that lends the capacity. The provider
+bills these machines at the price on demand, in cash, until they are gone. That is posted once, together with their end:
+from what the job holds in cash, and the rest as an adjustment, since it is spent whatever the budgets allow.
 """
 
 from __future__ import annotations
@@ -22,27 +22,41 @@ from broker.reconciler.settlement.settlement import tags_of, waiting
 log = logging.getLogger(__name__)
 
 
-def uncharged(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
-    """The attempts whose machines outside of bought capacity are gone, and are not in the ledger yet."""
-    charged = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
+def uncharged(
+    view: JobView, sums: Sequence[Sum], entries_of: Callable[[str], Sequence[Entry]]
+) -> list[AttemptView]:
+    """The attempts whose machines outside of bought capacity are gone, and are not in the ledger yet. ``entries_of``:
+    a job's entries, read only for lent capacity, whose own cost is cash as well: sums do not tell these apart."""
+    spent = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
+
+    def is_charged(attempt: AttemptView) -> bool:
+        if attempt.number not in spent or not attempt.placement.offer.lent_from:
+            return attempt.number in spent
+        begin = f"{view.id}/{attempt.number}/{OUTSIDE}/"
+        return any(entry.movement_id.startswith(begin) for entry in entries_of(view.id))
+
     return [
         attempt
         for attempt in view.attempts
         if attempt.outside
         and attempt.gone_at is not None
-        and attempt.placement.money is MoneyKind.AMORTISED
-        and attempt.number not in charged
+        and (attempt.placement.money is MoneyKind.AMORTISED or attempt.placement.offer.lent_from)
+        and not is_charged(attempt)
     ]
 
 
 def charged_outside(
-    view: JobView, sums: Sequence[Sum], offers_of: Callable[[OfferQuery], Sequence[Offer]], now: datetime
+    view: JobView,
+    sums: Sequence[Sum],
+    attempts: Sequence[AttemptView],
+    offers_of: Callable[[OfferQuery], Sequence[Offer]],
+    now: datetime,
 ) -> list[Entry]:
-    """The entries for `uncharged` attempts. ``sums``: of the job's entries so far; ``offers_of``: the market's current
-    offers. Machines of a type without any price on demand are left for later, with a warning."""
+    """The entries for ``attempts``, which are `uncharged`. ``sums``: of the job's entries so far; ``offers_of``: the
+    market's current offers. Machines of a type without any price on demand are left for later, with a warning."""
     found: list[Entry] = []
     left = balances(sums).get(MoneyKind.CASH, Balance()).held - waiting(view, MoneyKind.CASH)
-    for attempt in uncharged(view, sums):
+    for attempt in attempts:
         like = _on_demand(attempt.placement.offer, offers_of)
         if like is None or like.price is None or attempt.gone_at is None:
             log.warning(
