@@ -296,6 +296,10 @@ class CapacityBuyer:
         assert terms is not None
         order = self._newest(purchase)
         if order.state in (OrderState.HELD, OrderState.PENDING):
+            if terms.way == AT_ITS_END:
+                purchase = self._booked_beyond(purchase, order)
+                if purchase.state is not PurchaseState.UNDOING:
+                    return purchase  # another process was faster
             refused: BrokerError | None = None
             try:
                 seller.undo(purchase.quote, order, terms)
@@ -306,18 +310,17 @@ class CapacityBuyer:
             order = self._newest(purchase)
             if refused and order.state in (OrderState.HELD, OrderState.PENDING):
                 if terms.way == AT_ITS_END:
-                    return self._not_ended(purchase, order, refused)
+                    self._tell(unended_notice(purchase, str(refused)))
+                    raise refused  # asked again later, until it is gone
                 return self._write(purchase, UndoRefused(evidence=str(refused)))
         return self._undone(purchase, order, terms) if order.state in _GONE else purchase
 
-    def _not_ended(self, purchase: Purchase, order: Order, refused: BrokerError) -> Purchase:
-        """Its provider does not end it at its end: book what it goes on to bill, tell people, and raise the refusal. It
-        is asked again later, until it is gone."""
-        if (due := overdue(purchase, self._clock.now())) is not None:
-            event, entries = accrual(purchase, order, due, self._clock.now())
-            self._write(purchase, event, entries)
-        self._tell(unended_notice(purchase, str(refused)))
-        raise refused
+    def _booked_beyond(self, purchase: Purchase, order: Order) -> Purchase:
+        """Book what is billed after its end, whether its provider refuses to end it or does not answer."""
+        if (due := overdue(purchase, self._clock.now())) is None:
+            return purchase
+        event, entries = accrual(purchase, order, due, self._clock.now())
+        return self._write(purchase, event, entries)
 
     def _undone(self, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:
         now = self._clock.now()

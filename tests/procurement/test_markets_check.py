@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from broker.app.capacity.check import CapacityCheck, check
-from broker.core.errors import BrokerError
+from broker.core.errors import AskAPerson, BrokerError
 from broker.core.market.capacity import Charge
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
 from broker.procurement.comparing import DifferenceKind
+from providers.azure.shop.reservations import AzureCapacityReservations
 from tests.empty_store import empty_store
 from tests.procurement.markets import MarketBench, bench, gcp_calendar, gcp_commitment, gcp_reservation
 from tests.procurement.test_markets_undo import azure, held
@@ -113,7 +114,12 @@ def test_charges_of_google_and_azure_are_matched(opened: Open) -> None:
         assert kinds(check(market.broker)) == [(DifferenceKind.CHARGED_OTHERWISE, bought.id)]
 
 
-def test_what_azure_bills_after_the_end_is_booked_day_by_day(opened: Open) -> None:
+def test_what_azure_bills_after_the_end_is_booked_day_by_day(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it refuses to end it, or its login may not."""
+
+    def forbidden(*_: object) -> None:
+        raise AskAPerson("allocated in it, or not: this login may not delete it")
+
     with opened(azure("azure_reservation")) as market:
         bought = held(market)
         world: Any = market.stall.line.market
@@ -122,7 +128,9 @@ def test_what_azure_bills_after_the_end_is_booked_day_by_day(opened: Open) -> No
         hour, within = bought.quote.hourly, bought.quote.recurring
         market.clock.time = bought.quote.ends
         for days in (0, 1, 2):
-            with pytest.raises(BrokerError, match="allocated in it"):
+            with monkeypatch.context() as login, pytest.raises(BrokerError, match="allocated in it"):
+                if days:
+                    login.setattr(AzureCapacityReservations, "undo", forbidden)
                 market.advance(bought)
             midnight = market.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
             over = max(midnight - begun - bought.quote.length, timedelta(0))
