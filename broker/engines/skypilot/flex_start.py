@@ -17,6 +17,8 @@ from broker.core.ports import Launch
 
 SUFFIX = "+flex-start"
 _SHORTEST, _LONGEST = timedelta(minutes=10), timedelta(days=7)
+# Google's time begins with the machine, that of a job later, and a job that is stopped then saves its last checkpoint.
+_AROUND = timedelta(minutes=20)
 # How long a launch waits for them; then the job is placed anew.
 _WAITS = timedelta(minutes=15)
 
@@ -28,9 +30,9 @@ def machine_type(offer: Offer) -> str:
 
 def flex_settings(launch: Launch) -> dict[str, Any]:
     """SkyPilot's settings for a launch with flex start; none for any other. The machines are asked for as long as the
-    job may run: shorter times are served sooner."""
+    job may run, and its start and end with it: shorter times are served sooner."""
     if not launch.placement.offer.instance_type.endswith(SUFFIX):
         return {}
-    longest = min(max(launch.job.max_duration or _LONGEST, _SHORTEST), _LONGEST)
+    longest = min(max((launch.job.max_duration or _LONGEST) + _AROUND, _SHORTEST), _LONGEST)
     group = {"run_duration": int(longest.total_seconds()), "provision_timeout": int(_WAITS.total_seconds())}
     return {"gcp": {"managed_instance_group": group}}
