@@ -19,7 +19,9 @@ FLEX = offer("gcp", instance_type="a3-highgpu-8g+flex-start", capacity_type=Capa
 @pytest.mark.parametrize(
     ("longest", "seconds"), [(None, 604_800), (timedelta(hours=5), 19_200), (timedelta(days=7), 604_800)]
 )
-def test_machines_are_asked_for_as_long_as_the_job_may_run_and_takes_to_start_and_stop(longest: timedelta | None, seconds: int) -> None:
+def test_machines_are_asked_for_while_the_job_may_run_start_and_end_included(
+    longest: timedelta | None, seconds: int
+) -> None:
     asked = launch(FLEX, Job(name="train", run="true", max_duration=longest))
     group = {"run_duration": seconds, "provision_timeout": 900}
     assert flex_settings(asked) == {"gcp": {"managed_instance_group": group}}

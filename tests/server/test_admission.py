@@ -22,8 +22,8 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.machines import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.ledger.entries import faults
 from broker.engines.skypilot.task import cluster_name
+from broker.ledger.entries import faults
 from broker.runfolder.signing import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
 from tests.server.world import Company, bearer, new_world

@@ -22,9 +22,7 @@ from broker.reconciler.settlement.settlement import tags_of, waiting
 log = logging.getLogger(__name__)
 
 
-def uncharged(
-    view: JobView, sums: Sequence[Sum], entries_of: Callable[[str], Sequence[Entry]]
-) -> list[AttemptView]:
+def uncharged(view: JobView, sums: Sequence[Sum], entries_of: Callable[[str], Sequence[Entry]]) -> list[AttemptView]:
     """The attempts whose machines outside of bought capacity are gone, and are not in the ledger yet. ``entries_of``:
     a job's entries, read only for lent capacity, whose own cost is cash as well: sums do not tell these apart."""
     spent = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
