@@ -175,8 +175,13 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     monkeypatch.setattr(type(broker.clock), "now", lambda _: now, raising=True)  # for the tokens
     shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
     assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
-    gate.post(f"/launches/{id}/end", {})
+    ran = late.until - late.since + timedelta(hours=2)
+    told = gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()
+    assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"
+    assert gate.money(id) == (Money.ZERO, late.held + Money.usd(8))
     assert overdue(broker) == [], "it was looked at"
+    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late, now)))
+    assert gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "0.00", "once"
     broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late, now)))
     monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=30), raising=True)
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"

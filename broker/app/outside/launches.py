@@ -161,6 +161,33 @@ def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
                 _settle(tx, again, again.until - again.since, broker.clock.now())
 
 
+def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
+    """Spend what an ended launch cost in all of the time that it ran, less what is spent for it; returns that (USD).
+    Idempotent."""
+    cost, ended = Money.ZERO, since + ran
+    with broker.store.writing() as tx:
+        balance, holds = tx.balance(id), [one for one in tx.entries(id) if one.movement is Movement.HOLD]
+        for hold in holds:
+            amount = (hold.rate or Money.ZERO).for_duration(ran) - balance[hold.money].spent
+            if hold.account is Account.HELD and amount > Money.ZERO and ended > hold.covers_to:
+                cost += amount
+                tx.post(
+                    move(
+                        Movement.ADJUST,
+                        amount,
+                        movement_id=f"{id}/{Movement.ADJUST}/{movements_of(tx, id)}/{hold.money}",
+                        money=hold.money,
+                        at=broker.clock.now(),
+                        covers=(hold.covers_to, ended),
+                        tags=hold.tags,
+                        note="ran longer than was judged",
+                    )
+                )
+    if cost:
+        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} more spent", action="outside.end")
+    return cost
+
+
 def is_overdue(one: OpenLaunch, now: datetime) -> bool:
     """Whether its end should have been reported by now."""
     return one.until + _UNREPORTED[one.tool] <= now

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.app.outside.launches import PREFIX, OpenLaunch, end, is_overdue, open_launches, spend_overdue
+from broker.app.outside.launches import PREFIX, OpenLaunch, end, is_overdue, open_launches, spend_beyond, spend_overdue
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.values.money import Money
@@ -65,10 +65,13 @@ def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
 
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
-    """The end of a launch is reported: as `end`, and it is no longer overdue."""
+    """The end of a launch is reported: as `end`, and it is no longer overdue. What an overdue one cost beyond the time
+    that was judged, by ``ran``, is spent now."""
     whole = id if id.startswith(PREFIX) else PREFIX + id
     cost = end(broker, whole, ran, by=by)
-    if broker.store.setting(_KEY + whole) is not None:
+    if (text := broker.store.setting(_KEY + whole)) is not None:
+        if ran is not None:
+            cost += spend_beyond(broker, whole, _read(text).since, ran, by=by)
         broker.store.drop_setting(_KEY + whole)
     return cost
 
