@@ -14,6 +14,7 @@ from broker.app.jobs.runs_root import claim
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from tests.actors import ANN, BOB
 from tests.app.jobs.test_queue import POLICY, job, market, site
 
@@ -79,6 +80,18 @@ def test_other_jobs_and_other_people_have_plans_of_their_own(site: Broker, plans
 def test_a_condition_may_read_the_name(site: Broker, plans: list[str]) -> None:
     site.store.activate_policy({"t.yaml": POLICY + NAMED}, by="test")
     submit(site, job(site, "a"), by=ANN)
+    submit(site, job(site, "b"), by=ANN)
+    assert plans == ["a", "b"]
+
+
+def test_where_capacity_is_on_record_each_job_has_a_plan_of_its_own(site: Broker, plans: list[str]) -> None:
+    """It begins and ends by the clock, without a change of the store."""
+    begins = site.clock.now() + timedelta(seconds=1)
+    held = Holding(HoldingKind.RESERVATION, "H100", 4, "colo", "", begins, begins + timedelta(days=9))
+    site.store.add_holding(held, by="ann")
+    submit(site, job(site, "a"), by=ANN)
+    assert isinstance(site.clock, ManualClock)
+    site.clock.advance(timedelta(seconds=1))
     submit(site, job(site, "b"), by=ANN)
     assert plans == ["a", "b"]
 

@@ -21,6 +21,7 @@ from broker.core.events.wait_reasons import QueueTurn
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.policy.policy import Facts, Grant
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -301,3 +302,19 @@ def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
     monkeypatch.setattr(EntryClasses, "entry", lambda self, view, facts: self._compute(view, facts))
     assert queue(site, also) == together
     assert looked_at == [3 + 7]
+
+
+def test_a_job_with_an_approval_of_its_own_is_in_no_class(site: Broker) -> None:
+    queued(site, "waiting")
+    known, looked_at, now = queue(site).waiting[0].turn.entry, list[str](), site.clock.now()
+
+    def counted(view: JobView, _: Facts) -> QueueEntry:
+        looked_at.append(view.id)
+        return known
+
+    one, two = as_if_submitted(site, [job(site, "one"), job(site, "two")], by=ANN)
+    classes = EntryClasses(site.policy(), now, counted)
+    given = Facts(now, grants=(Grant("bob", ("big",), Money.usd(9)),))
+    for view, facts in ((one, Facts(now)), (two, Facts(now)), (two, given)):
+        classes.entry(view, facts)
+    assert looked_at == [one.id, two.id]
