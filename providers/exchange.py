@@ -53,6 +53,8 @@ def read_rate(content: bytes, now: datetime) -> ReferenceRate:
 
 
 def _rate(content: bytes, now: datetime) -> ReferenceRate:
+    if b"\0" in content:  # in UTF-16, the definitions below would be overlooked
+        raise ValueError("a document that is not in UTF-8")
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
         raise ValueError("a document with definitions of its own")
     days = [cube for cube in Xml.fromstring(content).iter(_CUBE) if cube.get("time")]  # noqa: S314  # see the import

@@ -82,11 +82,14 @@ def job_output(
 ) -> Response:
     """The last lines of a job's output, renewed until the job has ended."""
     found = shown.logs(by.caller, id, attempt=attempt, tail=lines)
-    over = by.caller.job(id).state.final or by.renewal is not Renewal.IN_PLACE
+    ended = by.caller.job(id).state.final
     asked = urlencode({"lines": lines} | ({"attempt": attempt} if attempt else {}))
-    renewed_at = "" if over else f"{AT}/{id}/output?{asked}"
+    renewed_at = "" if ended or by.renewal is not Renewal.IN_PLACE else f"{AT}/{id}/output?{asked}"
     values = {"id": id, "lines": found.lines, "attempt": attempt, "most": lines, "renewed_at": renewed_at}
-    return drawn("output.html", by, values, title=f"Output of {id}", at=AT)
+    page = drawn("output.html", by, values, title=f"Output of {id}", at=AT)
+    if ended:  # what has asked on a page is replaced as a whole, so that it asks no more
+        page.headers["HX-Reswap"] = "outerHTML"
+    return page
 
 
 def job_files(by: By, id: str) -> Response:

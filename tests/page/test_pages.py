@@ -203,6 +203,8 @@ def test_the_output_of_a_job_is_renewed_until_the_job_has_ended(site: Site) -> N
     assert site.of("apple").post(f"/approvals/{site.world.asking}/refuse", form).status_code == 303
     for page in ("", "/output"):
         assert "/output?lines" not in browser.get(f"/jobs/{site.world.asking}{page}").text
+    ends = [browser.get(f"/jobs/{id}/output").headers.get("hx-reswap") for id in (mine, site.world.asking)]
+    assert ends == [None, "outerHTML"], "what has asked is replaced, so that it asks no more"
 
 
 def test_figures_asked_for_after_the_sessions_end_are_no_form(seen_site: Site) -> None:

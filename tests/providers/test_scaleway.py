@@ -129,6 +129,7 @@ def test_what_is_no_offer_is_counted_and_what_has_no_gpu_is_not(server: FakeServ
         (rates().replace(b"USD", b"CHF"), "0 rates"),
         (rates().replace(b"JPY", b"USD"), "2 rates"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]>' + rates(), "definitions"),
+        (f'<!DOCTYPE a [<!ENTITY b "1.16">]>{rates(usd="&b;").decode().partition("?>")[2]}'.encode("utf-16"), "UTF-8"),
     ],
 )
 def test_without_a_rate_of_these_days_nothing_is_converted(document: bytes, why: str) -> None:

@@ -94,8 +94,9 @@ def only_permitted(look: AccessReading, by: Actor, permission: Permission) -> No
     else:
         names = [one.name for one in people if held_everywhere(one, permission)]
         hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may do it"
-    who = " or ".join(role.value for role, granted in OF_ROLES.items() if permission in granted)
-    raise NotAllowed(f"only an {who} may do this, and {by.identity} is none", hint=hint)
+    roles = [role.value for role, granted in OF_ROLES.items() if permission in granted]
+    who = " or ".join(f"{'an' if role.startswith('a') else 'a'} {role}" for role in roles)
+    raise NotAllowed(f"only {who} may do this, and {by.identity} is none", hint=hint)
 
 
 def known_person(look: AccessReading, name: str) -> Person:

@@ -34,8 +34,15 @@
     return { found, ahead: found.length > 2 && ahead !== null, limit: limit !== null };
   };
 
+  const plots = new Map(); // by the part of the page: uPlot keeps each in a list of its own until it is destroyed
+  const forget = (part) => {
+    plots.get(part)?.destroy();
+    plots.delete(part);
+  };
+
   const draw = (part) => {
     const picture = part.querySelector("svg.chart");
+    forget(part);
     part.querySelector(".plotted")?.remove();
     const { found, ahead, limit } = columns(part);
     if (!picture || found[0].length < 2) return;
@@ -63,7 +70,7 @@
       value: (_, value) => digits(value) });
     if (ahead) series.push({ ...line("expected", "--fill", [5, 4]), spanGaps: true });
     if (limit) series.push(line("limit", "--bad"));
-    new uPlot({
+    plots.set(part, new uPlot({
       width: Math.max(place.clientWidth, 200),
       height: 200,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
@@ -73,10 +80,13 @@
       axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64 }],
       cursor: { drag: { x: false, y: false } },
       series,
-    }, found, place);
+    }, found, place));
   };
 
-  const all = () => document.querySelectorAll("[data-chart]").forEach(draw);
+  const all = () => {
+    [...plots.keys()].filter((part) => !part.isConnected).forEach(forget);
+    document.querySelectorAll("[data-chart]").forEach(draw);
+  };
   let waiting = 0;
   const soon = () => {
     cancelAnimationFrame(waiting);
@@ -85,5 +95,7 @@
   all();
   window.addEventListener("resize", soon);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", soon);
-  document.addEventListener("htmx:after:swap", soon);
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.target.querySelector?.("[data-chart]")) soon(); // output has none, and comes every few seconds
+  });
 }

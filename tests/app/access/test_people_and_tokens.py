@@ -46,6 +46,8 @@ def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) 
     with pytest.raises(NotAllowed, match="bob is none") as refused:
         people.add(broker, "bob", by=BOB, administrator=True)
     assert refused.value.hint == "ask ann"
+    with broker.store.access.reading() as look, pytest.raises(NotAllowed, match="only a gate or an administrator"):
+        people.only_permitted(look, BOB, Permission.JUDGE_LAUNCHES)
 
 
 CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
