@@ -75,7 +75,10 @@ class SharedResults:
         kept = shared.kept
         if kept is not None and asked < kept.over:
             if asked >= kept.until and shared.lock.acquire(blocking=False):
-                self._later(lambda: self._renew(shared, compute))
+                try:
+                    self._later(lambda: self._renew(shared, compute))
+                except RuntimeError:  # no thread is to be had: whoever asks next tries again
+                    shared.lock.release()
             known: T = kept.result
             return known
         with shared.lock:

@@ -7,7 +7,7 @@ import pytest
 from broker.core.events.outcomes import JobState
 from broker.page.visitors import new_key
 from tests.page.browsing import FormFields, Site
-from tests.server.world import EVERYBODY
+from tests.server.world import EVERYBODY, submitted
 
 
 def state(site: Site) -> JobState:
@@ -81,3 +81,11 @@ def test_a_reason_is_one_line_of_some_length(seen_site: Site) -> None:
     for reason in ("two\nlines", "x" * 501):
         assert browser.post(action, form | {"reason": reason}).status_code == 422
     assert state(seen_site) is JobState.AWAITING_APPROVAL
+
+
+def test_the_rest_of_what_was_decided_is_a_page_further(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.page.approvals._ROWS", 1)
+    submitted(site.world.broker, "later", "mia", "nlp", most="6h")
+    links = [found.get("href") for _, found in FormFields(site.of("apple").get("/approvals?decided=true").text).elements]
+    assert "/approvals?skip=1&decided=true" in links
+    assert "later" in site.of("apple").get("/approvals?skip=1&decided=true").text

@@ -227,3 +227,18 @@ def reach(page: Any, selector: str) -> None:
         if page.locator(f"{selector}:focus").count():
             return
     raise AssertionError(f"Tab does not reach {selector}")
+
+
+def test_a_chart_that_is_drawn_anew_leaves_none_behind(browser: Any, served: tuple[str, Company]) -> None:
+    url, world = served
+    page = signed_in(browser, url, world.usual("adam"))
+    page.goto(f"{url}/budgets/nlp")
+    page.evaluate(
+        """() => { const made = uPlot; window.live = 0; window.uPlot = Object.assign(function (...given) {
+          const plot = new made(...given), destroy = plot.destroy;
+          live++; plot.destroy = () => { live--; destroy(); }; return plot; }, made); }"""
+    )
+    for _ in range(3):
+        page.evaluate("dispatchEvent(new Event('resize')); new Promise((drawn) => setTimeout(drawn, 50))")
+    assert page.evaluate("[live, document.querySelectorAll('.plotted').length]") == [1, 1]
+    page.context.close()

@@ -12,7 +12,7 @@ import pytest
 from broker.app.capacity.capacity import add
 from broker.app.capacity.checklist import checklist
 from broker.app.wiring import Broker
-from broker.core.errors import NotAllowed, UnknownName
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -73,3 +73,7 @@ def test_a_misspelt_provider_has_no_checklist(broker: Broker) -> None:
     assert checklist(broker, "azur", unlike=True).provider == "azur"
     assert checklist(broker, "coreweave").provider == "coreweave", "nothing known is like it"
     assert checklist(broker, "AWS").provider == "aws"
+    with pytest.raises(InvalidInput, match="empty"):
+        checklist(broker, " ")
+    told = [command for _, command in checklist(broker, "our; site").steps]
+    assert any("--provider 'our; site' --site" in command for command in told), "people copy it into a shell"

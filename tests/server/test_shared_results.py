@@ -55,6 +55,23 @@ def test_a_renewal_that_fails_is_tried_again_and_then_told() -> None:
         shared.get("spend", failing)
 
 
+def test_without_a_thread_nobody_waits_for_ever() -> None:
+    seconds = CostlySeconds()
+
+    def threadless(work: Callable[[], object]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shared = SharedResults(seconds, threadless)
+    shared.get("spend", lambda: seconds.takes(1))
+    seconds.now += 21
+    assert shared.get("spend", lambda: seconds.takes(1)) == 1
+    seconds.now += 20
+    asking = threading.Thread(target=shared.get, args=("spend", lambda: seconds.takes(1)), daemon=True)
+    asking.start()
+    asking.join(5)
+    assert seconds.computed == 2
+
+
 def test_no_result_is_used_for_more_than_a_minute() -> None:
     seconds = CostlySeconds()
     shared = SharedResults(seconds)

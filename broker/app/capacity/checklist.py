@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import provider_of
-from broker.core.errors import BrokerError, UnknownName, did_you_mean
+from broker.core.errors import BrokerError, InvalidInput, UnknownName, did_you_mean
 from broker.core.purchases.selling import SellsCapacity
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ class PurchaseChecklist:
 
 def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklist:
     """The checklist for a provider, known here or not. Contacts nobody, changes nothing. Raises `UnknownName` for a
-    name that is like a known one, unless it is said to be ``unlike``: else it is taken for misspelt."""
+    name that is like a known one, unless it is said to be ``unlike``: else it is taken for misspelt; `InvalidInput` for
+    an empty one."""
+    if not provider.strip():
+        raise InvalidInput("the provider's name is empty", where="PROVIDER")
     known = sorted({*broker.registries.providers, *(one.offer.provider for one in broker.store.market.series())})
     name = provider_of(broker, provider, owned=True)[0]
     if not unlike and name not in known and did_you_mean(name, known):
@@ -44,7 +48,7 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
         ("Keep the order's number and the signed contract or the invoice as a file", ""),
         (
             "Record it, with the file: it counts in plans, findings and the cost of a GPU-hour",
-            f"gpubroker capacity add reservation GPU:COUNT --machines N --provider {name} --site PLACE --price USD"
+            f"gpubroker capacity add reservation GPU:COUNT --machines N --provider {quote(name)} --site PLACE --price USD"
             " --from DAY --until DAY --order NUMBER --proof FILE",
         ),
         ("Let jobs use it: name its machines to an engine (Slurm, Kubernetes, SkyPilot over SSH)", "gpubroker doctor"),
