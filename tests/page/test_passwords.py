@@ -193,11 +193,13 @@ def test_a_change_needs_the_present_one_and_ends_other_sessions(world: Company) 
     from broker.app.access.sessions import resume
 
     chosen(world.broker)
-    stolen = sign_in(world.broker, "mia", GOOD, origin=WHERE)
+    stolen = sign_in(world.broker, "mia", GOOD, origin="page elsewhere")
     with pytest.raises(WrongPassword):
         change(world.broker, "mia", OTHER, "a third row of plain words", origin=WHERE)
     mine = change(world.broker, "mia", GOOD, OTHER, origin=WHERE)
     assert resume(world.broker, stolen) is None
+    with world.broker.store.access.reading() as look:
+        assert look.password_origin("mia", "page elsewhere") is None, "nor is it known as an address of hers"
     entrant = resume(world.broker, mine)
     assert entrant is not None
     assert entrant.access.person.name == "mia"

@@ -105,6 +105,20 @@ def test_what_is_no_offer_is_counted_and_what_has_no_gpu_is_not(market: NebiusMa
     assert reasons == ["malformed_row", "malformed_row", "no_estimate", "unknown_accelerator"]
 
 
+def test_an_estimate_in_another_currency_is_no_price(market: NebiusMarket) -> None:
+    from nebius.api.nebius.billing.v1 import EstimateBatchResponse
+
+    def in_euros(content: bytes) -> bytes:
+        answer = EstimateBatchResponse.FromString(content)
+        answer.currency = "eur"
+        return bytes(answer.SerializeToString())
+
+    market.replace = {ESTIMATE: in_euros}
+    found = rows(market)
+    assert not [row for row in found if isinstance(row, Offer)]
+    assert "foreign_currency" in {row.reason for row in found if isinstance(row, SkippedRow)}
+
+
 def test_a_region_is_asked_once_whatever_the_number_of_its_projects(market: NebiusMarket) -> None:
     market.regions = ("eu-north1", "us-central1", "eu-north1")
     assert {row.region for row in rows(market) if isinstance(row, Offer)} == {"eu-north1", "us-central1"}

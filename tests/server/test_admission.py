@@ -26,6 +26,7 @@ from broker.engines.skypilot.task import cluster_name
 from broker.ledger.entries import faults
 from broker.runfolder.signing import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
+from tests.page.browsing import site_of
 from tests.server.world import Company, bearer, new_world
 
 NODE = Offer(
@@ -175,6 +176,8 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     monkeypatch.setattr(type(broker.clock), "now", lambda _: now, raising=True)  # for the tokens
     shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
     assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
+    site = site_of(gate.world)
+    assert ["should have ended" in site.of(who).get("/").text for who in shown] == [True, False]
     ran = late.until - late.since + timedelta(hours=2)
     told = gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()
     assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"

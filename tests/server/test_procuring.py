@@ -140,6 +140,11 @@ def test_capacity_is_recorded_with_its_proof_by_those_who_see_all(world: Company
     assert len(world.broker.store.holdings()) == 1
     for wrong in ({"proof": {**proof, "content": "%"}}, {"machine": "voodoo2"}, {"ends": "2026-11-01T00:00:00Z"}):
         assert ask(world, "/capacity", "adam", {**body, **wrong}).status_code in (404, 422)
+    world.broker.store.activate_policy({"test.yaml": POLICY + SHOP.replace("mia, adam", "mia")}, by="adam")
+    for proved in (proof, None):
+        refused = ask(world, "/capacity", "adam", {**body, "proof": proved})
+        assert (refused.status_code, "cannot be recorded" in refused.text) == (403, True), refused.text
+    assert len(world.broker.store.holdings()) == 1
 
 
 def test_the_page_buys_withdraws_and_sells(world: Company, market: SfcomputeMarket) -> None:
