@@ -95,6 +95,9 @@ def test_nothing_is_changed_without_the_password(site: Site, adam: Browser) -> N
         answer = changed(adam, "vic", "grant", again, role="administrator")
         assert (answer.status_code, "nothing was changed" in answer.text) == (403, True)
     assert not of(site, "vic").roles
+    with site.world.broker.store.access.reading() as look:
+        refused = [line.action for _, line in look.audit(limit=9, subject="adam") if line.reason == "wrong_password"]
+    assert refused == ["passwords.confirm"] * 3, "nobody was signing in"
     by_token = site.of("adam")
     assert "/people/vic" in FormFields(by_token.get("/people/vic").text).forms, "adam has a password"
     assert [changed(by_token, "vic", "grant", WRONG, role="administrator").status_code for _ in range(9)][-1] == 429

@@ -111,18 +111,21 @@ def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
 def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
     """The id of a new session. Raises `WrongPassword`, and after that also counts the try; a name that is not known
     takes as long."""
-    return _with_the_right_one(broker, name, password, origin, lambda tx: _begun(broker, tx, name, origin))
+    return _with_the_right_one(
+        broker, name, password, origin, lambda tx: _begun(broker, tx, name, origin), "sessions.begin"
+    )
 
 
 def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
     """Check the password of somebody who is signed in, before what a stolen session must not do. Raises as
     `sign_in`."""
-    _with_the_right_one(broker, name, password, origin, lambda tx: None)
+    _with_the_right_one(broker, name, password, origin, lambda tx: None, "passwords.confirm")
 
 
 def _with_the_right_one(
-    broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T]
-) -> T:  # fmt: skip
+    broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T], action: str
+) -> T:
+    """What ``then`` returns, if it is the password. ``action``: the name of a wrong one in the audit log."""
     now = broker.clock.now()
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
@@ -139,7 +142,7 @@ def _with_the_right_one(
             failures = tries.failures + 1
             until = now + wait_after(failures) * broker.clock.scale
             _keep(tx, replace(tries, failures=failures, waits_until=until))
-            tx.log(_refused(now, name, origin))
+            tx.log(_refused(now, name, origin, action))
         else:
             if tries is current:  # those that somebody elsewhere has tried still count
                 tx.keep_password(replace(current, failures=0, waits_until=None))
@@ -198,8 +201,8 @@ def _waits(tries: StoredPassword | KnownOrigin, now: datetime) -> bool:
     return tries.waits_until is not None and now < tries.waits_until
 
 
-def _refused(now: datetime, name: str, origin: str) -> AuditRecord:
-    return AuditRecord(now, name, origin, "sessions.begin", name, AuditOutcome.REFUSED, reason="wrong_password")
+def _refused(now: datetime, name: str, origin: str, action: str) -> AuditRecord:
+    return AuditRecord(now, name, origin, action, name, AuditOutcome.REFUSED, reason="wrong_password")
 
 
 def _gone() -> NotAllowed:

@@ -48,8 +48,8 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
         ("Keep the order's number and the signed contract or the invoice as a file", ""),
         (
             "Record it, with the file: it counts in plans, findings and the cost of a GPU-hour",
-            f"gpubroker capacity add reservation GPU:COUNT --machines N --provider {quote(name)} --site PLACE --price USD"
-            " --from DAY --until DAY --order NUMBER --proof FILE",
+            f"gpubroker capacity add reservation GPU:COUNT --machines N --provider {quote(name)} --site PLACE"
+            " --price USD --from DAY --until DAY --order NUMBER --proof FILE",
         ),
         ("Let jobs use it: name its machines to an engine (Slurm, Kubernetes, SkyPilot over SSH)", "gpubroker doctor"),
         ("Each month: what was used of it", "gpubroker policy findings"),
