@@ -86,12 +86,13 @@ def test_a_condition_may_read_the_name(site: Broker, plans: list[str]) -> None:
 
 def test_where_capacity_is_on_record_each_job_has_a_plan_of_its_own(site: Broker, plans: list[str]) -> None:
     """It begins and ends by the clock, without a change of the store."""
-    begins = site.clock.now() + timedelta(seconds=1)
+    a_moment = timedelta(milliseconds=1)
+    begins = site.clock.now() + a_moment
     held = Holding(HoldingKind.RESERVATION, "H100", 4, "colo", "", begins, begins + timedelta(days=9))
     site.store.add_holding(held, by="ann")
     submit(site, job(site, "a"), by=ANN)
     assert isinstance(site.clock, ManualClock)
-    site.clock.advance(timedelta(seconds=1))
+    site.clock.advance(a_moment)
     submit(site, job(site, "b"), by=ANN)
     assert plans == ["a", "b"]
 
