@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
@@ -129,6 +129,7 @@ def preview(
     """Judge a purchase without making it: holds no money and requests no approval. Raises as `buy`, except
     `NotAllowed`."""
     buying = _buying(quote, ceiling, team, project, environment, by)
+    _require_fresh(quote, broker.clock.now())
     with broker.store.reading() as look:
         judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
     return _previewed(buying, judged)
@@ -151,10 +152,7 @@ def buy(
     then it is the purchase with that id, if there is one."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     now = from_micros(to_micros(broker.clock.now()))
-    if now - quote.quoted_at > OLD_QUOTE:
-        raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
-    if quote.starts <= now and not quote.at_once:
-        raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
+    _require_fresh(quote, now)
     id = id or f"{PREFIX}{secrets.token_hex(6)}"
     with broker.store.writing() as tx:
         if (known := tx.purchase(id)) is not None:
@@ -224,7 +222,7 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
             where=id,
             hint="look at the provider's console; if nothing was bought, add --nothing-bought",
         )
-    raise InvalidInput(f"it is {purchase.state}, and cannot be taken back", where=id)
+    raise InvalidInput(f"it cannot be withdrawn: its state is {purchase.state}", where=id)
 
 
 def buyer(broker: Broker) -> CapacityBuyer:
@@ -249,6 +247,14 @@ def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
 
 def _not_sold(name: str, provider: SellsCapacity) -> str:
     return f"{name} sells through gpubroker: {', '.join(sorted(provider.products))}"
+
+
+def _require_fresh(quote: CapacityQuote, now: datetime) -> None:
+    """Raise `InvalidInput` for a quote that can no longer be bought."""
+    if now - quote.quoted_at > OLD_QUOTE:
+        raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
+    if quote.starts <= now and not quote.at_once:
+        raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
 
 
 def _buying(

@@ -22,7 +22,7 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
     if purchase.state not in (PurchaseState.ORDERED, PurchaseState.HELD) or purchase.order is None:
         before = purchase.state.before_order
         raise InvalidInput(
-            f"{id} cannot be undone: it is {purchase.state}",
+            f"it cannot be undone: its state is {purchase.state}",
             where=id,
             hint=f"gpubroker capacity withdraw {id}" if before else f"gpubroker capacity show {id}",
         )

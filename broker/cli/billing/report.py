@@ -106,7 +106,7 @@ def spend(
     else:
         terminal.show(*_table(terminal, rows, by, sandbox))
         if ahead:
-            terminal.show(f"and {formats.money(ahead)} paid for capacity in advance, whose use is amortised cost")
+            terminal.show(f"and {formats.money(ahead)} paid for bought capacity, whose use is amortised cost")
 
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)

@@ -222,7 +222,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(gpubroker: Gpubroker, clou
     check("capacity-purchase", gone.json)
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
     again = gpubroker("capacity", "return", asked["id"], by=ANN)
-    assert (again.code, "cannot be undone: it is undone" in again.err) == (2, True)
+    assert (again.code, "cannot be undone: its state is undone" in again.err) == (2, True)
     assert "undone by ann" in gpubroker("capacity", "show", asked["id"]).out.lower()
 
 
