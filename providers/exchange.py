@@ -57,7 +57,7 @@ def _rate(content: bytes, now: datetime) -> ReferenceRate:
         raise ValueError("a document that is not in UTF-8")
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
         raise ValueError("a document with definitions of its own")
-    days = [cube for cube in Xml.fromstring(content).iter(_CUBE) if cube.get("time")]  # noqa: S314  # see the import
+    days = [cube for cube in Xml.fromstring(content).iter(_CUBE) if cube.get("time")]  # noqa: S314  # definitions were refused above
     if len(days) != 1:
         raise ValueError(f"{len(days)} days in the document")
     day = date.fromisoformat(days[0].get("time", ""))

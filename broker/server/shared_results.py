@@ -92,7 +92,7 @@ class SharedResults:
         """With ``shared.lock`` held, which is released."""
         try:
             self._computed(shared, compute)
-        except Exception:  # nobody waits for it: whoever asks after the last result is over hears of the trouble
+        except Exception:  # a thread of its own: who asks once the last result is too old gets the error itself
             log.warning("a sum over all teams could not be computed", exc_info=True)
         finally:
             shared.lock.release()

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.app.capacity.capacity import add
 from broker.app.capacity.checklist import checklist
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -59,10 +61,12 @@ def test_what_ann_may_buy_she_may_record(broker: Broker) -> None:
         (ANN, {"upfront": Money.usd(1801)}, "the purchase may cost $9,001.00; the limit is $9,000.00"),
     ],
 )
-def test_what_a_policy_does_not_let_buy_is_not_recorded(broker: Broker, by: object, change: dict, told: str) -> None:  # type: ignore[type-arg]
+def test_what_a_policy_does_not_let_buy_is_not_recorded(
+    broker: Broker, by: Actor, change: dict[str, Any], told: str
+) -> None:
     broker.store.activate_policy({"policy.yaml": POLICY}, by="olga")
     with pytest.raises(NotAllowed, match="cannot be recorded") as refused:
-        add(broker, replace(HELD, **change), by=by)  # type: ignore[arg-type]
+        add(broker, replace(HELD, **change), by=by)
     assert told in str(refused.value)
     assert broker.store.holdings() == []
 

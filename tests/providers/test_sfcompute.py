@@ -81,7 +81,7 @@ def test_contracts_are_held_capacity_and_those_that_cannot_be_read_are_counted(
     good = {"object": "contract", "id": "cont_1", "instance_type": "h100i", "shape": shape}
     backwards = {**shape, "intervals": shape["intervals"][::-1]}
     none = {**shape, "quantities": [0]}
-    market.contracts = [{"id": 3}, good, 7, {**good, "shape": backwards}, {**good, "shape": none}]  # type: ignore[list-item]
+    market.contracts = [{"id": 3}, good, 7, {**good, "shape": backwards}, {**good, "shape": none}]  # type: ignore[list-item]  # what no contract is
     found = sfcompute(server.url, CLOCK).reservations()
     held = next(found)
     assert (held.id, held.machines, held.starts, held.ends) == ("cont_1", 2, NOW, ends)

@@ -75,7 +75,7 @@ def play(home: Path, url: str, what: ReplicaPlay) -> ReplicaOutcome:
     limit, next_kill = Money.usd(what.amount), time.monotonic() + what.kill_every
     try:
         while time.monotonic() - began < what.patience:
-            time.sleep(_LOOK)
+            time.sleep(_LOOK)  # real processes: nothing here hears of what they do
             submitted = all(writer.poll() is not None for writer in writers)
             with store.reading() as look:
                 open_jobs = look.has_open_jobs()

@@ -46,11 +46,11 @@ def described(bent: Company) -> Any:
     found.app = Envelope(bent.app)
     ids = (bent.mine, bent.asking, bent.nobodys)
 
-    @found.hook  # type: ignore[untyped-decorator,unused-ignore]
+    @found.hook  # type: ignore[untyped-decorator,unused-ignore]  # untyped, and not always installed
     def map_path_parameters(context: Any, drawn: dict[str, Any] | None) -> dict[str, Any] | None:
         return known(drawn, ids)
 
-    @found.hook  # type: ignore[untyped-decorator,unused-ignore]
+    @found.hook  # type: ignore[untyped-decorator,unused-ignore]  # untyped, and not always installed
     def map_query(context: Any, drawn: dict[str, Any] | None) -> dict[str, Any] | None:
         return known(drawn, ids)
 
