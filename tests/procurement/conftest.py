@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.empty_store import empty_store
 
 if TYPE_CHECKING:
     from tests.fakes.aws_cloud import AwsCloud
+    from tests.procurement.markets import MarketBench
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 REGION = "us-east-1"
@@ -172,3 +174,17 @@ def shop(cloud: AwsCloud, new_broker: Callable[[], Broker]) -> Shop:
     found = Shop(cloud, broker, clock)
     found.block()
     return found
+
+
+@pytest.fixture
+def opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], Any]], AbstractContextManager[MarketBench]]:
+    """Opens a market of another cloud with a store of its own."""
+    from tests.procurement.markets import bench  # it imports this file
+
+    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
+    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
+    pytest.importorskip("azure.mgmt.compute", reason="Azure's SDK is not installed (the extra `azure`)")
+    pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)")
+    return lambda make: bench(make(), tmp_path, empty_store(tmp_path / "store.db"), monkeypatch)

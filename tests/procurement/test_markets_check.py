@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,22 +16,12 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
 from broker.procurement.comparing import DifferenceKind
 from providers.azure.shop.reservations import AzureCapacityReservations
-from tests.empty_store import empty_store
-from tests.procurement.markets import MarketBench, bench, gcp_calendar, gcp_commitment, gcp_reservation
+from tests.procurement.markets import MarketBench, gcp_calendar, gcp_commitment, gcp_reservation
 from tests.procurement.test_markets_undo import azure, held
 
 pytestmark = pytest.mark.system
 HOUR = timedelta(hours=1)
 Open = Callable[[Any], AbstractContextManager[MarketBench]]
-
-
-@pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
-    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
-    pytest.importorskip("azure.mgmt.compute", reason="Azure's SDK is not installed (the extra `azure`)")
-    pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)")
-    return lambda make: bench(make(), tmp_path, empty_store(tmp_path / "store.db"), monkeypatch)
 
 
 def kinds(found: CapacityCheck) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,21 +17,11 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import AT_ITS_END
 from broker.core.values.money import Money
 from tests.actors import ANN
-from tests.empty_store import empty_store
 from tests.fakes.gcp_rows import sku
-from tests.procurement.markets import MarketBench, bench, gcp_calendar, gcp_commitment, gcp_reservation
+from tests.procurement.markets import MarketBench, gcp_calendar, gcp_commitment, gcp_reservation
 
 pytestmark = pytest.mark.system
 Open = Callable[[Any], AbstractContextManager[MarketBench]]
-
-
-@pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
-    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
-    pytest.importorskip("azure.mgmt.compute", reason="Azure's SDK is not installed (the extra `azure`)")
-    pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)")
-    return lambda make: bench(make(), tmp_path, empty_store(tmp_path / "store.db"), monkeypatch)
 
 
 def azure(name: str) -> Any:

@@ -236,7 +236,7 @@ def purchases(
 
         terminal.answer(PurchaseList.of(found))
     else:
-        terminal.show(*purchases_view.purchases(terminal.out, found))
+        terminal.show(*purchases_view.purchases(terminal.out, found, every=every))
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:

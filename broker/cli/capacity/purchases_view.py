@@ -122,10 +122,13 @@ def preview(seen: PurchasePreview) -> list[RenderableType]:
     return lines
 
 
-def purchases(console: Console, found: Sequence[Purchase]) -> list[RenderableType]:
-    """Purchases as a table, oldest first."""
+def purchases(console: Console, found: Sequence[Purchase], *, every: bool) -> list[RenderableType]:
+    """Purchases as a table, oldest first. ``every``: those that ended were asked for, too."""
     if not found:
-        return ["No purchases.", Text("gpubroker capacity quote --help", style="dim")]
+        return [
+            "No purchases." if every else "No open purchases; --all shows those that ended.",
+            Text("gpubroker capacity quote --help", style="dim"),
+        ]
     columns = (
         Column("purchase"),
         Column("state"),

@@ -60,7 +60,7 @@ def _lines(found: PurchaseReview) -> list[RenderableType]:
 
     share = found.used_hours / found.bought_hours if found.bought_hours else 0.0
     lines: list[RenderableType] = [
-        Text(f"{found.purchase} until {formats.moment(found.until)}", style="bold"),
+        Text(f"{found.purchase}, reviewed up to {formats.moment(found.until)}", style="bold"),
         f"used {found.used_hours:,.1f} of {found.bought_hours:,.1f} GPU-hours ({share:.0%}); they cost"
         f" {found.cost.rounded(2)}",
         f"idle for {found.idle_cost.rounded(2)}, which {found.owner} bears",
