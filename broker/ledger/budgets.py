@@ -87,6 +87,12 @@ def periods_touching(period: str, timezone: str, window: Window) -> list[Window]
     return found
 
 
+def periods_span(spec: BudgetSpec, window: Window) -> Window:
+    """From the start of the first to the end of the last of a budget's periods that the window touches."""
+    periods = periods_touching(spec.period, spec.timezone, window)
+    return periods[0][0], periods[-1][1]
+
+
 def period_name(period: str, timezone: str, start: datetime) -> str:
     """The name of the period that begins at ``start``: ``November 2026``, ``Q4 2026``, ``2026-11-21``."""
     if is_fixed(period):

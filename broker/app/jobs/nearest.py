@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from broker.core.errors import Alternative
 from broker.core.job.jobs import Job
@@ -22,6 +22,8 @@ from broker.core.values.units import print_duration
 from broker.ledger.journal import Reading
 from broker.reconciler.admission.admission import Admission, admit, least_to_start
 from broker.reconciler.admission.facts import FactsFor
+
+Look = TypeVar("Look", bound=Reading)
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
 _OVER = "over_budget"  # the code of a full budget
@@ -163,14 +165,18 @@ def alternatives(
     return found
 
 
-def once(look: Reading) -> Reading:
-    """The same view of the store with every query cached: a search repeats the same queries many times."""
-    return cast(Reading, _Once(look))
+def once(look: Look) -> Look:
+    """The same view of the store for a search: every query is cached. Pending approval requests are left out: a verdict
+    only names them, and nobody reads the verdicts of a search."""
+    return cast(Look, _Once(look))
 
 
 class _Once:
     def __init__(self, look: Reading) -> None:
         self._look = look
+
+    def undecided(self) -> tuple[()]:
+        return ()
 
     def __getattr__(self, name: str) -> Any:
         answer = cache(getattr(self._look, name))

@@ -225,7 +225,8 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
 
 def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis) -> list[Alternative]:
     """Requests similar to the refused one that the policies would allow."""
-    facts_for = facts_of(once(basis.look), basis.policy, basis.now, occupied_in(basis.look, basis.policy, ()))
+    basis = replace(basis, look=once(basis.look))
+    facts_for = facts_of(basis.look, basis.policy, basis.now, occupied_in(basis.look, basis.policy, ()))
     return for_submission(
         refused, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now,
         planned=lambda job: planned(broker, job, seen.by, basis).plan,

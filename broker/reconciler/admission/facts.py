@@ -14,7 +14,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import Action, BudgetUse, CapacityInHand, Facts, Grant, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.budgets import budget_uses, told_as_one_until
+from broker.ledger.budgets import Window, budget_uses, periods_span, told_as_one_until
 from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID
 from broker.reconciler.admission.pending_requests import lacks_room, with_asks
@@ -26,35 +26,36 @@ def facts_of(
     look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
-    money, approvals, and capacity in hand. Each is read at most once, regardless of the number of placements; budgets
-    only if an amount is requested, pending approval requests only if a budget lacks room for it, capacity in hand only
-    if a rule needs it. ``occupied``: the running attempts, if read already."""
+    money, approvals, and capacity in hand. Each is read at most once, however many placements, or windows in the same
+    periods, are judged; budgets only if an amount is requested, pending approval requests only if a budget lacks room
+    for it, capacity in hand only if a rule needs it. ``occupied``: the running attempts, if read already."""
     grants_for = grants_of(look, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
-    uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+    uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
     in_hand: list[Mapping[str, CapacityInHand]] = []
-    asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
+    asks_known: set[tuple[str, Window]] = set()
 
     def facts_for(action: Action) -> Facts:
         window = action.covers or (now, now)
         if not live:
             live.append(tuple(look.live_attempts()))
         budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
+        reads = {budget.id: (budget.id, periods_span(budget, window)) for budget in budgets}
         for budget in budgets:
-            if (budget.id, window) not in uses:
+            if reads[budget.id] not in uses:
                 held = look.held(budget, told_as_one_until(budget, now))
                 spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
-                uses[budget.id, window] = budget_uses(budget, window, now, spent, held, until)
+                uses[reads[budget.id]] = budget_uses(budget, window, now, spent, held, until)
         if policy.needs_holdings and not in_hand:
             in_hand.append(look.in_hand(now))
-        budgets_of = {b.id: uses[b.id, window] for b in budgets}
+        budgets_of = {b.id: uses[reads[b.id]] for b in budgets}
         facts = Facts(now, live[0], budgets_of, grants_for(action), in_hand=in_hand[0] if in_hand else {})
-        unread = [b for b in budgets if (b.id, window) not in asks_known]
+        unread = [b for b in budgets if reads[b.id] not in asks_known]
         if not unread or not lacks_room(policy, action, facts):
             return facts
         fuller = with_asks(look, unread, facts.budgets, now)
-        asks_known.update((b.id, window) for b in unread)
-        uses.update(((b.id, window), fuller[b.id]) for b in unread)
+        asks_known.update(reads[b.id] for b in unread)
+        uses.update((reads[b.id], fuller[b.id]) for b in unread)
         return replace(facts, budgets={**facts.budgets, **fuller})
 
     return facts_for

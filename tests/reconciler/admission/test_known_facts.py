@@ -185,11 +185,18 @@ def test_only_the_budgets_of_the_user_are_read_for_the_periods_of_the_money() ->
     long = action(hold="5")
     burns = {MoneyKind.CASH: Burn.evenly(Money.usd(5), (NOW, NOW + 40 * 24 * HOUR))}
     long = replace(long, window=(NOW, NOW + 40 * 24 * HOUR), burns=burns)
-    facts = facts_of(look, policy, NOW)(long)
+    facts_for = facts_of(look, policy, NOW)
+    facts = facts_for(long)
     (uses,) = facts.budgets.values()
     assert [use.period_start.month for use in uses] == [3, 4]
     assert [one.standing for one in facts.grants] == [7]
     assert ("standing", NOW) in look.asked
+    look.questions()
+    shorter = {MoneyKind.CASH: Burn.evenly(Money.usd(5), (NOW, NOW + 30 * 24 * HOUR))}
+    assert facts_for(replace(long, burns=shorter)).budgets == facts.budgets
+    assert look.questions() == [], "another time in the same periods"
+    within = {MoneyKind.CASH: Burn.evenly(Money.usd(5), (NOW, NOW + HOUR))}
+    assert [len(uses) for uses in facts_for(replace(long, burns=within)).budgets.values()] == [1]
     assert len(facts_of(look, policy, NOW)(replace(long, user="bob")).budgets) == 2
 
 
