@@ -29,10 +29,10 @@ test: install  ## the quick complete run: types, style, architecture, every test
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not system'
+	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest --forks auto -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes'
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes'
 
 test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'

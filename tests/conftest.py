@@ -18,6 +18,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
+from tests import forks
 from tests.counts import FULL
 
 if TYPE_CHECKING:
@@ -58,22 +59,17 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(folder))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
-    it. Each worker collects all tests, and begins with other folders: what one has compiled, the others read."""
+    it."""
     gc.disable()  # until all tests are collected: what is made until then stays
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    tests = Path(__file__).parent
-    if worker and [Path(one).resolve() for one in config.args] == [tests]:
-        parts = sorted(str(one) for one in tests.iterdir() if one.is_dir() or one.match("test_*.py"))
-        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        config.args[:] = parts[first:] + parts[:first]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--live", action="append", default=[], metavar="PROVIDER", help="Ask this real service, too.")
+    parser.addoption("--forks", metavar="N", help="Run the tests in so many processes, which collect once; or auto.")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -84,11 +80,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if live or (quick and f"{collection_path}/".startswith(_SYSTEM)) else None
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One for each processor, as each takes long to collect all tests; one more in the full run, whose tests of real
-    processes mostly wait."""
-    return (os.cpu_count() or 1) + FULL
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """``--forks auto``: one process for each processor; one more in the full run, whose tests of real processes mostly
+    wait."""
+    match session.config.getoption("--forks"):
+        case None:
+            return None
+        case "auto":
+            return forks.run(session, (os.cpu_count() or 1) + FULL)
+        case number:
+            return forks.run(session, int(number))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,174 @@
+"""Runs the tests in several processes that come of one: ``pytest --forks 2``.
+
+pytest imports and collects everything once; then it forks, and each child takes one file after another (in a full run
+one test, or all tests of an `xdist_group`). Workers of pytest-xdist each collect everything for themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from traceback import format_exc
+from typing import Any
+
+import pytest
+
+from tests.counts import FULL
+
+_NUMBER = 4  # bytes that tell which tests are next; read at once, so that each number is one child's
+
+
+def run(session: pytest.Session, processes: int) -> bool:
+    """In place of pytest's own loop over the tests; raises as that does."""
+    if session.testsfailed and not session.config.option.continue_on_collection_errors:
+        raise session.Interrupted(f"{session.testsfailed} errors during collection")
+    if session.config.option.collectonly:
+        return True
+    together: dict[str, list[pytest.Item]] = {}
+    for item in session.items:
+        together.setdefault(_group(item), []).append(item)
+    numbers = _numbers(len(together))
+    if terminal := session.config.pluginmanager.getplugin("terminalreporter"):
+        terminal.showfspath = False  # files alternate
+        terminal.flush()
+    config: Any = session.config
+    config._tmp_path_factory.getbasetemp()  # the folders of the children are in it
+    children: dict[Connection, int] = {}
+    for number in range(processes):
+        ours, theirs = Pipe(duplex=False)
+        pid = os.fork()
+        if not pid:
+            _work(session, list(together.values()), numbers, theirs, f"gw{number}")
+        theirs.close()
+        children[ours] = pid
+    os.close(numbers)
+    working = list(children)
+    try:
+        _listen(session, working)
+    finally:
+        for connection, pid in children.items():
+            if connection in working:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+            os.waitpid(pid, 0)
+    return True
+
+
+def _group(item: pytest.Item) -> str:
+    if not FULL:
+        return item.nodeid.partition("::")[0]
+    group = item.get_closest_marker("xdist_group")
+    return str(group.args[0]) if group else item.nodeid
+
+
+def _numbers(count: int) -> int:
+    """A pipe with the numbers of all groups in order, from which the children read."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # all of it fits in, or else this fails
+    assert os.write(writing, b"".join(number.to_bytes(_NUMBER, "big") for number in range(count))) == _NUMBER * count
+    os.close(writing)
+    return reading
+
+
+def _listen(session: pytest.Session, working: list[Connection]) -> None:
+    """Passes what the children tell on to the plugins here. ``working``: those that have not told their end yet."""
+    hook, at = session.config.hook, dict.fromkeys(working, "the first test")
+    while working:
+        for connection in wait(working):
+            assert isinstance(connection, Connection)
+            try:
+                told = connection.recv()
+            except EOFError:
+                raise RuntimeError(f"a process of tests died in {at[connection]}") from None
+            match told:
+                case ("start", nodeid, location):
+                    at[connection] = nodeid
+                    hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
+                case ("report", data):
+                    report = hook.pytest_report_from_serializable(config=session.config, data=data)
+                    hook.pytest_runtest_logreport(report=report)
+                case ("finish", nodeid, location):
+                    hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
+                case ("warning", warning):
+                    hook.pytest_warning_recorded.call_historic(kwargs=warning)
+                case ("end", trouble):
+                    working.remove(connection)
+                    if trouble:
+                        raise RuntimeError(f"a process of tests broke off in {at[connection]}:\n{trouble}")
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+
+
+class ForkReporter:
+    """The plugin of a child that hands what happens there to the parent."""
+
+    def __init__(self, config: pytest.Config, parent: Connection) -> None:
+        self._config, self._parent = config, parent
+
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+        self._parent.send(("start", nodeid, location))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._parent.send(("report", data))
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+        self._parent.send(("finish", nodeid, location))
+
+    def pytest_warning_recorded(self, warning_message: Any, when: Any, nodeid: str, location: Any) -> None:
+        if when != "runtest":
+            return  # of before the fork: the parent has it
+        warning_message.message = UserWarning(str(warning_message.message))  # others may refer to what cannot be sent
+        warning_message.source = None
+        warning = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
+        self._parent.send(("warning", warning))
+
+
+def _work(
+    session: pytest.Session, groups: Sequence[Sequence[pytest.Item]], numbers: int, parent: Connection, name: str
+) -> None:
+    """The life of a child, which does not return: it runs groups of tests until none is left."""
+    trouble = ""
+    try:
+        _become(session.config, parent, name)
+        items = (item for group in _taken(numbers, groups) for item in group)
+        item = next(items, None)
+        while item is not None:
+            following = next(items, None)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
+    except KeyboardInterrupt:  # the parent has been asked, too, or asks for it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        session._setupstate.teardown_exact(None)
+        os._exit(1)
+    except BaseException:  # noqa: BLE001  # whatever it is, the parent must hear of it, and its code not run here
+        trouble = format_exc()
+    finally:
+        with suppress(OSError):
+            parent.send(("end", trouble))
+        os._exit(0)
+
+
+def _become(config: Any, parent: Connection, name: str) -> None:
+    """Make this process one that runs tests: it writes nothing, and has folders and captured output of its own."""
+    config.workerinput = {"workerid": name}  # as pytest-xdist calls it
+    config.pluginmanager.unregister(name="terminalreporter")
+    config.pluginmanager.register(ForkReporter(config, parent))
+    folder = config._tmp_path_factory.getbasetemp() / f"popen-{name}"
+    folder.mkdir(mode=0o700)
+    config._tmp_path_factory._basetemp = folder
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.stop_global_capturing()
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
+
+
+def _taken(numbers: int, groups: Sequence[Sequence[pytest.Item]]) -> Iterator[Sequence[pytest.Item]]:
+    while number := os.read(numbers, _NUMBER):
+        yield groups[int.from_bytes(number, "big")]

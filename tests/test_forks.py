@@ -1,0 +1,66 @@
+"""Tests in processes that come of one: all that happened there is told here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+ROOT = Path(__file__).parents[1]
+HOOKS = "from tests.conftest import pytest_addoption, pytest_runtestloop\n"
+FIRST = """\
+import os, pytest, warnings
+from pathlib import Path
+
+@pytest.fixture(scope="session", autouse=True)
+def ended():
+    yield
+    Path(__file__).with_name("ended").touch()
+
+def test_right(capfd):
+    os.write(1, b"printed")
+    assert capfd.readouterr().out == "printed"
+
+def test_wrong():
+    print("shown with it")
+    assert 1 == 2
+
+def test_left_out():
+    pytest.skip("for a reason")
+
+def test_warns():
+    warnings.warn("of something")
+"""
+SECOND = """\
+def test_elsewhere(tmp_path):
+    assert tmp_path.parent.name.startswith("popen-gw")
+"""
+DIES = "import os\ndef test_dies():\n    os._exit(0)\n"
+
+
+def run(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
+    for name, text in zip("abc", files, strict=False):
+        (folder / f"test_{name}.py").write_text(text)
+    (folder / "conftest.py").write_text(HOOKS)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPUBROKER_TEST_FULL": ""}
+    command = [sys.executable, "-m", "pytest", "--forks", "2", "-c", os.devnull, "--rootdir", str(folder), str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+
+
+def test_what_passed_failed_and_warned_is_told_and_all_is_torn_down(tmp_path: Path) -> None:
+    ended = run(tmp_path, FIRST, SECOND)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
+    assert "1 failed, 3 passed, 1 skipped, 1 warning" in ended.stdout
+    assert ended.stdout.count("shown with it") == 2  # the line and what it printed
+    assert "UserWarning: of something" in ended.stdout
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_process_that_dies_is_an_error_that_names_its_test(tmp_path: Path) -> None:
+    ended = run(tmp_path, SECOND, DIES)
+    assert ended.returncode == pytest.ExitCode.INTERNAL_ERROR, ended.stdout
+    assert "a process of tests died in test_b.py::test_dies" in ended.stdout
