@@ -290,8 +290,10 @@ class PolicyDefaults:
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
-    person deletes them. ``hold_quantile``: the share of runs (percent) that the hold of a job with
-    known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``lending``: who
+    person deletes them. ``keep_events``, ``keep_prices``: how long events of ended jobs, and price history, stay in the
+    database before they move to the archive; None: for ever. ``hold_quantile``: the share of runs (percent) that the
+    hold of a job with known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
+    ``lending``: who
     may use bought machines of other teams at which internal price; of one team, the first entry for a borrower applies.
     """
 
@@ -310,6 +312,8 @@ class PolicyDefaults:
     keep_results: timedelta | None = None
     keep_logs: timedelta | None = None
     keep_snapshots: timedelta | None = None
+    keep_events: timedelta | None = None
+    keep_prices: timedelta | None = None
     hold_quantile: float | None = None
     lending: tuple[LendingTerms, ...] = ()
 

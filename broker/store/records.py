@@ -183,3 +183,31 @@ class PolicyVersion:
     sha256: str
     files: Mapping[str, str]
     note: str = ""
+
+
+class ArchiveKind(StrEnum):
+    """What a file of the archive has rows of: events of closed jobs, changes of prices, of scores and rates."""
+
+    EVENTS = "events"
+    PRICES = "prices"
+    SIGNALS = "signals"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """One file of the archive. ``path``: within the run store; ``digest``: SHA-256 of its content, hexadecimal;
+    ``size``: bytes; ``since``, ``until``: the earliest and the latest time in it (UTC; of events: of their jobs' ends);
+    ``series``: the lowest and the highest price series in it."""
+
+    kind: ArchiveKind
+    path: str
+    digest: str
+    rows: int
+    size: int
+    since: datetime
+    until: datetime
+    series: tuple[int, int] | None = None
+
+
+ArchivedRow = tuple[object, ...]
+"""One row in the columns of its kind; times as microseconds since 1970 UTC."""

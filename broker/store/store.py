@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
     from broker.store.access.access import AccessStore
+    from broker.store.archive import Archive
     from broker.store.engine.compaction import Compaction
     from broker.store.engine.copies import StoreCopy
     from broker.store.engine.job_shares import JobShare
@@ -66,7 +67,14 @@ class Store:
         """The history of the market, and the freshness of its offers."""
         from broker.store.market.market_history import MarketHistory  # commands about jobs do without
 
-        return MarketHistory(self._database)
+        return MarketHistory(self._database, self._clock)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """What was moved to files in the run store, and moving it."""
+        from broker.store.archive import Archive  # most commands do without
+
+        return Archive(self._database, self._clock)
 
     @cached_property
     def watches(self) -> Watches:

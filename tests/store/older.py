@@ -7,6 +7,13 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0035": (
+        "DROP TRIGGER attempt_event_no_delete",
+        "CREATE TRIGGER attempt_event_no_delete BEFORE DELETE ON attempt_event "
+        "BEGIN SELECT RAISE(ABORT, 'attempt_event is append-only'); END",
+        "DROP TABLE archived_job",
+        "DROP TABLE archive_file",
+    ),
     "0034": ("DROP TABLE password_origin",),
     "0033": ("DROP TABLE kept_answer",),
     "0032": ("DROP TABLE holding_proof", "ALTER TABLE holding DROP COLUMN proof"),

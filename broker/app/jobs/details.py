@@ -6,6 +6,7 @@ from typing import Unpack
 
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import bill_of, bills_of
+from broker.app.jobs.past_events import story
 from broker.app.jobs.retention import kept_until
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
 from broker.app.wiring import Broker
@@ -21,14 +22,14 @@ def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDeta
 
 def history(broker: Broker, view: JobView) -> JobHistory:
     """The job with its bill, its progress, and its events up to the state of ``view``."""
-    happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
+    told = story(broker, view)
     bill, progress = bill_of(broker, view), jobs.progress(broker, view)
     try:
         kept = kept_until(view, broker.policy().defaults)
     except BrokerError:  # a policy that cannot be read hides no job
         kept = {}
     failed = jobs.failed_tasks(broker, view)
-    return JobHistory.told(view, bill, progress, broker.clock.now(), happened, failed, kept)
+    return JobHistory.told(view, bill, progress, broker.clock.now(), told, failed, kept)
 
 
 def listing(broker: Broker, **wanted: Unpack[jobs.JobCriteria]) -> JobList:

@@ -198,7 +198,7 @@ def last_step(view: JobView) -> int | None:
 
 
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
-    """The job's stream, in order."""
+    """The job's stream, in order, without what was archived of it: see `broker.app.jobs.past_events`."""
     with broker.store.reading() as look:
         return look.events(view.id)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from broker.app.market.archived_prices import archived
 from broker.app.market.place_names import check_names
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SANDBOX, Availability, Offer, OfferQuery
@@ -15,6 +16,7 @@ from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+    from broker.store.market.market_history import ArchivedSeries
     from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
 
 Fits = Callable[[Offer], bool]
@@ -121,7 +123,8 @@ def over(
     """The price histories of the offers that match and fit, of at most ``most`` series, the cheapest first.
 
     Simulated ones only if the query names their provider; reference prices only if no live source prices the same
-    machine. Raises `InvalidInput` for an empty or future period and `UnknownName` for an unknown provider or region.
+    machine. What was moved to the archive is read there. Raises `InvalidInput` for an empty or future period,
+    `UnknownName` for an unknown provider or region, and as `archived`.
     """
     now = broker.clock.now()
     if start >= now:
@@ -139,7 +142,8 @@ def over(
     ]
     found.sort(key=lambda series: (series.ended is not None, _by_price(series.offer)))
     chosen = found[:most]
-    prices = market.price_series_of([series.offer for series in chosen], start, end)
+    older = archived(broker, [series.offer for series in chosen], start, end)
+    prices = market.price_series_of([series.offer for series in chosen], start, end, older)
     histories = [
         PriceHistory(
             offer=series.offer,
@@ -148,8 +152,8 @@ def over(
             known_until=_known_until(series, end),
             ended=series.ended,
             prices=tuple(prices[series.offer.id]),
-            availability=tuple(market.availability_series(series.offer, start, end)),
-            signals=tuple(market.signal_series(series.offer, start, end)),
+            availability=tuple(market.availability_series(series.offer, start, end, *_of(series.offer, older))),
+            signals=tuple(market.signal_series(series.offer, start, end, *_of(series.offer, older))),
         )
         for series in chosen
         if any(point.price is not None for point in prices[series.offer.id])
@@ -172,6 +176,10 @@ def at(
     simulated = SANDBOX in query.providers
     found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and fits(past.offer)]
     return sorted(found, key=lambda past: _by_price(past.offer))
+
+
+def _of(offer: Offer, older: Mapping[str, ArchivedSeries]) -> Sequence[ArchivedSeries]:
+    return [older[offer.id]] if offer.id in older else []
 
 
 def _real(listed: Iterable[Series], query: OfferQuery) -> list[Series]:

@@ -77,6 +77,7 @@ from broker.app.results.queue import PlannedTogether, QueueResult
 from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.service import (
+    ArchivedHistoryResult,
     CompactedStoreResult,
     DemoReport,
     DoctorReport,
@@ -207,6 +208,7 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "simulate": SimulationReport,
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": StoreCopyResult,
+    "store-archive": ArchivedHistoryResult,
     "store-compact": CompactedStoreResult,
     "store-restore": RestoredStoreResult,
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`

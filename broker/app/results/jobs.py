@@ -10,6 +10,7 @@ from pydantic import BaseModel, JsonValue
 
 from broker.app.jobs.bills import Bill
 from broker.app.jobs.jobs import Progress, last_step
+from broker.app.jobs.past_events import JobStory
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
 from broker.app.results.values import Moment, Result, Seconds, moment_text
@@ -279,10 +280,12 @@ class JobDetails(Result):
 
 class JobHistory(JobDetails):
     """A job and everything that happened to it, in order. Each event has ``seq``, ``at``, ``attempt``, ``type`` and
-    the fields of its type. ``failed_tasks``: of an array, the first of them. ``kept_until``: of an ended job, when the
+    the fields of its type. ``events_missing``: why events that are in the archive are not among them; null: all are.
+    ``failed_tasks``: of an array, the first of them. ``kept_until``: of an ended job, when the
     active policy lets its ``checkpoints`` (all but the newest), ``results`` and ``logs`` go; null: it does not."""
 
     events: list[dict[str, JsonValue]]
+    events_missing: str | None
     failed_tasks: list[FailedTask]
     kept_until: dict[str, Moment | None]
 
@@ -293,16 +296,15 @@ class JobHistory(JobDetails):
         bill: Bill,
         progress: Progress | None,
         now: datetime,
-        events: Iterable[ev.Event],
+        story: JobStory,
         failed: Iterable[JobView] = (),
         kept: Mapping[str, datetime | None] | None = None,
     ) -> Self:
         array = view.job.array
         failed_tasks = [FailedTask.of(array, task) for task in failed] if array else []
-        happened = [_event(event) for event in events]
-        return cls.of(
-            view, bill, progress, now, events=happened, failed_tasks=failed_tasks, kept_until=dict(kept or {})
-        )
+        happened = [_event(event) for event in story.events]
+        more = {"events_missing": story.missing, "failed_tasks": failed_tasks, "kept_until": dict(kept or {})}
+        return cls.of(view, bill, progress, now, events=happened, **more)
 
 
 def _event(event: ev.Event) -> dict[str, Any]:

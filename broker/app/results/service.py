@@ -10,6 +10,7 @@ from broker.app.demo import Summary
 from broker.app.doctor.providers import Setup
 from broker.app.doctor.result import DoctorFinding, Health, healthy
 from broker.app.results.values import Facts, Figure, Moment, Result
+from broker.app.service.archiving import ArchivedHistory
 from broker.app.service.store_copies import RestoredStore
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
@@ -17,6 +18,7 @@ from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
 from broker.store.engine.compaction import Compaction
 from broker.store.engine.copies import StoreCopy
+from broker.store.records import ArchiveFile, ArchiveKind
 
 
 class CheckedArea(Result):
@@ -228,6 +230,61 @@ class CompactedStoreResult(Result):
     @classmethod
     def of(cls, found: Compaction) -> Self:
         return cls(size_before=found.before, size_after=found.after)
+
+
+class ArchiveFileResult(Result):
+    """A file of the archive in the run store. ``sha256``: of its content; times: the earliest and latest in it."""
+
+    kind: ArchiveKind
+    path: str
+    sha256: str
+    rows: int
+    bytes: int
+    since: Moment
+    until: Moment
+
+
+class ArchivedHistoryResult(Result):
+    """What moved to the archive, or would, and its files. A cut-off that is null: that history stays in the database.
+    ``polls``: poll runs deleted; ``protected``: older price changes that launched attempts refer to."""
+
+    dry_run: bool
+    events_before: Moment | None
+    jobs: int
+    events: int
+    prices_before: Moment | None
+    price_changes: int
+    signal_changes: int
+    polls: int
+    protected: int
+    files: list[ArchiveFileResult]
+
+    @classmethod
+    def of(cls, done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Self:
+        prices = done.prices
+        return cls(
+            dry_run=dry_run,
+            events_before=done.events_before,
+            jobs=done.jobs,
+            events=done.events,
+            prices_before=done.prices_before,
+            price_changes=prices.prices,
+            signal_changes=prices.signals,
+            polls=prices.polls,
+            protected=prices.protected,
+            files=[
+                ArchiveFileResult(
+                    kind=one.kind,
+                    path=one.path,
+                    sha256=one.digest,
+                    rows=one.rows,
+                    bytes=one.size,
+                    since=one.since,
+                    until=one.until,
+                )
+                for one in files
+            ],
+        )
 
 
 class RestoredStoreResult(Result):

@@ -1,4 +1,4 @@
-"""The duty of `broker.app.service.serve` that deletes what the active policy no longer keeps, once a day."""
+"""The duty of `broker.app.service.serve` that deletes or archives what the active policy keeps no longer, daily."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
+from broker.app.service.archiving import archive_history
 from broker.app.service.periodic_duty import Rounds
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole
@@ -19,7 +20,8 @@ _WITHIN = timedelta(days=14)
 
 
 class KeepingFiles:
-    """Deletes files of ended jobs that are older than ``keep_results`` and its like say, and snapshots.
+    """Deletes files of ended jobs that are older than ``keep_results`` and its like say, and snapshots; moves events
+    and price history that are older than ``keep_events`` and ``keep_prices`` say to the archive.
     ``say``: receives each error once, also of a single run folder."""
 
     name = "keeping files"
@@ -34,11 +36,12 @@ class KeepingFiles:
         self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> DeletedFiles:
-        """One round. Raises as `delete_due`."""
+        """One round. Raises as `delete_due` and `archive_history`."""
         done = delete_due(self._broker, _WITHIN, self._failed)
         self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
         trouble = dict(done.trouble)
         if (over := policy_over(self._broker)) is not None:
             delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
+        archive_history(self._broker, by=None)
         self._rounds.tell({f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()})
         return done

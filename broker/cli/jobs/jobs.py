@@ -132,6 +132,7 @@ def show(
     """Show one job: state, cost and events."""
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.past_events import story
     from broker.app.jobs.retention import kept_until
     from broker.app.service import background
     from broker.cli.jobs import job_view
@@ -150,16 +151,16 @@ def show(
             raise typer.Exit(130)
         view = last
     bill, progress, now = bill_of(broker, view), jobs.progress(broker, view), broker.clock.now()
-    happened = [
-        event for event in jobs.events(broker, view) if event.seq <= view.seq
-    ]  # later events are not in the view
     if as_json:
         terminal.answer(details.history(broker, view))
     elif followed:
         terminal.show(*job_view.ending(view, bill))
     else:
         watched = background.running(broker)
-        terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
+        told = story(broker, view)
+        terminal.show(*job_view.story(view, bill, progress, told.events, now, watched=watched))
+        if told.missing:
+            terminal.say(told.missing)
         terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
         if view.ended_at is not None:
             with suppress(BrokerError):  # a policy that cannot be read hides no job

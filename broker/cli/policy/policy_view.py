@@ -120,11 +120,16 @@ def _kept_files(said: PolicyDefaults) -> dict[str, str]:
         "logs": said.keep_logs,
         "snapshots": said.keep_snapshots,
     }
-    return {
+    kept = {
         f"keep_{kind}": f"{kind} of ended jobs are kept for {formats.length(time)}"
         for kind, time in times.items()
         if time is not None
     }
+    if said.keep_events is not None:
+        kept["keep_events"] = f"events move to the archive {formats.length(said.keep_events)} after the job's end"
+    if said.keep_prices is not None:
+        kept["keep_prices"] = f"price history moves to the archive after {formats.length(said.keep_prices)}"
+    return kept
 
 
 def _in_lines(says: str, whom: str, when: str) -> Text:

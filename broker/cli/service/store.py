@@ -1,4 +1,4 @@
-"""`gpubroker store`: back up the store, restore it, and compact it."""
+"""`gpubroker store`: back up the store, restore it, archive what is old, and compact it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 app = typer.Typer(
-    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, compact."
+    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, archive, compact."
 )
 
 
@@ -44,9 +44,9 @@ def backup(
 def compact(context: typer.Context, as_json: AsJson = False) -> None:
     """Sum up what closed jobs used and spent, and give the space of deleted rows back to the disk.
 
-    Nothing is deleted: `prices prune` and `jobs prune` do that. Reports then read sums instead of every closed job, as
-    under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands wait meanwhile, and
-    twice its size must be free.
+    Nothing is deleted: `store archive`, `prices prune` and `jobs prune` do that. Reports then read sums instead of
+    every closed job, as under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands
+    wait meanwhile, and twice its size must be free.
     """
     from broker.app.results.service import CompactedStoreResult
     from broker.app.service.history_duty import fold
@@ -59,6 +59,53 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
         terminal.answer(CompactedStoreResult.of(found))
         return
     terminal.say(f"Compacted {broker.store.where}: {found.before / 1e6:.1f} MB, now {found.after / 1e6:.1f} MB.")
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker store archive --dry-run",
+        "gpubroker store archive",
+        "gpubroker store archive --keep-events 400d --keep-prices 400d --dry-run",
+    )
+)
+def archive(
+    context: typer.Context,
+    keep_events: Annotated[
+        str, typer.Option(metavar="TIME", help="Events stay so long after a job's end. Default: as the policy says.")
+    ] = "",
+    keep_prices: Annotated[
+        str, typer.Option(metavar="TIME", help="Price history of this time stays. Default: as the policy says.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would move, and what has moved.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move old events and price history to Parquet files in the run store; nothing is lost.
+
+    By whole months (UTC), from 30d on; a policy says how long they stay (`defaults: {keep_events: 400d, keep_prices:
+    400d}`), and `gpubroker serve` moves them then. `jobs show` and `prices history` read them where they are. Views of
+    jobs, the ledger, what reports read of events, and prices that launched attempts refer to stay. Each file is
+    written and verified before anything is deleted. Afterwards `store compact` gives the space back to the disk. Needs
+    the extra parquet.
+    """
+    from broker.app.results.service import ArchivedHistoryResult
+    from broker.app.service.archiving import archive_history
+    from broker.cli import filters
+    from broker.cli.service.archive_view import told
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker(look_after=False)
+    done = archive_history(
+        broker,
+        keep_events=filters.time_span("--keep-events", keep_events) if keep_events else None,
+        keep_prices=filters.time_span("--keep-prices", keep_prices) if keep_prices else None,
+        dry_run=dry_run,
+        by=terminal.actor,
+    )
+    files = broker.store.archive.files()
+    if as_json:
+        terminal.answer(ArchivedHistoryResult.of(done, files, dry_run=dry_run))
+        return
+    terminal.show(*told(done, files, dry_run=dry_run))
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))

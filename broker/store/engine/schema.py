@@ -44,6 +44,7 @@ REVISIONS = (
     "0032",
     "0033",
     "0034",
+    "0035",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

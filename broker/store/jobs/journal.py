@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -25,6 +26,7 @@ from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger, metering
 from broker.store.policy import approvals, decisions
+from broker.store.tables.archive import ARCHIVED_JOB
 from broker.store.tables.jobs import EVENT, JOB
 
 if TYPE_CHECKING:
@@ -164,8 +166,11 @@ class StoreWriting(StoreReading):
         views, sums = {view.id: view for view in self.views(job_ids)}, self.sums(job_ids)
         return {job_id: (views.get(job_id), self.balance(job_id), sums.get(job_id)) for job_id in job_ids}
 
+    def _is_archived(self, job_id: str) -> bool:
+        return self._connection.scalar(select(ARCHIVED_JOB.c.file).where(ARCHIVED_JOB.c.job_id == job_id)) is not None
+
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
-        """Rebuild the views of these jobs; returns their number."""
+        """Rebuild the views of these jobs, but for archived ones, which keep theirs; returns their number."""
         rebuilt, self._live = 0, None
         for job_id in job_ids:
             try:
@@ -173,6 +178,9 @@ class StoreWriting(StoreReading):
             except UnreadableJob as error:
                 log.warning("%s (%s)", error, error.hint)
                 continue
+            if [event.seq for event in events] != list(range(1, len(events) + 1)) and self._is_archived(job_id):
+                rebuilt += 1
+                continue  # what it follows from is in the archive
             self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
             machine_time.forget(self._connection, job_id)
             if events:

@@ -209,9 +209,9 @@ class StoreReading(SpendingReading):
         return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """A job's stream, in order. Raises `UnreadableJob`."""
+        """A job's stream, in order, without what was archived of it. Raises `UnreadableJob`."""
         query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
-        return [_event_from_row(row) for row in self._connection.execute(query)]
+        return [event_from_row(row) for row in self._connection.execute(query)]
 
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
         """The ledger, or one job's part of it, in posting order."""
@@ -288,7 +288,7 @@ class StoreReading(SpendingReading):
         left_out = set()
         for row in approvals.approval_events(self._connection, job_ids):
             try:
-                found.setdefault(row.job_id, []).append(_event_from_row(row))
+                found.setdefault(row.job_id, []).append(event_from_row(row))
             except UnreadableJob:
                 left_out.add(row.job_id)
         return {job_id: events for job_id, events in found.items() if job_id not in left_out}
@@ -424,7 +424,8 @@ class StoreReading(SpendingReading):
         return decisions.last_judged(self._connection, job_id, attempt)
 
 
-def _event_from_row(row: Any) -> Event:
+def event_from_row(row: Any) -> Event:
+    """A row of the table of events, or of the archive. Raises `UnreadableJob`."""
     try:
         body = body_from_json(row.body)
     except UnreadableRecord as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, null, select
 from sqlalchemy.sql.selectable import FromClause
@@ -26,7 +26,9 @@ _AS_OF = len(PLACE) + 1  # where `OFFER_QUERY` has the date
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 
 
-class _Change(NamedTuple):
+class PastChange(NamedTuple):
+    """One row of `price_change`, or an archived one. Times: microseconds."""
+
     at: int
     micros: int | None
     availability: int
@@ -128,11 +130,16 @@ def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int
 
 
 def price_points(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
+    connection: Connection,
+    offer: Offer,
+    start: datetime,
+    end: datetime,
+    known_at: datetime | None,
+    older: Sequence[PastChange] = (),
 ) -> list[PricePoint]:
-    """See `MarketHistory.price_series`."""
+    """See `MarketHistory.price_series`. ``older``: archived changes, oldest first."""
     found: list[PricePoint] = []
-    for change in _changes(connection, offer, start, end, known_at):
+    for change in _changes(connection, offer, start, end, known_at, older):
         gone = change.micros is None or change.availability == ENDED
         price = None if gone else Money(change.micros or 0)
         if not found or found[-1].price != price:
@@ -142,24 +149,27 @@ def price_points(
 
 
 def availability_points(
-    connection: Connection, offer: Offer, start: datetime, end: datetime
+    connection: Connection, offer: Offer, start: datetime, end: datetime, older: Sequence[PastChange] = ()
 ) -> list[AvailabilityPoint]:
-    """See `MarketHistory.availability_series`."""
+    """See `MarketHistory.availability_series`. ``older``: archived changes, oldest first."""
     found: list[AvailabilityPoint] = []
-    for change in _changes(connection, offer, start, end, None):
+    for change in _changes(connection, offer, start, end, None, older):
         availability = _KINDS.get(change.availability)
         if not found or found[-1].availability != availability:
             found.append(AvailabilityPoint(from_micros(change.at), availability))
     return found
 
 
-def signal_points(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
-    """See `MarketHistory.signal_series`."""
+def signal_points(
+    connection: Connection, offer: Offer, start: datetime, end: datetime, older: Sequence[SignalPoint] = ()
+) -> list[SignalPoint]:
+    """See `MarketHistory.signal_series`. ``older``: archived changes, oldest first."""
     one = series_of(connection, offer)
     if one is None:
         return []
     rows = _in_force_and_later(connection, SIGNAL, one, start, end, [])
-    return [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
+    kept = [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
+    return _from(start, end, older, kept, key=lambda point: point.at)
 
 
 def series_of(connection: Connection, offer: Offer) -> int | None:
@@ -172,15 +182,39 @@ def series_of(connection: Connection, offer: Offer) -> int | None:
 
 
 def _changes(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
-) -> Iterator[_Change]:
+    connection: Connection,
+    offer: Offer,
+    start: datetime,
+    end: datetime,
+    known_at: datetime | None,
+    older: Sequence[PastChange] = (),
+) -> list[PastChange]:
     """The change in force at ``start``, then each one up to ``end`` (included)."""
     one = series_of(connection, offer)
     if one is None:
-        return
+        return []
     known = [] if known_at is None else [_known_since <= to_micros(known_at)]
-    for row in _in_force_and_later(connection, PRICE, one, start, end, known):
-        yield _Change(row.at, row.micros, row.availability, row.learned)
+    rows = _in_force_and_later(connection, PRICE, one, start, end, known)
+    kept = [PastChange(row.at, row.micros, row.availability, row.learned) for row in rows]
+    by = None if known_at is None else to_micros(known_at)
+    heard = [change for change in older if by is None or (change.learned or change.at) <= by]
+    return _from(to_micros(start), to_micros(end), heard, kept, key=lambda change: change.at)
+
+
+_Point = TypeVar("_Point")
+_Time = TypeVar("_Time", int, datetime)
+
+
+def _from(
+    start: _Time, end: _Time, older: Sequence[_Point], kept: Sequence[_Point], key: Callable[[_Point], _Time]
+) -> list[_Point]:
+    """Archived points and those of the store, which are in force at ``start`` or later, as one series: the last one by
+    ``start``, then all by ``end``."""
+    if not older:
+        return list(kept)
+    both = sorted([*older, *kept], key=key)
+    before = [point for point in both if key(point) <= start][-1:]
+    return before + [point for point in both if start < key(point) <= end]
 
 
 def _in_force_and_later(

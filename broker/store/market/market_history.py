@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from broker.core.errors import StoreProblem
 from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.clock import Clock
+from broker.store import archive_files
 from broker.store.engine.database import Database
 from broker.store.engine.times import to_micros
 from broker.store.jobs.reading import StoreReading
 from broker.store.market import availability_history, freshness, history, kept_answers, polls, retention
 from broker.store.records import (
+    ArchivedRow,
+    ArchiveFile,
+    ArchiveKind,
     AvailabilityPoint,
     Freshness,
     PastOffer,
@@ -23,6 +30,19 @@ from broker.store.records import (
     SignalPoint,
 )
 
+ArchivePrices = Callable[[ArchiveKind, Sequence[ArchivedRow]], ArchiveFile]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSeries:
+    """What the archive has of one series, oldest first."""
+
+    changes: Sequence[history.PastChange] = ()
+    signals: Sequence[SignalPoint] = ()
+
+
+_NONE = ArchivedSeries()
+
 
 class MarketHistory:
     """Reached as ``store.market``. Times are UTC; every method reads one snapshot, changes nothing unless it says so,
@@ -31,8 +51,9 @@ class MarketHistory:
     A series has the offers of one source for one pool; an `Offer` identifies it by ``pool`` and ``source``.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
+        self._clock = clock
 
     def series(self, query: OfferQuery | None = None) -> list[Series]:
         """The series that match, including ended ones and superseded reference prices (ignoring ``max_price``)."""
@@ -61,22 +82,33 @@ class MarketHistory:
             return history.price_points(connection, offer, start, end, known_at)
 
     def price_series_of(
-        self, offers: Sequence[Offer], start: datetime, end: datetime
+        self,
+        offers: Sequence[Offer],
+        start: datetime,
+        end: datetime,
+        older: Mapping[str, ArchivedSeries] = MappingProxyType({}),
     ) -> Mapping[str, list[PricePoint]]:
-        """`price_series` of several, by the offers' ids, from one snapshot."""
+        """`price_series` of several, by the offers' ids, from one snapshot; with what of them is archived."""
         with self._database.reading() as connection:
-            return {offer.id: history.price_points(connection, offer, start, end, None) for offer in offers}
+            return {
+                offer.id: history.price_points(connection, offer, start, end, None, older.get(offer.id, _NONE).changes)
+                for offer in offers
+            }
 
-    def availability_series(self, offer: Offer, start: datetime, end: datetime) -> list[AvailabilityPoint]:
+    def availability_series(
+        self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
+    ) -> list[AvailabilityPoint]:
         """The availability in force at ``start``, then each change up to ``end`` (included)."""
         with self._database.reading() as connection:
-            return history.availability_points(connection, offer, start, end)
+            return history.availability_points(connection, offer, start, end, older.changes)
 
-    def signal_series(self, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
+    def signal_series(
+        self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
+    ) -> list[SignalPoint]:
         """The provider's score and interruption rate in force at ``start``, then each change up to ``end``; empty if
         the provider never gave either."""
         with self._database.reading() as connection:
-            return history.signal_points(connection, offer, start, end)
+            return history.signal_points(connection, offer, start, end, older.signals)
 
     def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
         """The changes of availability of the matching pools from ``since`` on, without pools that were never reported
@@ -109,14 +141,16 @@ class MarketHistory:
         with self._database.reading() as connection:
             return kept_answers.kept(connection, provider, to_micros(now))
 
-    def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
-        """Delete the market's history before that moment. With ``dry_run``, only count.
+    def prune(self, before: datetime, *, dry_run: bool = False, archive: ArchivePrices | None = None) -> PrunedPrices:
+        """Delete the market's history before that moment. With ``dry_run``, only count. ``archive``: puts changes of
+        prices and signals into files first; called outside of any transaction, with rows of consecutive series.
 
         Keeps: for each series the change in force at that moment; every change that an attempt refers to, from its
         decision until its machine was gone; of each provider the newest poll, the newest successful one, and the newest
         complete one before that moment. Rows of offers are never deleted. Writes in many short transactions; may be
         stopped and repeated at any time. The file does not shrink: freed space is reused. Raises `StoreProblem` if
-        there is a job that this version cannot read.
+        there is a job that this version cannot read, or if what was archived has changed meanwhile; whatever
+        ``archive`` raises ends it.
         """
         with self._database.reading() as connection:
             look = StoreReading(connection)
@@ -131,8 +165,32 @@ class MarketHistory:
         cut = retention.Cut(to_micros(before), launched, dry_run)
         transaction = self._database.reading if dry_run else self._database.writing
         for first in range(0, len(series), retention.BATCH):
+            some = series[first : first + retention.BATCH]
+            if archive is not None and not dry_run:
+                self._archive(cut, some, archive)
+                continue
             with transaction() as connection:
-                retention.cut_series(connection, cut, series[first : first + retention.BATCH])
+                retention.cut_series(connection, cut, some)
         with transaction() as connection:
             retention.cut_polls(connection, cut)
         return cut.result()
+
+    def _archive(self, cut: retention.Cut, some: Sequence[int], archive: ArchivePrices) -> None:
+        """Put into files what would be deleted of these series, then delete exactly that."""
+        found: dict[ArchiveKind, list[ArchivedRow]] = {ArchiveKind.PRICES: [], ArchiveKind.SIGNALS: []}
+        with self._database.reading() as connection:
+            retention.cut_series(connection, retention.Cut(cut.at, cut.uses, dry=True, taken=found), some)
+        files = [archive(kind, rows) for kind, rows in found.items() if rows]
+        done = retention.Cut(cut.at, cut.uses, dry=False)
+        with self._database.writing() as connection:
+            retention.cut_series(connection, done, some)
+            if {kind: done.dropped[kind] for kind in found} != {kind: len(rows) for kind, rows in found.items()}:
+                raise StoreProblem(
+                    "prices changed while they were archived; nothing of them was deleted",
+                    where=self._database.where,
+                    hint="repeat it",
+                )
+            for file in files:
+                archive_files.add(connection, file, self._clock.now())
+        for name, count in done.dropped.items():
+            cut.dropped[name] += count

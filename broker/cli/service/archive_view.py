@@ -1,0 +1,45 @@
+"""What `gpubroker store archive` moved, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker.app.service.archiving import ArchivedHistory
+from broker.cli.render import formats
+from broker.store.records import ArchiveFile, ArchiveKind
+
+_NO_TIME = "stay in the database: no policy says how long ({key}), and no {option} is given"
+
+
+def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Iterator[str]:
+    """What moved, or would move, and what is in the archive."""
+    moved = "would move" if dry_run else "moved"
+    if done.events_before is None:
+        yield f"Events {_NO_TIME.format(key='keep_events', option='--keep-events')}."
+    else:
+        what = f"{formats.plural(done.events, 'event')} of {formats.plural(done.jobs, 'job')}"
+        yield f"Events of jobs that ended before {formats.moment(done.events_before)}: {what} {moved}."
+    if done.prices_before is None:
+        yield f"Prices {_NO_TIME.format(key='keep_prices', option='--keep-prices')}."
+    else:
+        prices = done.prices
+        what = ", ".join(
+            (
+                formats.plural(prices.prices, "price change"),
+                formats.plural(prices.signals, "score or rate change"),
+            )
+        )
+        gone = "would be deleted" if dry_run else "deleted"
+        polls = f"{formats.plural(prices.polls, 'poll')} {gone}"
+        yield f"Prices before {formats.moment(done.prices_before)}: {what} {moved}; {polls}."
+        if prices.protected:
+            changes = formats.plural(prices.protected, "older price change")
+            yield f"{changes} stay, because launched attempts refer to them."
+    for kind in ArchiveKind:
+        if found := [file for file in files if file.kind is kind]:
+            size = f"{sum(file.size for file in found) / 1e6:,.1f} MB"
+            times = [
+                formats.moment(edge) for edge in (min(one.since for one in found), max(one.until for one in found))
+            ]
+            rows = f"{sum(file.rows for file in found):,} rows of {kind.value}"
+            yield f"In the archive: {rows} in {formats.plural(len(found), 'file')}, {size}, {' to '.join(times)}."

@@ -1,0 +1,183 @@
+"""What was moved to files in the run store: which events of closed jobs may go, and taking them out afterwards.
+
+What reports read stays: requests for machines and ends of attempts and jobs, approvals, and of checkpoints and figures
+the last ones of each attempt and month. A file is written first; then one transaction puts it on record and deletes
+what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select
+
+from broker.core.errors import StoreProblem
+from broker.core.events.events import Event
+from broker.core.market.offers import Offer
+from broker.core.values.clock import Clock
+from broker.store import archive_files
+from broker.store.engine.database import Database
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.reading import event_from_row
+from broker.store.market import archived_prices, history
+from broker.store.market.market_history import ArchivedSeries
+from broker.store.records import ArchivedRow, ArchiveFile
+from broker.store.tables.archive import ARCHIVED_JOB
+from broker.store.tables.jobs import ENDED, EVENT, JOB
+
+# The kinds that reports of any time read, besides the last ones of `_LAST_COUNT`.
+_STAY = frozenset(
+    {"launch_requested", "machine_up", "attempt_ended", "job_ended"}
+    | {"approval_asked", "approval_given", "approval_refused"}
+)
+_LAST_COUNT = frozenset({"checkpoint_saved", "metrics_reported"})
+_JOBS = 2_000  # of one file
+# A job that is closed later than others that ended with it is found for so long.
+_LATE = timedelta(days=60)
+_ZONES = timedelta(hours=14)  # no time zone is farther from UTC
+
+_DROP = delete(EVENT).where(EVENT.c.job_id == bindparam("job"), EVENT.c.seq == bindparam("number"))
+
+
+class _EventRow(NamedTuple):
+    job_id: str
+    seq: int
+    attempt: int | None
+    at: int
+    kind: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class DueEvents:
+    """Events that may go to one file, in the order of job and number. ``since``, ``until``: the first and the last end
+    of their jobs (UTC); ``last``: where to look for the next ones."""
+
+    jobs: Sequence[str]
+    rows: Sequence[ArchivedRow]
+    since: datetime
+    until: datetime
+    last: tuple[int, str]
+
+
+class Archive:
+    """Reached as ``store.archive``. Each method is a transaction of its own and may raise `StoreProblem`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def files(self) -> Sequence[ArchiveFile]:
+        """All files, in the order in which they were made."""
+        with self._database.reading() as connection:
+            return archive_files.every(connection)
+
+    def has_prices(self) -> bool:
+        """Whether any price history was archived."""
+        with self._database.reading() as connection:
+            return archive_files.has_prices(connection)
+
+    def file_of(self, job_id: str) -> ArchiveFile | None:
+        """The file with archived events of that job; None if none are."""
+        with self._database.reading() as connection:
+            return archive_files.of_job(connection, job_id)
+
+    def files_of(self, offer: Offer, start: datetime, end: datetime) -> tuple[int, Sequence[ArchiveFile]]:
+        """The number of the offer's series (0 if there is none), and the files that tell its course between two times
+        (UTC); none where the store does without."""
+        with self._database.reading() as connection:
+            series = history.series_of(connection, offer)
+            return (0, []) if series is None else (series, archive_files.of_series(connection, series, start, end))
+
+    def due_events(self, before: datetime, after: tuple[int, str] | None = None) -> DueEvents | None:
+        """The next events that may go, of closed jobs that ended before a time (UTC), the earliest end first; None if
+        there are no more. ``after``: `DueEvents.last` of those before."""
+        with self._database.reading() as connection:
+            if after is None:
+                newest = archive_files.events_until(connection)
+                after = (0 if newest is None else newest - _micros(_LATE), "")
+            while ended := _ended(connection, after, to_micros(before)):
+                after = ended[-1][1], ended[-1][0]
+                rows = _may_go(connection, [job_id for job_id, _ in ended])
+                if rows:
+                    jobs = sorted({row.job_id for row in rows})
+                    return DueEvents(jobs, rows, from_micros(ended[0][1]), from_micros(after[0]), after)
+        return None
+
+    def take_out(self, due: DueEvents, file: ArchiveFile) -> None:
+        """Put the file on record and delete what is in it, all or nothing. Raises `StoreProblem` if somebody else has
+        done so."""
+        jobs = list(due.jobs)
+        with self._database.writing() as connection:
+            number = archive_files.add(connection, file, self._clock.now())
+            known = connection.scalars(select(ARCHIVED_JOB.c.job_id).where(ARCHIVED_JOB.c.job_id.in_(jobs))).first()
+            before = _count(connection, jobs)
+            if known is None:
+                connection.execute(ARCHIVED_JOB.insert(), [{"job_id": job_id, "file": number} for job_id in jobs])
+                connection.execute(_DROP, [{"job": row[0], "number": row[1]} for row in due.rows])
+            if known is not None or before - _count(connection, jobs) != len(due.rows):
+                raise StoreProblem(
+                    f"the events of {known or jobs[0]} were archived meanwhile; nothing was deleted",
+                    where=self._database.where,
+                    hint="repeat it",
+                )
+
+
+def as_events(rows: Iterable[Any]) -> list[Event]:
+    """Archived rows of events. Raises `UnreadableJob`."""
+    return [event_from_row(_EventRow(*row)) for row in rows]
+
+
+def as_series(prices: Iterable[ArchivedRow], signals: Iterable[ArchivedRow]) -> ArchivedSeries:
+    """Archived rows of one series."""
+    return ArchivedSeries(archived_prices.changes(prices), archived_prices.signals(signals))
+
+
+def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[tuple[str, int]]:
+    """The next closed jobs by their end, that are not on record as archived, with its time."""
+    at, job_id = after
+    archived = exists().where(ARCHIVED_JOB.c.job_id == EVENT.c.job_id)
+    rows = connection.execute(
+        select(EVENT.c.job_id, EVENT.c.at)
+        .join_from(EVENT, JOB, JOB.c.id == EVENT.c.job_id)
+        .where(ENDED, EVENT.c.at >= at, or_(EVENT.c.at > at, EVENT.c.job_id > job_id))
+        .where(EVENT.c.at < before, JOB.c.closed, ~archived)
+        .order_by(EVENT.c.at, EVENT.c.job_id)
+        .limit(_JOBS)
+    )
+    return [(row.job_id, row.at) for row in rows]
+
+
+def _may_go(connection: Connection, jobs: Collection[str]) -> list[_EventRow]:
+    query = select(EVENT).where(EVENT.c.job_id.in_(jobs)).order_by(EVENT.c.job_id, EVENT.c.seq)
+    rows = [_EventRow(*row) for row in connection.execute(query)]
+    last = {_turn(row): row.seq for row in rows if row.kind in _LAST_COUNT}
+    return [row for row in rows if row.kind not in _STAY and last.get(_turn(row)) != row.seq and not _at_edge(row)]
+
+
+def _turn(row: _EventRow) -> tuple[object, ...]:
+    return row.job_id, row.kind, row.attempt, _month(row.at)
+
+
+def _at_edge(row: _EventRow) -> bool:
+    """Whether it may count for either of two months, as reports are by the months of some time zone."""
+    if row.kind not in _LAST_COUNT:
+        return False
+    zones = _micros(_ZONES)
+    return _month(row.at - zones) != _month(row.at + zones)
+
+
+def _month(at: int) -> tuple[int, int]:
+    moment = from_micros(at)
+    return moment.year, moment.month
+
+
+def _micros(time: timedelta) -> int:
+    return time // timedelta(microseconds=1)
+
+
+def _count(connection: Connection, jobs: Sequence[str]) -> int:
+    return connection.scalar(select(func.count()).select_from(EVENT).where(EVENT.c.job_id.in_(jobs))) or 0

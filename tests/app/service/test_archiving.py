@@ -1,0 +1,168 @@
+"""Old events and prices move to files in the run store, and are read there as before; nothing is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app.jobs import jobs
+from broker.app.jobs.past_events import JobStory, story
+from broker.app.market.price_history import PriceHistories, over
+from broker.app.service.archiving import ArchivedHistory, archive_history
+from broker.app.service.retention_duty import KeepingFiles
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, StoreProblem, Unreachable
+from broker.core.events import events as ev
+from broker.core.events.agent_events import CheckpointSaved, MetricsReported
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import OfferQuery
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.runfolder import archive
+from broker.store.records import ArchiveKind
+from tests.actors import ANN, with_clock
+from tests.store.fields import spot_offer
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+MACHINES = ("p4", "p5")
+KEEPS = "version: 1\npolicy: short\ndefaults: {keep_events: 60d, keep_prices: 90d}\n"
+
+
+@pytest.fixture
+def broker(new_broker: Callable[[], Broker]) -> Broker:
+    broker = with_clock(new_broker(), ManualClock(NOW))
+    broker.store.activate_policy({"short.yaml": KEEPS}, by="ann")
+    return broker
+
+
+def ran(broker: Broker, job_id: str, days: float) -> JobStory:
+    """A job that ended so many days ago, with a checkpoint and figures in each of its three hours; its story."""
+    at = NOW - days * DAY
+    placement = Placement(spot_offer("p5", Money(100), at), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
+    with broker.store.writing() as tx:
+        submitted = ev.Submitted(job=Job(name=job_id, run="true"), user="ann", max_duration_seconds=60.0)
+        requested = ev.LaunchRequested(key=job_id, engine="local", placement=placement)
+        tx.append(job_id, [(None, submitted), (1, requested), (1, ev.Launched(handle="h"))], at - 4 * HOUR)
+        tx.append(job_id, [(1, ev.MachineUp(since=at - 4 * HOUR))], at - 4 * HOUR)
+        for hour in (3, 2, 1):
+            saved = CheckpointSaved(checkpoint=f"c{hour}", step=4 - hour, size=1)
+            told = MetricsReported(step=4 - hour, metrics={"loss": 1.0 / hour})
+            tx.append(job_id, [(1, saved), (1, told)], at - hour * HOUR)
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at))], at)
+        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], at)
+    return told_of(broker, job_id)
+
+
+def told_of(broker: Broker, job_id: str) -> JobStory:
+    return story(broker, jobs.find(broker, job_id))
+
+
+def in_database(broker: Broker, job_id: str) -> list[str]:
+    return [event.body.kind for event in jobs.events(broker, jobs.find(broker, job_id))]
+
+
+def moved(broker: Broker, *, dry_run: bool = False) -> ArchivedHistory:
+    return archive_history(broker, dry_run=dry_run, by=ANN)
+
+
+def archived_files(broker: Broker, kind: str) -> list[Path]:
+    return sorted((Path(str(broker.settings.runs).removeprefix("file://")) / "archive" / kind).glob("*.parquet"))
+
+
+def test_events_of_jobs_that_ended_long_ago_move_and_are_told_as_before(broker: Broker) -> None:
+    stories = {name: ran(broker, name, days) for name, days in (("old-aaaaa", 110), ("new-aaaaa", 40))}
+    foretold = moved(broker, dry_run=True)
+    assert (foretold.jobs, archived_files(broker, "events")) == (1, [])
+    assert moved(broker) == foretold
+    assert in_database(broker, "old-aaaaa") == [
+        *("launch_requested", "machine_up", "checkpoint_saved", "metrics_reported", "attempt_ended", "job_ended"),
+    ], "what reports read stays, of checkpoints and figures the last"
+    assert {name: told_of(broker, name) for name in stories} == stories
+    assert moved(broker).events == 0, "nothing is left to move"
+    assert broker.store.archive.files()[0].rows == foretold.events == len(stories["old-aaaaa"].events) - 6
+
+
+def test_a_view_whose_events_are_archived_survives_a_rebuild(broker: Broker) -> None:
+    ran(broker, "old-aaaaa", 110)
+    before = jobs.find(broker, "old-aaaaa")
+    moved(broker)
+    assert not broker.store.prove().differing
+    broker.store.rebuild()
+    assert jobs.find(broker, "old-aaaaa") == before
+
+
+def test_figures_near_the_edge_of_a_month_stay(broker: Broker) -> None:
+    edge = (NOW - datetime(2026, 7, 1, 1, 30, tzinfo=UTC)) / DAY
+    ran(broker, "old-aaaaa", edge)
+    moved(broker)
+    assert in_database(broker, "old-aaaaa").count("metrics_reported") == 3
+
+
+def test_a_damaged_archive_hides_only_what_is_in_it(broker: Broker) -> None:
+    ran(broker, "old-aaaaa", 110)
+    moved(broker)
+    (file,) = archived_files(broker, "events")
+    file.write_bytes(file.read_bytes() + b"x")
+    found = told_of(broker, "old-aaaaa")
+    assert [event.body.kind for event in found.events] == in_database(broker, "old-aaaaa")
+    assert found.missing is not None
+    assert "was changed" in found.missing
+
+
+def test_a_run_store_that_fails_leaves_everything_where_it_is(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+
+    def fails(*_: object) -> None:
+        raise Unreachable("no bucket")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive, "write", fails)
+        with pytest.raises(Unreachable):
+            KeepingFiles(broker, say=print).once()
+    assert len(in_database(broker, "old-aaaaa")) == len(before.events)
+    KeepingFiles(broker, say=print).once()
+    assert told_of(broker, "old-aaaaa") == before
+    assert broker.store.archive.files()
+
+
+def test_of_two_who_archive_the_same_events_one_is_refused(broker: Broker) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+    due = broker.store.archive.due_events(NOW)
+    assert due is not None
+    moved(broker)
+    (file,) = broker.store.archive.files()
+    with pytest.raises(StoreProblem, match="archived meanwhile"):
+        broker.store.archive.take_out(due, file)
+    assert told_of(broker, "old-aaaaa") == before
+    assert len(broker.store.archive.files()) == 1
+
+
+def prices(broker: Broker, first: float, last: float) -> PriceHistories:
+    return over(broker, OfferQuery(), NOW - first * DAY, NOW - last * DAY, lambda one: one.instance_type in MACHINES)
+
+
+def test_price_history_is_read_where_it_is(broker: Broker) -> None:
+    for days in range(200, 0, -10):
+        at = NOW - days * DAY
+        found = [spot_offer(name, Money(1000 + days * n), at, score=days / 300) for n, name in enumerate(MACHINES, 1)]
+        broker.store.record_poll("aws", started=at, finished=at, offers=found)
+    spans = ((200, 0), (195, 150), (160, 60), (105, 95), (30, 0))
+    before = [prices(broker, *span) for span in spans]
+    assert [len(one.histories) for one in before] == [2] * 5
+    foretold = moved(broker, dry_run=True).prices
+    assert moved(broker).prices == foretold
+    assert foretold.prices > 10
+    assert {file.kind for file in broker.store.archive.files()} == {ArchiveKind.PRICES, ArchiveKind.SIGNALS}
+    assert [prices(broker, *span) for span in spans] == before
+    assert moved(broker).prices.prices == 0
+
+
+def test_plans_and_reports_keep_their_last_month(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="30d or more"):
+        archive_history(broker, keep_prices=29 * DAY, by=ANN)
