@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import correlation
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 
+SOME_TIME = 60  # seconds: a shorter wait is none
 SHORTEST = 10.0
 """Seconds: the usual bound of the slowdown. Without one, the shortest jobs decide the mean."""
 
@@ -58,24 +61,48 @@ class TeamTally:
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """Waiting in seconds."""
+    """Waiting in seconds. ``waited``: the share of jobs that waited for `SOME_TIME` or longer."""
 
     mean: float
     p50: float
     p95: float
     longest: float
+    waited: float
 
     @classmethod
     def of(cls, waits: Sequence[int]) -> WaitFigures:
         """The figures of these waits; zeros for none. A percentile is the least wait that as many do not exceed."""
         if not waits:
-            return cls(0.0, 0.0, 0.0, 0.0)
+            return cls(0.0, 0.0, 0.0, 0.0, 0.0)
         ordered = sorted(waits)
 
         def at(share: float) -> float:
             return float(ordered[max(-(-int(share * 1000) * len(ordered) // 1000), 1) - 1])
 
-        return cls(sum(ordered) / len(ordered), at(0.5), at(0.95), float(ordered[-1]))
+        some = len(ordered) - bisect_left(ordered, SOME_TIME)
+        return cls(sum(ordered) / len(ordered), at(0.5), at(0.95), float(ordered[-1]), some / len(ordered))
+
+
+GANGS = ("1", "2-4", "5-8", "9 or more")
+"""Sizes of jobs in GPUs, as the analysis of Philly (USENIX ATC '19) divides them."""
+
+
+def gang_of(gpus: int) -> str:
+    """The size of a job with so many GPUs."""
+    return GANGS[(gpus > 1) + (gpus > 4) + (gpus > 8)]
+
+
+def agreement(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rank correlation: 1 for the same order, -1 for the opposite one; None for fewer than two values, or if
+    all of one are equal. Equal values share their mean rank."""
+    if len(one) < 2 or len(set(one)) == 1 or len(set(other)) == 1:
+        return None
+    return correlation(_ranks(one), _ranks(other))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
 def jain(values: Sequence[float]) -> float | None:

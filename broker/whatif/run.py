@@ -9,6 +9,7 @@ give the same events, and so the same hash.
 from __future__ import annotations
 
 import heapq
+from array import array
 from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -24,17 +25,18 @@ from broker.core.job.placements import Placement
 from broker.core.policy.policy import Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement, Tags
+from broker.ledger.entries import Account, Movement, Tags
 from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
 from broker.reconciler.admission.admission import Admission, admit, egress_of, re_place
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
 from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, course, limits_of, settled
 from broker.whatif.decisions import ClassDecision, ClassDecisions
-from broker.whatif.figures import SHORTEST, TeamTally
+from broker.whatif.figures import GANGS, SHORTEST, TeamTally, gang_of
 from broker.whatif.ledger import VirtualLedger
 from broker.whatif.live import CountedAttempts
 from broker.whatif.market import PoolInUse, SimulatedMarket
+from broker.whatif.over_time import OverTime
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
 Told = Callable[[int, int, str], None]
@@ -55,7 +57,8 @@ _END, _MARKET, _QUEUE, _BACK = range(4)
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
     """``seconds``: until the last event. ``pools``: what was used within the days of arrivals. ``faults``: of the
-    ledger; empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement."""
+    ledger; empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement;
+    ``over_time``: of the days of arrivals; ``gangs``: waits in seconds by the size of jobs (`figures.GANGS`)."""
 
     workload: SimulatedWorkload
     size: WorkloadSize
@@ -67,6 +70,8 @@ class SimulationResult:
     rounds: int
     faults: list[str]
     digest: str
+    over_time: OverTime
+    gangs: dict[str, array[int]]
 
 
 def simulate(
@@ -118,6 +123,9 @@ class _Simulation:
         self.decisions = ClassDecisions(self.market, self.policy, self.classes)
         self.ledger = VirtualLedger()
         self.live = CountedAttempts(self.policy)
+        self.over_time = OverTime(self.size.days)
+        self.gangs = {size: array("i") for size in GANGS}
+        self.gang_of = [self.gangs[gang_of(one.gpus)] for one in self.classes]
 
     # The loop.
 
@@ -156,7 +164,8 @@ class _Simulation:
         self._cut_off()
         return SimulationResult(
             self.workload, self.size, dict(sorted(self.teams.items())), list(self.market.pools.values()), self.ledger,
-            self.now, self.decisions.made, self.rounds, self.ledger.check(), self.ledger.digest,
+            self.now, self.decisions.made, self.rounds, self.ledger.check(), self.ledger.digest, self.over_time,
+            self.gangs,
         )  # fmt: skip
 
     def _push(self, at: int, kind: int, what: Any) -> None:
@@ -220,6 +229,7 @@ class _Simulation:
         else:
             line.append(job)
         self.number_waiting += 1
+        self.over_time.wait(self.now, self.number_waiting + self.aside)
         self._ask_for_round()
 
     def _ask_for_round(self) -> None:
@@ -278,6 +288,7 @@ class _Simulation:
             return
         self.waiting[job.place].remove(job)
         self.number_waiting -= 1
+        self.over_time.wait(self.now, self.number_waiting + self.aside)
         now, one, account = self._time(), self.classes[job.place], job.account
         balance = account.balance()
         decision = self.decisions.of(job.place, now)
@@ -289,6 +300,7 @@ class _Simulation:
                 job.put_off = True
                 self.teams[one.team].put_off[_objection(admission)] += 1
             self.aside += 1
+            self.over_time.wait(self.now, self.number_waiting + self.aside)
             self._push(self.now + _ASIDE, _BACK, job)
             return
         held = held_of(balance)
@@ -314,6 +326,7 @@ class _Simulation:
             team = self.teams[one.team]
             team.started += 1
             team.waits.append(self.now - job.submitted)
+            self.gang_of[job.place].append(self.now - job.submitted)
         held = job.account.held.get(placement.money, Money.ZERO) - egress_of(placement)
         longest = int(self.decisions.max_durations[job.place].total_seconds())
         ahead = pool.changes(self.now, self.now + max(longest - job.billed, 1))
@@ -359,6 +372,9 @@ class _Simulation:
         changes = [(self._time(at), price) for at, price in pool.changes(attempt.started, attempt.ends)]
         entries, billed = settled(attempt, tags, job.account.movements + 1, self._time(attempt.started), changes)
         self.ledger.post(job.account, entries)
+        cost = sum(entry.amount.micros for entry in entries if entry.account is Account.SPENT)
+        self.over_time.paid(attempt.started, attempt.ends, cost, attempt.placement.money)
+        self.over_time.ran(attempt.started, attempt.ends, one.gpus, offer.capacity_type)
         job.billed += billed
         used = self.teams[one.team].used_gpu_seconds
         seconds = attempt.ends - attempt.started
@@ -389,6 +405,7 @@ class _Simulation:
         self.now = self.cut_off_at if self.running or self.number_waiting or self.aside else self.now
         for attempt in list(self.running.values()):
             self._ended(replace(attempt, ends=max(self.now, attempt.started + 1), end=AttemptEnd.CUT_OFF, saved=0.0))
+        self.over_time.wait(self.now, 0)
         left = [job for line in self.waiting.values() for job in line]
         left += [what for _, _, kind, what in sorted(self.events, key=lambda event: event[:2]) if kind == _BACK]
         for job in left:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
 from statistics import NormalDist
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer
@@ -149,10 +149,18 @@ class WorkloadSize:
         return dict(self.demand).get(team, dict(self.demand).get("*", 1.0))
 
 
+class RecordedWait(NamedTuple):
+    """How long a recorded job waited: seconds."""
+
+    team: str
+    gpus: int
+    waited: int
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedWorkload:
     """``source``: None: the patterns of the classes. ``start``: UTC. ``days``: in which recorded jobs came; None: as
-    many as are asked for. ``notes``: what a reader should know."""
+    many as are asked for. ``notes``: what a reader should know. ``recorded``: waits of a trace."""
 
     name: str
     start: datetime
@@ -161,6 +169,7 @@ class SimulatedWorkload:
     source: JobSource | None = None
     days: int | None = None
     notes: tuple[str, ...] = field(default=())
+    recorded: tuple[RecordedWait, ...] = ()
 
     def jobs(self) -> JobSource:
         return self.source or _Generated(self)

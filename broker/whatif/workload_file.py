@@ -44,7 +44,15 @@ from broker.core.values.money import Money
 from broker.core.values.units import Amount, PositiveDuration, parse_duration, split_machine
 from broker.whatif.recorded import TraceReading, as_workload, waited_then
 from broker.whatif.traces import TraceFormat, read_trace
-from broker.whatif.workload import ArrivalPattern, JobClass, PricePath, RunLengths, SimulatedWorkload, WorkloadPool
+from broker.whatif.workload import (
+    ArrivalPattern,
+    JobClass,
+    PricePath,
+    RecordedWait,
+    RunLengths,
+    SimulatedWorkload,
+    WorkloadPool,
+)
 
 KIND = "workload file"
 # A Monday, so that working days mean the same in each run.
@@ -315,7 +323,8 @@ def _of_trace(parsed: WorkloadFile, section: TraceSection, document: Document) -
     notes = (f"left out of the trace: {skipped}" if skipped else "", waited_then(trace.jobs))
     pools = tuple(_pools(parsed.model_copy(update={"start": start}), document))
     told = tuple(note for note in notes if note)
-    return SimulatedWorkload(parsed.workload, start, classes, pools, source, days, told)
+    recorded = tuple(RecordedWait(one.team, one.gpus, one.waited) for one in trace.jobs if one.waited is not None)
+    return SimulatedWorkload(parsed.workload, start, classes, pools, source, days, told, recorded)
 
 
 def _pools(parsed: WorkloadFile, document: Document) -> list[WorkloadPool]:

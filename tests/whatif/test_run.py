@@ -9,7 +9,8 @@ import pytest
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.whatif.figures import WaitFigures, jain
+from broker.whatif.figures import WaitFigures, agreement, jain
+from broker.whatif.over_time import Slots
 from broker.whatif.workload import DAY
 from tests.whatif.worlds import ON_DEMAND, OWNED, SPOT, jobs_of, play
 
@@ -37,6 +38,35 @@ def test_jobs_wait_for_owned_machines_and_more_machines_shorten_the_wait() -> No
     assert WaitFigures.of(short.teams["nlp"].waits).mean > 3600
     assert WaitFigures.of(wide.teams["nlp"].waits).longest < 3700
     assert short.teams["nlp"].finished == wide.teams["nlp"].finished == 240
+    assert list(short.gangs["1"]) == list(short.teams["nlp"].waits)
+
+
+def test_what_was_used_spent_and_waited_for_over_time_is_what_the_sums_say() -> None:
+    found = play([OWNED], jobs_of(arrivals={"per_day": 60, "together": 10}, duration={"median": "1h", "p95": "2h"}))
+    time, tally = found.over_time, found.teams["nlp"]
+    used, spent, waiting = time.gpus[CapacityType.OWNED], time.spending[MoneyKind.AMORTISED], time.waiting_means()
+    assert found.seconds < 3 * DAY
+    within = sum(used.means()) * time.step
+    assert within == pytest.approx(found.pools[0].used_gpu_seconds)
+    assert sum(spent.means()) * time.step / 1e6 == pytest.approx(within / 3600 * 2, rel=1e-3), "$2 an hour"
+    assert sum(waiting) * time.step <= sum(tally.waits)
+    assert max(waiting) > 1
+    assert max(used.means()) <= 4 + 1e-9
+
+
+def test_stretches_add_up_in_each_slot() -> None:
+    slots = Slots(3, 10)
+    slots.add(5, 25, 2.0)
+    slots.add(2, 4, 5.0)
+    slots.add(20, 99, 1.0)
+    assert slots.means() == [2.0, 2.0, 2.0]
+
+
+def test_orders_agree_or_not() -> None:
+    assert agreement([1, 2, 3], [10, 20, 15]) == pytest.approx(0.5)
+    assert agreement([1, 1, 2], [5, 5, 9]) == pytest.approx(1.0)
+    assert agreement([3, 1], [1, 3]) == pytest.approx(-1.0)
+    assert agreement([1, 1], [1, 2]) is None
 
 
 def test_the_slowdown_of_short_jobs_is_bounded() -> None:
@@ -161,8 +191,8 @@ def test_fairness_is_one_for_equals_and_a_share_for_one_of_many() -> None:
 
 
 def test_percentiles_are_waits_that_were() -> None:
-    assert WaitFigures.of([]) == WaitFigures(0, 0, 0, 0)
-    assert WaitFigures.of(range(1, 101)) == WaitFigures(50.5, 50, 95, 100)
+    assert WaitFigures.of([]) == WaitFigures(0, 0, 0, 0, 0)
+    assert WaitFigures.of(range(1, 101)) == WaitFigures(50.5, 50, 95, 100, 0.41)
 
 
 @pytest.mark.system

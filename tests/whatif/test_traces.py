@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.capacity.simulation import WhatIf, played, read_workload
+from broker.app.results.simulations import SimulationReport
 from broker.core.errors import InvalidInput
 from broker.whatif.traces import TraceFormat, TraceJob, read_trace
 from tests.whatif.worlds import policy_of
@@ -119,6 +120,12 @@ def test_a_trace_is_played_and_its_recorded_waiting_is_told(tmp_path: Path) -> N
     assert {team: tally.finished for team, tally in found.teams.items()} == {"vcA": 1, "vcB": 1}
     assert found.teams["vcB"].waits[0] > 3500, "sixteen GPUs wait for the one that is taken"
     assert any("waiting as recorded: mean 0:05:00" in note for note in workload.notes)
+    report = SimulationReport.of(found, policy_of(), [], {})
+    assert report.recorded is not None
+    assert (report.recorded.total.mean_s, report.recorded.total.waited_share) == (300.0, 0.5)
+    assert {team: waits.mean_s for team, waits in report.recorded.teams.items()} == {"vcA": 600.0, "vcB": 0.0}
+    assert (report.recorded.teams_agree, report.recorded.gangs_agree) == (-1.0, -1.0), "then, the small one waited"
+    assert [(one.gpus, one.started) for one in report.gangs if one.recorded] == [("1", 1), ("9 or more", 1)]
     doubled = played(workload, policy_of(), WhatIf(days=1, seed=1, demand={"vcA": 3}))
     assert doubled.teams["vcA"].submitted == 3
     assert doubled.teams["vcB"].submitted == 1

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Self
+
+from pydantic import Field
 
 from broker.app.billing.budgets import rules_of
 from broker.app.results.values import Moment, Result
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.whatif.figures import TeamTally, WaitFigures, jain
+from broker.whatif.figures import GANGS, TeamTally, WaitFigures, agreement, gang_of, jain
 from broker.whatif.market import PoolInUse
+from broker.whatif.over_time import OverTime
 from broker.whatif.run import SimulationResult
 from broker.whatif.workload import DAY, HOUR
 
 
 class SimulatedWaiting(Result):
-    """From submission to the first machine, of the jobs that got one."""
+    """From submission to the first machine, of the jobs that got one. ``waited_share``: of them that waited for a
+    minute or longer."""
 
     mean_s: float
     p50_s: float
     p95_s: float
     longest_s: float
+    waited_share: float = 0.0
 
     @classmethod
     def of(cls, found: WaitFigures) -> Self:
-        return cls(mean_s=round(found.mean, 1), p50_s=found.p50, p95_s=found.p95, longest_s=found.longest)
+        return cls(
+            mean_s=round(found.mean, 1), p50_s=found.p50, p95_s=found.p95, longest_s=found.longest,
+            waited_share=round(found.waited, 4),
+        )  # fmt: skip
 
 
 class SimulatedTeam(Result):
@@ -79,6 +87,60 @@ class SimulatedTeam(Result):
         )
 
 
+class SimulatedGang(Result):
+    """Waiting of jobs of one size, in GPUs. ``recorded``: what a trace says of them; null without one."""
+
+    gpus: str
+    started: int
+    waiting: SimulatedWaiting
+    recorded: SimulatedWaiting | None
+
+    @classmethod
+    def of(cls, size: str, waits: Sequence[int], recorded: Sequence[int]) -> Self:
+        told = SimulatedWaiting.of(WaitFigures.of(recorded)) if recorded else None
+        return cls(gpus=size, started=len(waits), waiting=SimulatedWaiting.of(WaitFigures.of(waits)), recorded=told)
+
+
+class RecordedComparison(Result):
+    """Waiting as a trace recorded it, beside the simulated one. ``teams``: by team; ``teams_agree``, ``gangs_agree``:
+    Spearman's rank correlation of the mean waits, simulated and recorded, over teams and over sizes of jobs; null for
+    fewer than two."""
+
+    total: SimulatedWaiting
+    teams: dict[str, SimulatedWaiting]
+    teams_agree: float | None
+    gangs_agree: float | None
+
+    @classmethod
+    def of(cls, found: SimulationResult, gangs: Sequence[SimulatedGang]) -> Self | None:
+        recorded = found.workload.recorded
+        if not recorded:
+            return None
+        by_team: dict[str, list[int]] = {}
+        for one in recorded:
+            by_team.setdefault(one.team, []).append(one.waited)
+        then = {team: WaitFigures.of(waits) for team, waits in sorted(by_team.items())}
+        both = [(WaitFigures.of(found.teams[team].waits).mean, then[team].mean) for team in then if team in found.teams]
+        sizes = [(one.waiting.mean_s, one.recorded.mean_s) for one in gangs if one.recorded is not None and one.started]
+        return cls(
+            total=SimulatedWaiting.of(WaitFigures.of([one.waited for one in recorded])),
+            teams={team: SimulatedWaiting.of(waits) for team, waits in then.items()},
+            teams_agree=_agreement(both),
+            gangs_agree=_agreement(sizes),
+        )
+
+
+def _agreement(pairs: Sequence[tuple[float, float]]) -> float | None:
+    return _three(agreement([now for now, _ in pairs], [then for _, then in pairs]))
+
+
+def _gangs(found: SimulationResult) -> list[SimulatedGang]:
+    recorded: dict[str, list[int]] = {size: [] for size in GANGS}
+    for one in found.workload.recorded:
+        recorded[gang_of(one.gpus)].append(one.waited)
+    return [SimulatedGang.of(size, found.gangs[size], recorded[size]) for size in GANGS]
+
+
 class SimulatedPoolUse(Result):
     """What was used of a pool within the days in which jobs arrive. ``utilisation``: of its machines, null without a
     limit; ``gpu_utilisation``: of their GPUs, less where jobs leave some idle."""
@@ -125,12 +187,36 @@ class SimulatedBudgetPeriod(Result):
         )  # fmt: skip
 
 
+class SimulatedOverTime(Result):
+    """Means of each ``step_s`` seconds from the start, in the days in which jobs arrive: accelerators in use by
+    capacity type (nodes of CPU jobs count as one), jobs that wait, and spend in USD an hour by kind of money, with the
+    cost of an attempt spread evenly over it."""
+
+    step_s: int
+    gpus_in_use: dict[str, list[float]]
+    waiting: list[float]
+    usd_per_hour: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, found: OverTime) -> Self:
+        return cls(
+            step_s=found.step,
+            gpus_in_use={str(kind): _rounded(one.means()) for kind, one in sorted(found.gpus.items())},
+            waiting=_rounded(found.waiting_means()),
+            usd_per_hour={
+                str(kind): _rounded([each * HOUR / 1e6 for each in one.means()])
+                for kind, one in sorted(found.spending.items())
+            },
+        )
+
+
 class SimulationReport(Result):
     """A workload played on a virtual clock. ``policies``: the files; empty: those in force. ``digest``: SHA-256 over
     every event and movement: equal for the same workload, policies, seed and options. ``balanced``: whether the ledger
     balances, with nothing held for a job; ``faults``: what is wrong otherwise. ``fairness_of_service``: Jain's index
     over teams of useful by asked GPU-hours; ``fairness_of_slowdown``: the same of their slowdowns. ``decisions``: about
-    classes of identical jobs; ``rounds``: of the queue."""
+    classes of identical jobs; ``rounds``: of the queue; ``over_time``: null in reports of earlier versions; ``gangs``:
+    waiting by the size of jobs; ``recorded``: of a trace that says how long its jobs waited."""
 
     simulated: bool = True
     workload: str
@@ -155,10 +241,13 @@ class SimulationReport(Result):
     faults: list[str]
     digest: str
     notes: list[str]
+    over_time: SimulatedOverTime | None = None
+    gangs: list[SimulatedGang] = Field(default_factory=list)
+    recorded: RecordedComparison | None = None
 
     @classmethod
     def of(cls, found: SimulationResult, policy: PolicySet, files: list[str], capacity: Mapping[str, int]) -> Self:
-        total = TeamTally()
+        total, gangs = TeamTally(), _gangs(found)
         for tally in found.teams.values():
             total.add(tally)
         served = [one.useful_gpu_seconds / one.asked_gpu_seconds for one in found.teams.values()]
@@ -187,6 +276,9 @@ class SimulationReport(Result):
             faults=found.faults[:20],
             digest=found.digest,
             notes=list(found.workload.notes),
+            over_time=SimulatedOverTime.of(found.over_time),
+            gangs=gangs,
+            recorded=RecordedComparison.of(found, gangs),
         )
 
 
@@ -200,6 +292,10 @@ def _budgets(found: SimulationResult, amounts: Mapping[str, Money]) -> list[Simu
             at = spent.get(start, Money.ZERO), held.get(start, Money.ZERO)
             rows.append(SimulatedBudgetPeriod.of(name, start, amounts.get(name), *at))
     return rows
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 2) for value in values]
 
 
 def _three(value: float | None) -> float | None:

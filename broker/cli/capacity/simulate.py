@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -11,12 +12,13 @@ import typer
 from broker.cli import filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.render.figures import progress
+from broker.cli.render.figures import Drawing, check_picture, draw, progress
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.simulations import SimulationReport
+    from broker.cli.render.charts.chart import Chart
     from broker.core.ports import PolicySet
     from broker.whatif.workload import SimulatedWorkload
 
@@ -25,6 +27,7 @@ EXAMPLES = examples(
     "gpubroker simulate workload.yaml --jobs 1000000 --days 30 --seed 7 --policy policies/ --json",
     "gpubroker simulate workload.yaml --days 30 --policy policies/ --capacity A100-80GB:8=60 --against before.json",
     "gpubroker simulate --last 30d --policy new.yaml --json",
+    "gpubroker simulate --example --chart",
     "gpubroker simulate workload.yaml --policy new.yaml --demand nlp=1.5 --demand '*=1.1'",
 )
 N = TypeVar("N", int, float)
@@ -66,7 +69,7 @@ class SimulateOptions:
 
 
 @gathered
-def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = False) -> None:
+def simulate(context: typer.Context, given: SimulateOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Play a workload on a virtual clock: cost, waiting, utilisation, fairness, budgets, refusals.
 
     Placement, policies, queue and ledger are those of real jobs; machines, prices and money are simulated. Nothing is
@@ -77,6 +80,7 @@ def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = F
     from broker.app.results.simulations import SimulationReport
 
     terminal = Terminal.of(context)
+    check_picture(drawing)
     files = list(given.policy or [])
     before = None if given.against is None else _earlier(given.against)
     workload = _workload(terminal, given, files)
@@ -98,8 +102,15 @@ def simulate(context: typer.Context, given: SimulateOptions, as_json: AsJson = F
         from broker.cli.capacity import simulate_view
 
         terminal.show(*simulate_view.report(terminal.out, report, before))
+    draw(terminal, lambda: _charts(report), drawing)
     if not report.balanced:
         raise typer.Exit(1)
+
+
+def _charts(report: SimulationReport) -> Sequence[Chart]:
+    from broker.cli.capacity.simulate_charts import charts
+
+    return charts(report)
 
 
 def _workload(terminal: Terminal, given: SimulateOptions, files: list[Path]) -> SimulatedWorkload:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.simulations import SimulatedTeam, SimulationReport
+from broker.app.results.simulations import SimulatedTeam, SimulatedWaiting, SimulationReport
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.core.values.money import Money
@@ -26,6 +26,7 @@ def report(console: Console, found: SimulationReport, before: SimulationReport |
     shown: list[RenderableType] = [Text(f"{head}, seed {found.seed}; simulated market, machines and money", "bold"), ""]
     shown += _totals(console, found, before)
     shown += ["", *_teams(console, found), "", *_pools(console, found)]
+    shown += ["", *_gangs(console, found)]
     if found.budgets:
         shown += ["", *_budgets(console, found)]
     for title, reasons in (("Refused", found.total.refused), ("Put off at their turn", found.total.put_off)):
@@ -134,6 +135,41 @@ def _teams(console: Console, found: SimulationReport) -> list[RenderableType]:
         for one in found.teams
     ]
     return fitted(console, columns, rows)
+
+
+def _gangs(console: Console, found: SimulationReport) -> list[RenderableType]:
+    """Waiting by the size of jobs; beside it, what a trace recorded."""
+    columns = [
+        Column("GPUs of a job"),
+        Column("started", 2, "right"),
+        Column("waited", 1, "right"),
+        Column("mean", 0, "right"),
+        Column("p95", 3, "right"),
+    ]
+    compared = found.recorded
+    if compared is not None:
+        columns += [Column("waited then", 4, "right"), Column("mean then", 1, "right"), Column("p95 then", 5, "right")]
+    rows: list[list[str | Text]] = []
+    for one in found.gangs:
+        if one.started or one.recorded is not None:
+            row: list[str | Text] = [one.gpus, f"{one.started:,}", *_waits(one.waiting)]
+            rows.append(row if compared is None else [*row, *_waits(one.recorded)])
+    shown = fitted(console, columns, rows)
+    if compared is not None:
+        ranks = ", ".join(
+            f"{name} {_index(value)}"
+            for name, value in (("teams", compared.teams_agree), ("sizes of jobs", compared.gangs_agree))
+            if value is not None
+        )
+        if ranks:
+            shown.append(Text(f"order of mean waits beside the recorded one (Spearman): {ranks}"))
+    return shown
+
+
+def _waits(waiting: SimulatedWaiting | None) -> list[str]:
+    if waiting is None:
+        return [formats.NOTHING] * 3
+    return [formats.percent(waiting.waited_share), _time(waiting.mean_s), _time(waiting.p95_s)]
 
 
 def _pools(console: Console, found: SimulationReport) -> list[RenderableType]:

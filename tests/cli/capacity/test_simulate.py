@@ -25,10 +25,11 @@ budgets: [{name: day, amount: $1500, period: day}]
 
 
 def test_the_example_runs(gpubroker: Gpubroker) -> None:
-    done = gpubroker("simulate", "--example", "--days", "1", "--jobs", "150")
+    done = gpubroker("simulate", "--example", "--days", "1", "--jobs", "150", "--chart")
     assert done.code == 0
     assert "research cluster: 150 jobs in 1 day" in done.out
     assert "ledger  balanced" in done.out
+    assert "jobs that wait" in done.out
 
 
 def test_runs_are_compared(gpubroker: Gpubroker, write: Callable[[str, str], Path]) -> None:
