@@ -12,17 +12,21 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from sqlalchemy import func, select
+
 from broker.core.events.views import JobView
 from broker.core.market.offers import Availability, Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.store import Store, open_store
+from broker.store.tables.ledger import BALANCE
 from tests.program import ROOT, environment
 from tests.replicas.shared_cloud import ENGINE, RUNS, SharedCloud
 
 PRICE = Money.usd("3.60")  # an hour: a tenth of a cent a second
 POLICY = "version: 1\npolicy: t\nbudgets: [{{name: all, amount: ${amount}, period: month}}]\n"
+_COMMITTED = select(func.sum(BALANCE.c.held + BALANCE.c.spent)).where(BALANCE.c.money == MoneyKind.CASH.value)
 _LOOK = 0.25  # seconds between two looks of who plays
 
 
@@ -117,11 +121,8 @@ def offer(now: datetime, name: str) -> Offer:
 
 def committed(store: Store) -> Money:
     """What is held and spent, of the kind that the budget counts."""
-    with store.reading() as look:
-        jobs = [view.id for view in look.jobs()]
-        balances = look.balances(jobs)
-    mine = [by_kind[MoneyKind.CASH] for by_kind in balances.values() if MoneyKind.CASH in by_kind]
-    return sum((one.held + one.spent for one in mine), Money.ZERO)
+    with store._database.reading() as connection:  # one sum: reading every job would keep a processor busy
+        return Money(int(connection.scalar(_COMMITTED) or 0))
 
 
 def judge(store: Store, cloud: SharedCloud, found: ReplicaOutcome) -> None:
