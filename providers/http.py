@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 NO_NETWORK = "is the network up? `gpubroker doctor --verbose` lists every address and the setting that changes it"
 _MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
-_LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
-_WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
-# Headers by which servers say how long to wait; Azure's price list has one of its own.
+_LONGEST_WAIT = 60.0  # s; if the server asks for more, the next poll tries again
+_WHOLE_ANSWER = 6  # time-outs; a server that sends bytes more slowly counts as hanging
+# Headers that say how long to wait; Azure's price list has its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _TOO_MANY = 429  # HTTP's status "Too Many Requests"
 _SHOWN_OF_A_REFUSAL = 200  # characters
@@ -95,7 +95,7 @@ def without_logins(said: object) -> str:
 
 
 def usable(secret: SecretStr | str | None) -> str | None:
-    """A key that can be sent, or None if it is missing or contains invalid characters (line ends, spaces)."""
+    """The key, or None if it is missing or has characters that cannot be sent (line ends, spaces)."""
     text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
     text = text.strip()
     return text if text and text.isascii() and text.isprintable() and " " not in text else None
@@ -160,7 +160,7 @@ class Api:
         return self._call("GET", path, params=params, headers=self._bearer(token, header))
 
     def document(self, path: str, *, params: Mapping[str, str] | None = None) -> Any:
-        """The JSON of a public document that changes seldom; not sent again while it is as an earlier poll kept it.
+        """The JSON of a public document. The server does not send it again if it is unchanged since an earlier poll.
         Raises what `get` raises."""
         address = f"{shown(_join(self._base, path))}{'?' * bool(params)}{urlencode(params or {})}"
         reads = ConditionalRead(address)
@@ -169,7 +169,9 @@ class Api:
     def text(self, path: str) -> bytes:
         """A public document that is not JSON, as it is sent; like `document` otherwise."""
         reads = ConditionalRead(shown(_join(self._base, path)))
-        return bytes(self._call("GET", path, headers={**reads.headers, "Accept": "*/*"}, reads=reads, parse=_as_it_is))
+        return bytes(
+            self._call("GET", path, headers={**reads.headers, "Accept": "*/*"}, reads=reads, parse=lambda body, _: body)
+        )
 
     def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
         """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
@@ -200,7 +202,7 @@ class Api:
             raise
         except (RetryLater, Malformed) as error:
             if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout) or self._status == _TOO_MANY:
-                raise  # it was never sent, or never looked at: unlike a 503, also one that says when to ask again
+                raise  # not sent, or not processed. A 503 proves neither, even one with Retry-After
             raise OutcomeUnknown(error.message, where=error.where) from error
 
     def _bearer(self, token: str | None, header: str = "") -> Mapping[str, str]:
@@ -210,13 +212,7 @@ class Api:
         return {header: token} if header else {"Authorization": f"Bearer {token}"}
 
     def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        reads: ConditionalRead | None = None,
-        parse: _Parse | None = None,
-        **request: Any,
+        self, method: str, path: str, reads: ConditionalRead | None = None, parse: _Parse | None = None, **request: Any
     ) -> Any:
         return retrying(self._settings, self._clock)(self._once, method, path, request, reads, parse)
 
@@ -251,15 +247,14 @@ class Api:
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
         except httpx.LocalProtocolError:
-            # The message would contain the invalid header, and with it the key, so it is not passed on.
+            # The message contains the invalid header, and so the key: it is not passed on.
             raise InvalidInput("the request cannot be written as HTTP", where=where, hint=self._login_hint) from None
         except httpx.DecodingError as error:
             raise Malformed(f"the answer cannot be unpacked: {error}", where=where) from error
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
             if "CERTIFICATE_VERIFY_FAILED" in said:
-                bundle = setting(self._provider, "ca_bundle")
-                change = f"a proxy or a private endpoint? Name its certificates with {bundle}"
+                change = f"a proxy or a private endpoint? Set {setting(self._provider, 'ca_bundle')} to its CA"
                 raise Unreachable(f"its certificate is not trusted: {said}", where=where, hint=change) from error
             if without_address(error):
                 raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
@@ -270,9 +265,8 @@ class Api:
         return found
 
     def _keep_distance(self) -> None:
-        now = self._clock.now()
         if self._gap and self._last is not None:
-            left = self._gap - (now - self._last).total_seconds()
+            left = self._gap - (self._clock.now() - self._last).total_seconds()
             if left > 0:
                 self._clock.sleep(left)
         self._last = self._clock.now()
@@ -304,16 +298,16 @@ class Api:
         text = body[:2000].decode("utf-8", "replace")
         for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
-        text = "".join(char if char.isprintable() else " " for char in text)
-        detail = f": {' '.join(text.split())[:_SHOWN_OF_A_REFUSAL]}" if text.strip() else ""
+        shown_text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        detail = f": {shown_text[:_SHOWN_OF_A_REFUSAL]}" if shown_text else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(said + detail, where=where, hint=hint)
 
 
 def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
-    """Repeats a function that raises `RetryLater`, as often as the settings say, after a pause on the ``clock``
-    (exponential with jitter, and not before the time that the server asks for). Does not repeat if the server asks for
-    more than a minute, or if its name has no address."""
+    """Repeats a function that raises `RetryLater`, at most ``attempts`` times in all, after a pause on the ``clock``:
+    exponential with jitter, and at least as long as the server asks for. Does not repeat if the server asks for more
+    than a minute, or if its name has no address."""
     from tenacity import Retrying, retry_if_exception
 
     return Retrying(
@@ -326,7 +320,7 @@ def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
 
 
 def worth_retrying(error: BaseException) -> bool:
-    """Whether a request that failed so may succeed a little later; not where the host's name has no address."""
+    """Whether the request may succeed a little later. It will not if the host's name has no address."""
     return isinstance(error, RetryLater) and not isinstance(error, HostUnknown)
 
 
@@ -349,7 +343,7 @@ def _join(base: str, path: str) -> str:
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    """Seconds until the next try: exponential with jitter, but not before the time that the server asks for."""
+    """Seconds until the next try."""
     from tenacity import wait_exponential, wait_random
 
     backoff = wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5)
@@ -375,7 +369,7 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
-    """The certificates for httpx; True: its own. Raises `InvalidInput` for a file without certificates."""
+    """The certificates for httpx; True: httpx's own. Raises `InvalidInput` for a file without certificates."""
     import ssl
 
     if bundle is None:
@@ -388,10 +382,6 @@ def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool
 
 
 _Parse = Callable[[bytes, str], Any]
-
-
-def _as_it_is(body: bytes, where: str) -> bytes:
-    return body
 
 
 def _json(body: bytes, where: str) -> Any:

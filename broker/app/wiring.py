@@ -43,7 +43,6 @@ class CatalogueReader(Protocol):
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """Its rows. Raises `InvalidInput` if the file cannot be used."""
-        ...
 
 
 class OpenCatalogue(Protocol):

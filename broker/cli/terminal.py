@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
@@ -97,8 +97,14 @@ class Terminal:
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
-
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
+
+    def result(self, document: Any, lines: Callable[[], Iterable[RenderableType]]) -> None:
+        """Print the result: with --json the document (if it is a function, what that returns), else the lines."""
+        if self.as_json:
+            self.answer(document() if callable(document) else document)
+        else:
+            self.show(*lines())
 
     def settings(self, *, warns: bool = True) -> Settings:
         """The settings in force. Warns of ``GPUBROKER_*`` variables that are not settings."""

@@ -29,13 +29,9 @@ class Provider(Protocol):
     name: str
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every offer that could match ``query``, including unavailable ones with their reason.
-
-        The query is a hint to save calls: a superset may be yielded, never less. A malformed row is yielded as
-        `SkippedRow` and the rest follows. Read-only, repeatable. Raises `RetryLater`, `LoginMissing` or `GiveUp`,
-        possibly after some offers were yielded; those stay valid.
-        """
-        ...
+        """Every offer that could match ``query``, including unavailable ones with their reason. The query only saves
+        calls: more may be yielded. A malformed row is yielded as `SkippedRow`, and the rest follows. Read-only. Raises
+        `RetryLater`, `LoginMissing` or `GiveUp`; offers yielded before the error stay valid."""
 
 
 @runtime_checkable
@@ -43,9 +39,8 @@ class HasReservations(Protocol):
     """A provider that lists the account's capacity reservations and discounts."""
 
     def reservations(self) -> Iterator[Reservation]:
-        """Current and future reservations in all regions. Read-only. Raises `RetryLater`, `LoginMissing`,
-        `MissingExtra` or `GiveUp`, possibly after some were yielded; so do all the protocols below."""
-        ...
+        """Current and future reservations in all regions. Read-only. Raises, like all methods of the protocols below,
+        `RetryLater`, `LoginMissing`, `MissingExtra` or `GiveUp`; items yielded before the error stay valid."""
 
 
 @runtime_checkable
@@ -54,11 +49,9 @@ class RunsInstances(Protocol):
 
     def instances(self) -> Iterator[Instance]:
         """Every machine of the account with gpubroker's tag that is not terminated. Read-only."""
-        ...
 
     def terminate(self, id: str) -> None:
         """Terminate the machine. Idempotent: a missing machine is no error."""
-        ...
 
 
 @runtime_checkable
@@ -66,8 +59,7 @@ class HasCharges(Protocol):
     """A provider that reports charges."""
 
     def charges(self, since: datetime) -> Iterator[Charge]:
-        """Charges from that time (UTC) on, in the finest steps available; estimates are marked. Read-only."""
-        ...
+        """Charges since that time (UTC), in the finest steps available; estimates are marked. Read-only."""
 
 
 @runtime_checkable
@@ -75,9 +67,7 @@ class TellsConversions(Protocol):
     """A provider that converts prices from another currency."""
 
     def conversions(self) -> Sequence[str]:
-        """The rates by which the last `Provider.offers` converted, each with its date and source; none if it did not.
-        Asks nobody."""
-        ...
+        """The exchange rates that the last `Provider.offers` used, each with its date and source. Sends no request."""
 
 
 class EngineState(StrEnum):
@@ -95,17 +85,16 @@ class EngineState(StrEnum):
 class Observation:
     """An engine's report on one handle. ``evidence``: one line for people.
 
-    ``QUEUED``: in a queue (Slurm's, an unscheduled pod); no machine, no billing, any duration. ``PENDING``: a machine
-    is starting. ``UP``: it runs. ``GONE``: it existed and is gone; billing ends at ``gone_at``. ``LOST``: the engine
-    does not know the handle; never an exception. ``ELSEWHERE``: the handle belongs to another machine, user or home
-    that this engine cannot see; nothing follows.
+    ``QUEUED``: it waits in a queue (Slurm's, an unscheduled pod), for any time, without a machine and without billing.
+    ``PENDING``: a machine is starting. ``UP``: it runs. ``GONE``: it no longer exists; billing ends at ``gone_at``.
+    ``LOST``: the engine does not know the handle; never an exception. ``ELSEWHERE``: the handle belongs to another
+    machine, user or home that this engine cannot see; the caller concludes nothing from it.
 
-    ``since``: start of billing (UTC), possibly already while ``PENDING``; None if not billed or unknown.
-    ``interrupted``: the provider took it back, as opposed to the job ending or failing: by the provider's word where
-    its engine can have that, because time may be free for it. ``own_end``: it ended without its agent's last word, or
-    with the word that its provider takes it back, and the provider does not confirm that: a failure of the job.
-    ``no_capacity``: gone because the provider had none: no machine ever existed or is billed, whatever ``since`` was
-    reported before. ``outside``: the machines that came outside of `Launch.reservations`, once they are gone.
+    ``since``: start of billing (UTC), possibly while ``PENDING``; None if not billed or unknown. ``interrupted``: the
+    provider took the machine back; if the engine can ask the provider, by its answer, since interrupted time may be
+    free. ``own_end``: the agent reported no end, or an interruption, and the provider confirms none: a failure of the
+    job. ``no_capacity``: the provider had none: no machine existed or is billed, whatever ``since`` was reported
+    before. ``outside``: machines that started outside of `Launch.reservations`, once they are gone.
     """
 
     state: EngineState
@@ -120,14 +109,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All an engine needs to start one attempt.
-
-    ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
-    object-store URL of the attempt's run folder, which already holds ``spec.json`` and ``lease.json``. ``secrets``:
-    values to pass to the node without writing them anywhere. ``store``: id of the requesting store, for the machine's
-    tag (`broker.core.market.machines`). ``reservations``: the provider's ids of bought capacity, one of which each
-    machine must be in; empty: no such condition.
-    """
+    """All that an engine needs to start one attempt. ``key``: the attempt's key (letters, digits, dashes; at most 40
+    characters). ``run_folder``: object-store URL of the attempt's run folder, which already has ``spec.json`` and
+    ``lease.json``. ``secrets``: values for the node, which are written nowhere. ``store``: id of the requesting store,
+    for the machine's tag (`broker.core.market.machines`). ``reservations``: the provider's ids of bought capacity; each
+    machine must be in one of them; empty: anywhere."""
 
     key: str
     job: Job
@@ -139,11 +125,8 @@ class Launch:
 
 
 class Engine(Protocol):
-    """Something that runs machines.
-
-    ``honours``: which of `Job.needs` it can do; an offer whose engine lacks one is infeasible, never silently short.
-    ``remote``: machines are elsewhere and cannot read this machine's disk.
-    """
+    """Starts, observes and ends machines. ``honours``: the entries of `Job.needs` that it supports; an offer whose
+    engine lacks one is infeasible. ``remote``: its machines cannot read this machine's disk."""
 
     name: str
     honours: frozenset[str]
@@ -152,29 +135,23 @@ class Engine(Protocol):
     def remote(self) -> bool: ...
 
     def submit(self, launch: Launch) -> str:
-        """Start the attempt and return its handle. Idempotent on ``launch.key``: called twice, one machine runs the
+        """Start the attempt and return its handle. Idempotent on ``launch.key``: after two calls one machine runs the
         job (the agent's claim in the run folder proves it). Raises `RetryLater`, `TryAnotherOffer`, `AskAPerson` or
-        `GiveUp`; after any of them nothing is left running that the engine knows of."""
-        ...
+        `GiveUp`; after an error, no machine runs that the engine knows of."""
 
     def find(self, key: str) -> str | None:
         """The handle of a submitted key; None if the engine does not know it. An engine whose machines belong to one
         place (see `EngineState.ELSEWHERE`) knows only that place."""
-        ...
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        """One batched query; an entry for every handle, `LOST` for unknown ones, `ELSEWHERE` for those visible only
-        from another place."""
-        ...
+        """The state of every handle, in one query: `LOST` for unknown ones, `ELSEWHERE` for those of another place."""
 
     def cancel(self, handle: str) -> None:
         """End the machine: SIGTERM, a grace period, then by force. Returns at once; idempotent; ignores unknown handles
         and those from elsewhere."""
-        ...
 
     def logs(self, handle: str) -> Iterator[str]:
         """The lines the command has printed so far, oldest first; nothing for unknown handles."""
-        ...
 
 
 @runtime_checkable
@@ -183,7 +160,6 @@ class SharesItsMachine(Protocol):
 
     def given_to_others(self, store: Callable[[], str]) -> MachineShare:
         """The part of the machine that jobs of other stores have now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +176,9 @@ class LetsPeopleIn(Protocol):
     """An engine that can run a program beside a job's command."""
 
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
-        """The way to that node of the job. ``words``: the arguments of ``enter`` after those that say whose command it
-        is; ``terminal``: the program gets a terminal, as this process has one. May prepare the way; starts nothing
-        beside the command. Raises `GiveUp` for a job of another place, `RetryLater` for a machine that is not up."""
-        ...
+        """How to run the program on that node of the job. ``words``: the arguments of ``enter`` after those that name
+        the job's command; ``terminal``: the program gets a terminal. Does not start the program. Raises `GiveUp` for a
+        job of another place, `RetryLater` for a machine that is not up."""
 
 
 class Rule(Protocol):
@@ -219,15 +194,11 @@ class Rule(Protocol):
     def source(self) -> Source: ...
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
-        """Allow, ask or deny, with reason and figures. Pure: the same arguments give the same verdict. Allows actions
-        outside its scope or subject.
-        """
-        ...
+        """Allow, ask or deny, with reason and figures. Pure. Allows actions outside its scope or subject."""
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        """The facts on which an objection to this action depends: an approval covers them. Without amount, time and
-        number of GPUs, which every approval limits, and without time that merely passes. Pure."""
-        ...
+        """The facts on which an objection to this action depends; an approval covers them. Amount, time and number of
+        GPUs are not among them, since every approval limits these; nor is the passing of time. Pure."""
 
 
 @runtime_checkable
@@ -236,12 +207,11 @@ class LimitsIdleness(Protocol):
 
     def idle_limit(self, action: Action) -> IdleLimit | None:
         """The limit for the action's job while it runs; None if the rule does not apply. Pure."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """The sums the ledger computes for one budget: scope, kinds of money, periods. Limits stay in the rule.
+    """The sums that the ledger computes for one budget: scope, kinds of money, periods. The rule has the limits.
 
     ``id`` is unique within the policy set. Empty scope tuples match everything; names in them may be shell-style
     patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter, or fixed days as ``first/day
@@ -261,9 +231,9 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class HoldingLimits:
-    """What may be proposed to own or reserve. ``utilisation``: the share of the hours (percent) for which each GPU must
-    have been needed; ``horizon``: the longest term; ``break_even``: the share of the hours (percent) from which holding
-    must pay against renting. None: no limit."""
+    """Limits of proposals to own or reserve. ``utilisation``: percentage of hours in which each GPU must have been
+    needed; ``horizon``: longest term; ``break_even``: percentage of hours of use above which holding must cost less
+    than renting. None: no limit."""
 
     utilisation: float | None = None
     horizon: timedelta | None = None
@@ -272,8 +242,8 @@ class HoldingLimits:
 
 @dataclass(frozen=True, slots=True)
 class LendingTerms:
-    """What ``team`` takes from other teams for machines that it bought: ``price_per_gpu_hour`` (USD), or ``share``
-    percent of what their hour cost it; one of the two. ``to``: names of teams, or patterns."""
+    """What ``team`` charges other teams for machines that it bought: ``price_per_gpu_hour`` (USD), or ``share`` percent
+    of its own cost per hour; one of the two. ``to``: names of teams, or patterns."""
 
     team: str
     to: tuple[str, ...]
@@ -324,7 +294,6 @@ class PolicySet(Protocol):
     @property
     def version(self) -> str:
         """Changes with the meaning of the files."""
-        ...
 
     @property
     def defaults(self) -> PolicyDefaults: ...
@@ -332,95 +301,74 @@ class PolicySet(Protocol):
     @property
     def rules(self) -> Sequence[Rule]:
         """The rules of the files, in file order, without the built-in ones."""
-        ...
 
     @property
     def needs_usage(self) -> bool:
         """Whether some rule needs the utilisation of a running job (`Action.usage`)."""
-        ...
 
     @property
     def needs_anomalies(self) -> bool:
         """Whether some rule needs a running job's part in anomalies of spending (`Facts.unusual`)."""
-        ...
 
     @property
     def needs_holdings(self) -> bool:
         """Whether some rule needs the capacity on record as held (`Facts.in_hand`)."""
-        ...
 
     @property
     def counts_live(self) -> bool:
         """Whether some rule counts running attempts (`Facts.live`), so that decision records must keep them."""
-        ...
 
     @property
     def asks(self) -> bool:
         """Whether some rule requires an approval, so that grants (`Facts.grants`) matter."""
-        ...
 
     @property
     def teams(self) -> frozenset[str]:
         """The teams that the files list; if they list none, any name may be a team."""
-        ...
 
     def members(self, team: str) -> tuple[str, ...]:
         """The members of a team that the files name, without patterns, in file order; empty if they list none."""
-        ...
 
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
         """Names in scopes and of approvers that the files alone cannot confirm, in file order: kind (``user``,
         ``team``, ``project``, ``environment`` or ``approver``), name, place. Without patterns, listed teams and their
         members."""
-        ...
 
     @property
     def said_at(self) -> Mapping[str, Source]:
         """The place that sets each default, by field of `PolicyDefaults`; defaults without a place are built in."""
-        ...
 
     @property
     def order_exceptions(self) -> Sequence[tuple[Any, tuple[str, ...], Source]]:
         """Scopes (printable) with their own capacity order, the order, and its place."""
-        ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Possible mistakes: rules that together allow nothing, rules of one file with overlapping scopes, conditions
-        on optional fields. One sentence each, with its place.
-        """
-        ...
+        """Likely mistakes, one sentence each with its place: rules that together allow nothing, rules of one file with
+        overlapping scopes, conditions on optional fields."""
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
-        ...
 
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         """The capacity types to use first for a job, regardless of cost: the order of the first matching exception,
         else the general one; empty if cost decides."""
-        ...
 
     def when(self, rule: str) -> str:
         """The condition of the named rule as written; empty without one."""
-        ...
 
     def warns(self, rule: str) -> bool:
         """Whether the named rule only warns: its verdicts stop nothing."""
-        ...
 
     def written(self, rule: str) -> Mapping[str, Any]:
         """The named budget or guardrail as written in its file; empty for built-in rules."""
-        ...
 
     def approvers(self, rule: str) -> tuple[str, ...]:
         """The approvers of the named rule, as names or patterns; empty if it requires no approval."""
-        ...
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""
-        ...
 
     def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
         """Judge every case of a file of policy cases. Raises `InvalidInput` with every problem of the file."""
-        ...

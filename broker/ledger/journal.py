@@ -82,99 +82,78 @@ class Reading(Protocol):
     @property
     def unreadable(self) -> Sequence[UnreadableJob]:
         """The jobs that this snapshot has met so far and that this version cannot read. Lists omit them."""
-        ...
 
     def job(self, job_id: str) -> JobView | None:
         """The projection of one job. Raises `UnreadableJob`."""
-        ...
 
     def unclosed(self) -> Sequence[JobView]:
         """Every job that is not closed, oldest first: the reconciler's work list."""
-        ...
 
     def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
         """The number of the last event of each job that is not closed, or of those among ``job_ids``; oldest job
         first."""
-        ...
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
-        ...
 
     def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
         """`balance` of each job that is not closed and has entries."""
-        ...
 
     def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
         """The entries of those jobs, summed by attempt, movement, account and kind of money. The sums are stored, so
         reading takes the same time for a job of a month as for a new one. Jobs without entries are left out.
         """
-        ...
 
     def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
         """How far the machine time of those jobs' attempts is settled, by job and attempt. Attempts that were not
         settled since their meter was dropped (`Store.rebuild`) or since the upgrade have none."""
-        ...
 
     def posted(self, job_id: str, attempt: int) -> Posted:
         """Posted spend of an attempt. Reads all entries of the job: only for attempts without a usable meter."""
-        ...
 
     def events(self, job_id: str) -> Sequence[Event]:
         """A job's stream, in order. Raises `UnreadableJob`."""
-        ...
 
     def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """The events of those jobs that request, give or refuse an approval, in order. Jobs without any are omitted,
         and so are jobs with one that this version cannot read.
         """
-        ...
 
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
         """The ledger, or one job's part of it, in posting order."""
-        ...
 
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """A job's balance by kind of money."""
-        ...
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """The spend that counts under that budget in the half-open time, entries across an edge pro rata."""
-        ...
 
     def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
         """The spend of attempts under that budget on each whole day between two midnights (UTC), oldest first. Without
         planned spend: purchases, and entries over more than a day, such as commitments."""
-        ...
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
         """A time (UTC) after which no spend counts under that budget; not necessarily the earliest such time."""
-        ...
 
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
-        ...
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """`open_holds` for calculation: one sum for all that end by ``until``, the others singly. The sum takes
         constant time."""
-        ...
 
     def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
         """Every standing grant, or those valid ``at`` a time (UTC), oldest first, with the spend and holds of the jobs
         that use it.
         """
-        ...
 
     def standing_share(self, number: int, job_id: str) -> Money:
         """This job's share of a standing grant's use; zero if it does not use it."""
-        ...
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
         """The last judgement of that attempt's start: time, policies, answer; None if unknown. Judgements of running
         jobs are left out.
         """
-        ...
 
     def decisions(
         self,
@@ -185,57 +164,45 @@ class Reading(Protocol):
         limit: int | None = None,
     ) -> Sequence[Decision]:
         """The recorded decisions that match all arguments, newest first. ``since``: UTC."""
-        ...
 
     def undecided(self) -> Sequence[JobView]:
         """Every job with a pending approval request, oldest first."""
-        ...
 
     def task_counts(self, array: str) -> TaskCounts:
         """How the tasks of an array stand."""
-        ...
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, in any order."""
-        ...
 
     def tasks_succeeded(self, array: str) -> Sequence[str]:
         """The ids of the tasks of an array that have succeeded, in any order."""
-        ...
 
     def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
         """What those jobs reported of a figure, with a step, in the order of their reports. Jobs without a report are
         omitted."""
-        ...
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
-        ...
 
     def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
         """By accelerator, what is on record as owned and reserved, and its use of the 7 days before (UTC)."""
-        ...
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones and, as far as known, those of
         unreadable jobs.
         """
-        ...
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The prices observed for the offer's pool and source, ascending: the one in force at ``start``, then each
         reported up to ``end``, repeated prices included. Empty if none is known. A later report has a later date than
         all before.
         """
-        ...
 
     def offers(self, query: OfferQuery) -> Sequence[Offer]:
         """The current offers that match, including unavailable ones."""
-        ...
 
     def purchase(self, id: str) -> Purchase | None:
         """One purchase of capacity; None if the id is unknown."""
-        ...
 
 
 class Writing(Reading, Protocol):
@@ -246,28 +213,22 @@ class Writing(Reading, Protocol):
 
         Raises `ImpossibleSequence`; then nothing of the transaction is kept.
         """
-        ...
 
     def at_once(self) -> AbstractContextManager[None]:
         """In the block, the first records of a new job are written in one round trip. Nothing may be read in it; what
         `append` and `post` raise for what exists already is raised at its end, as `StoreProblem`."""
-        ...
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
-        ...
 
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
         """Store meters by job and number of the attempt; replaces earlier ones."""
-        ...
 
     def record(self, decision: Decision) -> None:
         """Store a decision."""
-        ...
 
     def use_standing(self, number: int, job_id: str) -> None:
         """Count the job's holds and spend against a standing grant from now on. Idempotent."""
-        ...
 
 
 class Journal(Protocol):
@@ -275,11 +236,9 @@ class Journal(Protocol):
 
     def reading(self) -> AbstractContextManager[Reading]:
         """A consistent snapshot; changes nothing. Raises `StoreProblem`."""
-        ...
 
     def writing(self) -> AbstractContextManager[Writing]:
         """A serialised transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
-        ...
 
 
 class NoLongerCurrent(Exception):

@@ -73,7 +73,6 @@ class PollStore(Protocol):
         **details: Unpack[PollDetails],
     ) -> PollRun:
         """Store the offers; return the record of the poll."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

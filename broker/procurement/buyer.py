@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.core.errors import (
-    AskAPerson,
-    BrokerError,
-    GiveUp,
-    OutcomeUnknown,
-    RetryLater,
-    TryAnotherOffer,
-)
+from broker.core.errors import AskAPerson, BrokerError, GiveUp, OutcomeUnknown, RetryLater, TryAnotherOffer
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
@@ -72,11 +65,8 @@ _GONE = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
 
 
 class CapacityBuyer:
-    """Advances purchases. ``seller``: returns what sells the product of a quote. ``policy``: returns the policies in
-    force from a snapshot of the store. ``tell``: sends a notice, each key once.
-
-    `advance` may be called at any time and by several processes at once.
-    """
+    """Advances purchases; several processes may do so at once. ``seller``: returns what sells the product of a quote.
+    ``policy``: returns the policies in force from a snapshot of the store. ``tell``: sends a notice, each key once."""
 
     def __init__(
         self,
@@ -178,7 +168,7 @@ class CapacityBuyer:
 
     def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
-            return purchase  # another process may have searched for it already
+            return purchase  # another process may already be searching for it
         try:
             order = seller.order(purchase.quote, purchase.id)
         except OutcomeUnknown as error:
@@ -186,11 +176,11 @@ class CapacityBuyer:
         except (RetryLater, AskAPerson, GiveUp, TryAnotherOffer) as error:
             if not purchase.repeats:
                 return self._refused(purchase, error)
-            return self._look_for(purchase, str(error))  # that this call failed tells nothing of the first
+            return self._look_for(purchase, str(error))  # the first call may have succeeded
         return self._write(self._store.purchase(purchase.id), OrderTaken(order=order))
 
     def _refused(self, purchase: Purchase, error: BrokerError) -> Purchase:
-        """The first call of an order bought nothing."""
+        """Record that the provider refused the first call of an order: nothing was bought."""
         if isinstance(error, GiveUp | TryAnotherOffer):
             return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
         self._write(purchase, OrderNotTaken(evidence=str(error)))
@@ -238,8 +228,8 @@ class CapacityBuyer:
         return [order for order in found if order.id not in others]
 
     def _newest(self, purchase: Purchase) -> Order:
-        """The order as the provider lists it now; as it was last seen if it is not listed. A provider without
-        the resource any more does not tell from when it was billed: that is as it was seen before."""
+        """The order as the provider lists it now, or as last seen if it is not listed. ``billed_from`` is kept: a
+        provider that has deleted the resource no longer reports it."""
         known = purchase.order
         assert known is not None
         found = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
@@ -304,7 +294,7 @@ class CapacityBuyer:
             try:
                 seller.undo(purchase.quote, order, terms)
             except OutcomeUnknown:
-                pass  # the list tells, now or later
+                pass  # the provider's list shows it, now or later
             except (GiveUp, TryAnotherOffer) as error:
                 refused = error
             order = self._newest(purchase)
@@ -341,7 +331,7 @@ class CapacityBuyer:
     # --- people ------------------------------------------------------------------------------------------------------
 
     def declare_nothing_bought(self, purchase: Purchase, by: str, evidence: str) -> Purchase:
-        """Record that a person verified at the provider that an unanswered order was not executed. Searches for the
+        """Record that a person verified at the provider that an unanswered order bought nothing. First searches for the
         order once more; raises the provider's error if that fails."""
         found = self._orders(self._seller(purchase.quote), purchase)
         if found:
@@ -360,8 +350,7 @@ class CapacityBuyer:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _write(self, purchase: Purchase, event: PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
-        """Append the event and post the entries, unless the purchase has changed meanwhile; returns its current
-        state."""
+        """Append the event and post the entries, unless the purchase has changed. Returns the current purchase."""
         return appended(self._store, purchase, event, self._clock.now(), entries)
 
     def _fail(self, purchase: Purchase, reason: NotBought, evidence: str = "", by: str = "") -> Purchase:
@@ -376,12 +365,9 @@ def _last_moment(purchase: Purchase) -> datetime:
 
 def _same_queue(other: Purchase, quote: CapacityQuote) -> bool:
     """Whether the other purchase has sent an order that could be taken for one of this quote."""
-    waits = other.state in (PurchaseState.ORDERING, PurchaseState.UNKNOWN)
-    return waits and (other.quote.provider, other.quote.region, other.quote.product) == (
-        quote.provider,
-        quote.region,
-        quote.product,
-    )
+    theirs = other.quote
+    alike = theirs.provider == quote.provider and theirs.region == quote.region and theirs.product == quote.product
+    return alike and other.state in (PurchaseState.ORDERING, PurchaseState.UNKNOWN)
 
 
 def _quotes(seller: SellsProduct, quote: CapacityQuote) -> Iterator[CapacityQuote]:

@@ -99,11 +99,9 @@ class Controller(Protocol):
     def goes_by(self, about: JobContext) -> Hashable | None:
         """The value, besides time, on which the result depends: if it changes, the controller runs at once. None: the
         job does not concern it. Must be fast: it is called for each job in each tick."""
-        ...
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Act. Raises `NoLongerCurrent`, and `BrokerError` for failures that the next tick may overcome."""
-        ...
 
     def forget(self, key: str) -> None:
         """Drop the state of the job or attempt with that key: it is over."""

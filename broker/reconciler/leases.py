@@ -35,15 +35,12 @@ class NodeLimits(Protocol):
 
     def idle_limits(self, view: JobView) -> Sequence[IdleLimit]:
         """The idleness limits that the job's node can enforce alone."""
-        ...
 
     def max_unattended(self, job: Job) -> timedelta | None:
         """The longest time that a job's rented machines may run without a broker; None: their funded time."""
-        ...
 
     def edges_ahead(self, view: JobView, kind: MoneyKind) -> Sequence[datetime]:
         """The ends of the current periods (UTC) of the budgets that count this money of the job."""
-        ...
 
 
 class NoNodeLimits:

@@ -30,25 +30,19 @@ class Mailbox(Protocol):
 
     def url(self, view: JobView, attempt: AttemptView) -> str:
         """The object-store URL of the attempt's run folder."""
-        ...
 
     def prepare(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         """Write what the node needs to start (``spec.json``) and its lease."""
-        ...
 
     def write_lease(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         """Replace the lease."""
-        ...
 
     def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
         """The last written lease, by any process; None if there is none."""
-        ...
 
     def renew_access(self, view: JobView, attempt: AttemptView) -> None:
         """Give the node credentials for its folder anew, if it has some that expire and it is time. Often called."""
-        ...
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """What the node wrote: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit
         record first, so that no journal entry of an ended attempt is missed."""
-        ...

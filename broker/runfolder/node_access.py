@@ -31,7 +31,6 @@ class AccessGiver(Protocol):
         """``token``, or in Azure ``sas_token``, and ``expires_at`` (ISO 8601, UTC); for S3 also ``access_key_id`` and
         ``secret_access_key``. Raises
         `RetryLater` or `LoginMissing`."""
-        ...
 
 
 def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:

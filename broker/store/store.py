@@ -16,6 +16,7 @@ from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
+from broker.store import later
 from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
@@ -65,51 +66,37 @@ class Store:
     @cached_property
     def market(self) -> MarketHistory:
         """The history of the market, and the freshness of its offers."""
-        from broker.store.market.market_history import MarketHistory  # commands about jobs do without
-
-        return MarketHistory(self._database, self._clock)
+        return later.market_history.MarketHistory(self._database, self._clock)
 
     @cached_property
     def archive(self) -> Archive:
         """What was moved to files in the run store, and moving it."""
-        from broker.store.archive import Archive  # most commands do without
-
-        return Archive(self._database, self._clock)
+        return later.archive.Archive(self._database, self._clock)
 
     @cached_property
     def watches(self) -> Watches:
         """Watches on prices."""
-        from broker.store.market.watches import Watches  # most commands do without
-
-        return Watches(self._database)
+        return later.watches.Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
         """Notices to deliver."""
-        from broker.store.outbox import Outbox  # most commands do without
-
-        return Outbox(self._database)
+        return later.outbox.Outbox(self._database)
 
     @cached_property
     def budget_marks(self) -> BudgetMarks:
         """The marks that budgets have passed."""
-        from broker.store.ledger.budget_marks import BudgetMarks  # most commands do without
-
-        return BudgetMarks(self._database)
+        return later.budget_marks.BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
         """The charges of providers."""
-        from broker.store.ledger.charges import Charges  # most commands do without
-
-        return Charges(self._database)
+        return later.charges.Charges(self._database)
 
     @cached_property
     def access(self) -> AccessStore:
         """People, API tokens and the audit log."""
-        from broker.store.access.access import AccessStore  # most commands do without
-
-        return AccessStore(self._database)
+        return later.access.AccessStore(self._database)
 
     @property
     def where(self) -> str:
@@ -138,9 +125,7 @@ class Store:
     def rehearsal(self) -> Iterator[Store]:
         """This store for a rehearsal: everything written in the block is rolled back at its end. Other writers wait
         meanwhile, so keep it short. For one thread."""
-        from broker.store.engine.rehearsal import rehearsed  # most commands do without
-
-        with rehearsed(self._database) as database:
+        with later.rehearsal.rehearsed(self._database) as database:
             yield Store(database, self._clock)
 
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
@@ -150,9 +135,7 @@ class Store:
     def share(self) -> AbstractContextManager[JobShare | None]:
         """A share of this PostgreSQL store's jobs during the block; None if another process leads alone. Raises
         `InvalidInput` for SQLite."""
-        from broker.store.engine import job_shares  # most commands do without
-
-        return job_shares.shared(self._database)
+        return later.job_shares.shared(self._database)
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process has that leadership now."""
@@ -168,15 +151,11 @@ class Store:
 
     def copy_to(self, file: Path) -> StoreCopy:
         """Copy the store into a new file, as it is now. Raises as `broker.store.engine.copies.copy_to`."""
-        from broker.store.engine.copies import copy_to  # most commands do without
-
-        return copy_to(self._database, file)
+        return later.copies.copy_to(self._database, file)
 
     def put_back(self, file: Path) -> StoreCopy:
         """Replace the store's content by a copy. Raises as `broker.store.engine.copies.put_back`."""
-        from broker.store.engine.copies import put_back  # most commands do without
-
-        found = put_back(self._database, file)
+        found = later.copies.put_back(self._database, file)
         ensure_current(self._database)
         return found
 
@@ -193,28 +172,22 @@ class Store:
     def fold_use(self, before: datetime) -> int:
         """Add what jobs used and spent that are closed, and whose machines are gone since ``before`` (UTC), to the sums
         that reports read; returns the number of transactions. Idempotent."""
-        from broker.store.ledger import use_sums  # most commands do without
-
         after, transactions = (0, ""), 0
         while True:
             with self._database.writing() as connection:
-                found = use_sums.fold(connection, before, after)
+                found = later.use_sums.fold(connection, before, after)
             if found is None:
                 return transactions
             after, transactions = found, transactions + 1
 
     def compact(self) -> Compaction:
         """Give the space of deleted rows back. Raises as `broker.store.engine.compaction.compact`."""
-        from broker.store.engine.compaction import compact  # most commands do without
-
-        return compact(self._database)
+        return later.compaction.compact(self._database)
 
     def prove(self) -> Proof:
         """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that
         differ."""
-        from broker.store.proof import prove  # most commands do without
-
-        return prove(self._database)
+        return later.proof.prove(self._database)
 
     # --- the market -------------------------------------------------------------------------------------------------
 
@@ -229,20 +202,16 @@ class Store:
     ) -> PollRun:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
         the store skipped. Times are UTC."""
-        from broker.store.market import polls  # commands about jobs do without
-
         told = list(offers)  # a slow generator must not run inside the transaction
         with self._database.writing() as connection, without_collection():
-            return polls.record_poll(connection, provider, started, finished, told, details)
+            return later.polls.record_poll(connection, provider, started, finished, told, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
         """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,
         odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if nothing is in doubt."""
-        from broker.store.market import acceptances  # most commands do without
-
         with self._database.writing() as connection:
             at = to_micros(self._clock.now())
-            return acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
+            return later.acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
 
     def last_polls(self) -> Mapping[str, PollRun]:
         """The newest poll of each provider."""
@@ -268,39 +237,29 @@ class Store:
 
     def holdings(self) -> list[RecordedHolding]:
         """Owned machines, reservations and commitments on record, in the order in which they were added."""
-        from broker.store.market import holdings  # most commands do without
-
         with self._database.reading() as connection:
-            return holdings.holdings(connection)
+            return later.holdings.holdings(connection)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Record a holding."""
-        from broker.store.market import holdings  # most commands do without
-
         with self._database.writing() as connection:
-            return holdings.add(connection, holding, by=by, at=self._clock.now())
+            return later.holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def add_proved_holding(self, holding: Holding, name: str, content: bytes, *, by: str) -> RecordedHolding:
         """Record a holding and keep the document that proves it, in one transaction."""
-        from broker.store.market import holdings  # most commands do without
-
         with self._database.writing() as connection:
-            proved = replace(holding, proof=holdings.keep_proof(connection, name, content))
-            return holdings.add(connection, proved, by=by, at=self._clock.now())
+            proved = replace(holding, proof=later.holdings.keep_proof(connection, name, content))
+            return later.holdings.add(connection, proved, by=by, at=self._clock.now())
 
     def holding_proof(self, digest: str) -> tuple[str, bytes]:
         """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
-        from broker.store.market import holdings  # most commands do without
-
         with self._database.reading() as connection:
-            return holdings.proof(connection, digest)
+            return later.holdings.proof(connection, digest)
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
-        from broker.store.market import holdings  # most commands do without
-
         with self._database.writing() as connection:
-            return holdings.remove(connection, number, by=by, at=self._clock.now())
+            return later.holdings.remove(connection, number, by=by, at=self._clock.now())
 
     # --- purchases of capacity --------------------------------------------------------------------------------------
 
@@ -314,31 +273,23 @@ class Store:
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
         """The open purchases, oldest first; with ``closed``, all."""
-        from broker.store.purchases import purchases  # most commands do without
-
         with self._database.reading() as connection:
-            return purchases.listed(connection, closed=closed)
+            return later.purchases.listed(connection, closed=closed)
 
     def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
         """A purchase's events with their times (UTC), in order."""
-        from broker.store.purchases import purchases  # most commands do without
-
         with self._database.reading() as connection:
-            return purchases.events(connection, id)
+            return later.purchases.events(connection, id)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
         """Store quotes for some days; returns the numbers by which they can be bought."""
-        from broker.store.purchases import purchases  # most commands do without
-
         with self._database.writing() as connection:
-            return purchases.keep_quotes(connection, quotes, self._clock.now())
+            return later.purchases.keep_quotes(connection, quotes, self._clock.now())
 
     def quote(self, number: int) -> CapacityQuote:
         """The quote with that number. Raises `UnknownName`."""
-        from broker.store.purchases import purchases  # most commands do without
-
         with self._database.reading() as connection:
-            return purchases.quote(connection, number)
+            return later.purchases.quote(connection, number)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 

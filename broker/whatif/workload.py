@@ -128,11 +128,9 @@ class JobSource(Protocol):
 
     def count(self, size: WorkloadSize) -> int:
         """How many there will be."""
-        ...
 
     def submissions(self, size: WorkloadSize) -> Iterator[Submission]:
         """All of them in the order of arrival; the same ones for the same size."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,6 @@ class ListReader(Protocol):
 
     def check(self, where: str) -> None:
         """Raises `Malformed` if the file was not such a list."""
-        ...
 
     def rows(self, now: datetime) -> Iterator[Offer | SkippedRow]: ...
 

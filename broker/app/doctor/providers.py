@@ -23,7 +23,6 @@ class DescribesSetup(Protocol):
     def describe_setup(self) -> Mapping[str, Any]:
         """``endpoints``: name → {url, setting}; ``logins``: name → {found, how, adds}. Contacts nobody, holds no
         secret."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

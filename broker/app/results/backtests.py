@@ -48,15 +48,12 @@ class PlacementCellResult(Result):
 
     @classmethod
     def of(cls, cell: PlacementCell, *, per_window: bool = False, gang: int = 1) -> Self:
-        return cls(
-            family=cell.family,
-            pool=cell.pool,
+        return cls.from_parts(
+            cell,
             deadline_s=_whole(cell.deadline_s),
             changeover_s=_whole(cell.changeover_s),
-            policy=cell.policy,
             ratio_mean=round(cell.ratio_mean, 6),
             ratio_p95=round(cell.ratio_p95, 6),
-            missed=cell.missed,
             on_demand_share=_six(cell.on_demand_share),
             interruptions=_six(cell.interruptions),
             windows=len(cell.windows),
@@ -102,14 +99,7 @@ class BacktestedJob(Result):
             for cell in found.report.cells
             if (costs := [window.cost for window in cell.windows])
         }
-        return cls(
-            name=found.job.name,
-            as_of=found.as_of,
-            since=found.since,
-            until=found.until,
-            on_demand_pool=found.on_demand.offer.pool,
-            costs=costs,
-        )
+        return cls.from_parts(found, name=found.job.name, on_demand_pool=found.on_demand.offer.pool, costs=costs)
 
 
 class PlacementBacktest(Result):
@@ -154,10 +144,8 @@ class ReserveCellResult(Result):
 
     @classmethod
     def of(cls, cell: ReserveCell) -> Self:
-        return cls(
-            series=cell.series,
-            ratio=cell.ratio,
-            policy=cell.policy,
+        return cls.from_parts(
+            cell,
             cost=round(cell.cost, 6),
             cost_over_optimum=_six(cell.cost_over_optimum),
             reserved_cost=round(cell.reserved, 6),
@@ -179,13 +167,8 @@ class ReserveMeanResult(Result):
 
     @classmethod
     def of(cls, mean: Mean) -> Self:
-        return cls(
-            ratio=mean.ratio,
-            policy=mean.policy,
-            series=mean.series,
-            mean_cost_over_optimum=round(mean.mean, 6),
-            worst_cost_over_optimum=round(mean.worst, 6),
-        )
+        mean_cost, worst = round(mean.mean, 6), round(mean.worst, 6)
+        return cls.from_parts(mean, mean_cost_over_optimum=mean_cost, worst_cost_over_optimum=worst)
 
 
 class DemandSeries(Result):
@@ -264,19 +247,15 @@ class MeasuredMemory(Result):
     @classmethod
     def of(cls, one: MemoryComparison) -> Self:
         use = one.measured.use
-        return cls(
-            model=one.measured.model,
+        return cls.from_parts(
+            use,
+            one.measured,
             method=str(use.method),
             precision=str(use.weights),
-            batch=use.batch,
-            context=use.context,
             gpus=one.measured.layout.gpus,
             measured_gib=one.measured.gib,
             estimated_gib=round(one.estimated_gib, 2),
             error=round(one.error, 4),
-            seen=one.measured.seen,
-            source=one.measured.source,
-            address=one.measured.address,
         )
 
 
@@ -322,20 +301,17 @@ class MeasuredImages(Result):
     @classmethod
     def of(cls, one: ImageComparison) -> Self:
         use = one.measured.use
-        return cls(
+        return cls.from_parts(
+            use,
+            one.measured,
             network=use.network.name,
             method=str(use.method),
-            batch=use.batch,
             size=use.side,
-            checkpointing=use.checkpointing,
             measured_gib=one.measured.gib,
             estimated_gib=round(one.estimated_gib, 2),
             error=round(one.error, 4),
             measured_per_second=one.measured.items_per_second,
             speed_ratio=None if one.ratio is None else round(one.ratio, 3),
-            seen=one.measured.seen,
-            source=one.measured.source,
-            address=one.measured.address,
         )
 
 
@@ -371,20 +347,14 @@ class MeasuredServing(Result):
     @classmethod
     def of(cls, one: ServingComparison) -> Self:
         row = one.measured
-        return cls(
+        return cls.from_parts(
+            row.model,
+            row,
             model=row.name,
-            accelerator=row.accelerator,
-            gpus=row.gpus,
             precision=str(row.model.precision),
-            prompt_tokens=row.model.prompt_tokens,
-            output_tokens=row.model.output_tokens,
-            batch=row.batch,
             measured_tokens_per_second=row.tokens_per_second,
             estimated_tokens_per_second=None if one.estimated is None else round(one.estimated, 1),
             ratio=None if one.ratio is None else round(one.ratio, 3),
-            seen=row.seen,
-            source=row.source,
-            address=row.address,
         )
 
 

@@ -18,7 +18,6 @@ class Duty(Protocol):
     def run(self, stop: threading.Event) -> None:
         """Run until ``stop`` is set, and return soon after. Retries what can be retried; an exception ends the
         service."""
-        ...
 
 
 def serve(duties: Sequence[Duty], stop: threading.Event) -> None:

@@ -2,119 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import completion
-from broker.cli.capacity import propose, review, sell, undo
+from broker.cli.capacity import propose, review, undo
+from broker.cli.capacity.purchase_options import (
+    Binding,
+    Ceiling,
+    DryRun,
+    NothingBought,
+    PayerOptions,
+    PurchaseId,
+    QuoteOptions,
+    WithClosed,
+    add,
+)
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, Reason, examples
+from broker.cli.options import AsJson, Reason
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
 
-PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
-
-
-class ProductKind(StrEnum):
-    """The kinds of product, as the command line names them."""
-
-    CAPACITY_BLOCK = "capacity-block"
-    BLOCK_EXTENSION = "block-extension"
-    CAPACITY_RESERVATION = "capacity-reservation"
-    FUTURE_RESERVATION = "future-reservation"
-    RESERVED_INSTANCES = "reserved-instances"
-    SAVINGS_PLAN = "savings-plan"
-    COMMITMENT = "commitment"
-    PREPAID = "prepaid"
-    ALL = "all"
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `gpubroker capacity`."""
-    app.command(
-        "quote",
-        epilog=examples(
-            "gpubroker capacity quote H100:8 --for 2d --provider aws --region us-east-1",
-            "gpubroker capacity quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
-            "gpubroker capacity quote H100:8 --for 1y --product savings-plan --product reserved-instances",
-        ),
-    )(quote)
-    app.command(
-        "buy",
-        epilog=examples(
-            "gpubroker capacity buy 3 --team nlp --dry-run",
-            "gpubroker capacity buy 3 --team nlp --project llm --ceiling 4500",
-            "gpubroker capacity buy --from-plan proposal.json --line 2 --team nlp",
-        ),
-    )(buy)
-    app.command("purchases", epilog=examples("gpubroker capacity purchases", "gpubroker capacity purchases --all"))(
-        purchases
-    )
-    app.command("show", epilog=examples("gpubroker capacity show purchase-0123456789ab"))(show)
-    app.command("approve", epilog=examples("gpubroker capacity approve purchase-0123456789ab"))(approve)
-    app.command("reject", epilog=examples("gpubroker capacity reject purchase-0123456789ab --reason 'spot is enough'"))(
-        reject
-    )
-    app.command("order", epilog=examples("gpubroker capacity order purchase-0123456789ab"))(order)
-    app.command("withdraw", epilog=examples("gpubroker capacity withdraw purchase-0123456789ab"))(withdraw)
+    from_plan = "buy --from-plan proposal.json --line 2 --team nlp"
+    add(app, quote, buy, purchases, show, approve, reject, order, withdraw, more=(from_plan,))
     undo.register(app)
-    sell.register(app)
     propose.register(app)
     review.register(app)
 
 
-@dataclass(frozen=True)
-class QuoteOptions:
-    """The options of `quote`."""
-
-    machine: Annotated[
-        str, typer.Argument(metavar="GPU:COUNT|TYPE", help="Accelerators per machine (H100:8), or an instance type.")
-    ]
-    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1
-    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d"
-    start: Annotated[
-        str | None,
-        typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d (from now)."),
-    ] = None
-    latest: Annotated[
-        str | None, typer.Option("--until", "--to", metavar="WHEN", help="Latest start: 2026-12-31, or 30d (from now).")
-    ] = None
-    provider: Annotated[
-        list[str] | None,
-        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
-    ] = None
-    region: Annotated[
-        str | None,
-        typer.Option(
-            "--region", "-r", metavar="REGION", autocompletion=completion.regions, help="Default: every region."
-        ),
-    ] = None
-    product: Annotated[
-        list[ProductKind] | None,
-        typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
-    ] = None
-    extends: Annotated[
-        str,
-        typer.Option(
-            "--extends", metavar="ORDER", help="The provider's ID of the block to extend, or of the machine to prepay."
-        ),
-    ] = ""
-
-
 @gathered
-def quote(
-    context: typer.Context,
-    given: QuoteOptions,
-    as_json: AsJson = False,
-) -> None:
+def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
 
     A quote can be bought by its number within an hour. AWS sells capacity blocks (1 to 14 days, or 3 to 26 weeks) and
@@ -123,6 +48,7 @@ def quote(
     """
     from broker.app.capacity import purchases as use_case
     from broker.app.capacity.wanted import wanted_machine, wanted_products
+    from broker.app.results.purchases import QuoteList
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
@@ -145,21 +71,7 @@ def quote(
         extends=given.extends,
     )
     quoted = use_case.quotes(broker, request, given.provider or ())
-    if as_json:
-        from broker.app.results.purchases import QuoteList
-
-        terminal.answer(QuoteList.of(quoted))
-    else:
-        terminal.show(*purchases_view.quotes(terminal.out, quoted))
-
-
-@dataclass(frozen=True)
-class PayerOptions:
-    """Who pays."""
-
-    team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None
-    environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None
+    terminal.result(lambda: QuoteList.of(quoted), lambda: purchases_view.quotes(terminal.out, quoted))
 
 
 @gathered
@@ -175,13 +87,8 @@ def buy(
     line: Annotated[
         list[int] | None, typer.Option("--line", min=1, help="With --from-plan: its lines. Default: the best one.")
     ] = None,
-    ceiling: Annotated[
-        str | None,
-        typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the verdict and the money to be held; change nothing.")
-    ] = False,
+    ceiling: Ceiling = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Request the purchase of a quote: hold its money and ask its approvers. It is ordered after their approval.
@@ -191,6 +98,7 @@ def buy(
     nothing is bought.
     """
     from broker.app.capacity import purchases as use_case
+    from broker.app.results.purchases import PurchaseList, PurchasePreviewResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
 
@@ -204,84 +112,57 @@ def buy(
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
-        _answers(terminal, propose.buy_from(terminal, from_plan, line or [], whose), as_json=as_json)
+        bought = propose.buy_from(terminal, from_plan, line or [], whose)
+        shown = [text for one in bought for text in purchases_view.purchase(one)]
+        terminal.result(lambda: PurchaseList.of(bought), lambda: shown)
         return
     assert number is not None
     wanted = broker.store.quote(number)
     most = None if ceiling is None else filters.price("--ceiling", ceiling)
     if not dry_run:
-        _answer(terminal, use_case.buy(broker, wanted, ceiling=most, by=terminal.actor, **whose), as_json=as_json)
+        undo.show_purchase(terminal, use_case.buy(broker, wanted, ceiling=most, by=terminal.actor, **whose))
         return
     seen = use_case.preview(broker, wanted, ceiling=most, by=terminal.actor, **whose)
-    if as_json:
-        from broker.app.results.purchases import PurchasePreviewResult
-
-        terminal.answer(PurchasePreviewResult.of(seen))
-    else:
-        terminal.show(*purchases_view.preview(seen))
+    terminal.result(lambda: PurchasePreviewResult.of(seen), lambda: purchases_view.preview(seen))
 
 
-def purchases(
-    context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
     """List purchases that wait for approval, were ordered, or are in force."""
+    from broker.app.results.purchases import PurchaseList
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
     found = terminal.broker().store.purchases(closed=every)
-    if as_json:
-        from broker.app.results.purchases import PurchaseList
-
-        terminal.answer(PurchaseList.of(found))
-    else:
-        terminal.show(*purchases_view.purchases(terminal.out, found, every=every))
+    text = partial(purchases_view.purchases, terminal.out, found, every=every)
+    terminal.result(lambda: PurchaseList.of(found), text)
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: capacity, price, approvals and events."""
+    from broker.app.results.purchases import PurchaseHistory
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
     store = terminal.broker().store
     found, events = store.purchase(id), store.purchase_events(id)
-    if as_json:
-        from broker.app.results.purchases import PurchaseHistory
-
-        terminal.answer(PurchaseHistory.of(found, events))
-    else:
-        terminal.show(*purchases_view.history(found, events))
+    terminal.result(lambda: PurchaseHistory.of(found, events), lambda: purchases_view.history(found, events))
 
 
-def approve(
-    context: typer.Context,
-    id: PurchaseId,
-    binding: Annotated[
-        str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def approve(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
     """Approve a purchase. The last approval orders it if this machine has a login to the provider."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
     approved = use_case.approve(terminal.broker(), id, by=terminal.actor, binding=binding)
-    _answer(terminal, _advanced(terminal, approved), as_json=as_json)
+    undo.show_purchase(terminal, _advanced(terminal, approved))
 
 
-def reject(
-    context: typer.Context,
-    id: PurchaseId,
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> None:
+def reject(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
-    refused = use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason)
-    _answer(terminal, refused, as_json=as_json)
+    undo.show_purchase(terminal, use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason))
 
 
 def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -292,24 +173,18 @@ def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> No
     from broker.app.capacity.purchases import buyer
 
     terminal = Terminal.of(context)
-    _answer(terminal, buyer(terminal.broker()).advance(id), as_json=as_json)
+    undo.show_purchase(terminal, buyer(terminal.broker()).advance(id))
 
 
 def withdraw(
-    context: typer.Context,
-    id: PurchaseId,
-    nothing_bought: Annotated[
-        bool,
-        typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),
-    ] = False,
-    as_json: AsJson = False,
+    context: typer.Context, id: PurchaseId, nothing_bought: NothingBought = False, as_json: AsJson = False
 ) -> None:
     """Withdraw a purchase that was not ordered yet. Its money is released."""
     from broker.app.capacity import purchases as use_case
 
     terminal = Terminal.of(context)
     taken = use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
-    _answer(terminal, taken, as_json=as_json)
+    undo.show_purchase(terminal, taken)
 
 
 def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
@@ -324,26 +199,3 @@ def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
         hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {purchase.id}` with a login"
         terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
         return terminal.broker().store.purchase(purchase.id)
-
-
-def _answers(terminal: Terminal, found: Sequence[Purchase], *, as_json: bool) -> None:
-    from broker.cli.capacity import purchases_view
-
-    if as_json:
-        from broker.app.results.purchases import PurchaseList
-
-        terminal.answer(PurchaseList.of(found))
-        return
-    for one in found:
-        terminal.show(*purchases_view.purchase(one))
-
-
-def _answer(terminal: Terminal, purchase: Purchase, *, as_json: bool) -> None:
-    from broker.cli.capacity import purchases_view
-
-    if as_json:
-        from broker.app.results.purchases import PurchaseResult
-
-        terminal.answer(PurchaseResult.of(purchase))
-    else:
-        terminal.show(*purchases_view.purchase(purchase))

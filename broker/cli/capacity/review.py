@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.capacity.purchase_options import PurchaseId
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def review(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")],
+    id: PurchaseId,
     on_demand_price: Annotated[
         str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
     ] = None,

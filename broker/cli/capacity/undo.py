@@ -1,72 +1,95 @@
-"""`gpubroker capacity cancel | return`: undoing what was bought."""
+"""`gpubroker capacity cancel | return | sell`: giving back or selling what was bought."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.capacity.purchase_options import AtMost, DryRun, Least, PurchaseId, Stop, add
+from broker.cli.options import AsJson
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
-_Id = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
-_AtMost = Annotated[
-    str | None,
-    typer.Option("--at-most", metavar="USD", help="Accept a charge of the provider up to this. Default: none."),
-]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would cost; change nothing.")]
+if TYPE_CHECKING:
+    from broker.core.purchases.purchases import Purchase
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `gpubroker capacity`."""
-    app.command(
-        "cancel",
-        epilog=examples(
-            "gpubroker capacity cancel purchase-0123456789ab --dry-run",
-            "gpubroker capacity cancel purchase-0123456789ab --at-most 960",
-        ),
-    )(cancel)
-    app.command("return", epilog=examples("gpubroker capacity return purchase-0123456789ab"))(return_)
+    add(app, cancel, return_, sell)
 
 
 def cancel(
-    context: typer.Context, id: _Id, at_most: _AtMost = None, dry_run: _DryRun = False, as_json: AsJson = False
+    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Cancel a purchase at its provider: a reservation, or a plan that has not begun.
 
     The provider may charge for it: --dry-run shows how much, --at-most accepts it. The buyer, an approver of it or an
     administrator may do so. The rest of its money is released.
     """
-    _undo(Terminal.of(context), id, at_most, dry_run=dry_run, as_json=as_json)
+    _undo(Terminal.of(context), id, at_most, dry_run=dry_run)
 
 
 def return_(
-    context: typer.Context, id: _Id, at_most: _AtMost = None, dry_run: _DryRun = False, as_json: AsJson = False
+    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Return a purchase to its provider, as long as it takes it back: a savings plan.
 
     What was paid upfront is given back to the budget. The same as `capacity cancel`.
     """
-    _undo(Terminal.of(context), id, at_most, dry_run=dry_run, as_json=as_json)
+    _undo(Terminal.of(context), id, at_most, dry_run=dry_run)
 
 
-def _undo(terminal: Terminal, id: str, at_most: str | None, *, dry_run: bool, as_json: bool) -> None:
+def sell(
+    context: typer.Context,
+    id: PurchaseId,
+    least: Least = None,
+    stop: Stop = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sell a purchase on its provider's resale market: a block at SF Compute, a standard reserved instance at AWS.
+
+    Jobs leave what is for sale, and none starts in it. The money comes back to the budget of the month in which
+    somebody buys it. Other providers have no such market; the refusal says what can be done instead.
+    """
+    from broker.app.capacity import selling
+    from broker.app.results.purchases import ResaleTermsResult
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+
+    terminal = Terminal.of(context)
+    if dry_run:
+        terms = selling.resale_terms(terminal.broker(), id)
+        terminal.result(lambda: ResaleTermsResult.of(id, terms), lambda: purchases_view.resale(id, terms))
+    elif stop:
+        show_purchase(terminal, selling.end_sale(terminal.broker(), id, by=terminal.actor))
+    elif least is None:
+        raise InvalidInput("the price is missing", where="--least", hint=f"gpubroker capacity sell {id} --dry-run")
+    else:
+        price = filters.price("--least", least)
+        show_purchase(terminal, selling.sell(terminal.broker(), id, least=price, by=terminal.actor))
+
+
+def show_purchase(terminal: Terminal, purchase: Purchase) -> None:
+    """Print a purchase as it is now."""
+    from broker.app.results.purchases import PurchaseResult
+    from broker.cli.capacity import purchases_view
+
+    terminal.result(lambda: PurchaseResult.of(purchase), lambda: purchases_view.purchase(purchase))
+
+
+def _undo(terminal: Terminal, id: str, at_most: str | None, *, dry_run: bool) -> None:
     from broker.app.capacity import undoing
-    from broker.app.results.purchases import PurchaseResult, UndoTermsResult
+    from broker.app.results.purchases import UndoTermsResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.core.values.money import Money
 
     if dry_run:
         terms = undoing.undo_terms(terminal.broker(), id)
-        if as_json:
-            terminal.answer(UndoTermsResult.of(id, terms))
-        else:
-            terminal.show(*purchases_view.terms(id, terms))
+        terminal.result(lambda: UndoTermsResult.of(id, terms), lambda: purchases_view.terms(id, terms))
         return
     most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
-    undone = undoing.undo(terminal.broker(), id, by=terminal.actor, at_most=most)
-    if as_json:
-        terminal.answer(PurchaseResult.of(undone))
-    else:
-        terminal.show(*purchases_view.purchase(undone))
+    show_purchase(terminal, undoing.undo(terminal.broker(), id, by=terminal.actor, at_most=most))

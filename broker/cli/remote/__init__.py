@@ -21,6 +21,11 @@ def through(context: typer.Context) -> tuple[Terminal, TeamApi]:
     return terminal, terminal.server
 
 
+def api_of(context: typer.Context) -> TeamApi:
+    """The server of the login."""
+    return through(context)[1]
+
+
 def group_of(local: str) -> type[TyperGroup]:
     """The class of a group with some of the commands of a local group (``module:attribute``): the others are refused
     by their names, rather than unknown."""

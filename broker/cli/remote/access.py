@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.options import AsJson, examples
-from broker.cli.remote import group_of, through
+from broker.cli.remote import api_of, group_of
+from broker.cli.remote.tables import DocumentColumn, listed, text, time
 
 people = typer.Typer(
     cls=group_of("broker.cli.access.people:app"), no_args_is_help=True, help="People of the server, with their roles."
@@ -27,15 +28,10 @@ def _people() -> None:
 @people.command("list", epilog=examples("gpubroker people list", "gpubroker people list --json"))
 def list_people(context: typer.Context, as_json: AsJson = False) -> None:
     """List people with their roles."""
-    from broker.cli.remote.tables import DocumentColumn, table, text, time
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/people")
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (text("name"), DocumentColumn("roles", _roles, folds=True), time("disabled_at", "disabled", 1))
-    terminal.show(*table(terminal.out, columns, found["people"], "no people"))
+    listed(context, found, "people", columns, "no people")
 
 
 def _roles(person: Any) -> str:
@@ -56,18 +52,13 @@ def list_tokens(
     as_json: AsJson = False,
 ) -> None:
     """List tokens: whose they are, what they allow, and when each was last used. Their texts are not stored."""
-    from broker.cli.remote.tables import table, text, time
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/tokens", person=person)
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         text("id"), text("person"), text("label", rank=3), text("scopes"), time("expires_at", "expires"),
         time("revoked_at", "revoked", 1), time("used_at", "last used", 2),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["tokens"], "no tokens"))
+    listed(context, found, "tokens", columns, "no tokens")
 
 
 def audit(
@@ -78,15 +69,10 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Show the server's audit log, newest line first: who changed what, from where, before and after."""
-    from broker.cli.remote.tables import table, text, time
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/audit", person=person, subject=subject, limit=limit)
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         time("at"), text("person"), text("action"), text("subject"), text("outcome"),
         text("before", rank=2, folds=True), text("after", rank=1, folds=True), text("origin", "from", 3),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["lines"], "no lines"))
+    listed(context, found, "lines", columns, "no lines")

@@ -30,10 +30,7 @@ def list_(
     found = api.get("/approvals", decided=True if all_of_them else None)
     if mine:
         found["requests"] = [one for one in found["requests"] if one["mine"]]
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*view.requests(terminal.out, found))
+    terminal.result(found, lambda: view.requests(terminal.out, found))
 
 
 @app.command(epilog=examples("gpubroker approvals grant bert --reason 'agreed in the stand-up'"))

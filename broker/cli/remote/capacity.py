@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from broker.cli.capacity.purchase_options import Binding, PurchaseId, WithClosed, add
 from broker.cli.options import AsJson, Reason, examples
-from broker.cli.remote import buying, group_of, through
+from broker.cli.remote import api_of, buying, group_of, through
+from broker.cli.remote.tables import DocumentColumn, facts, listed, money, number, price, table, text, time
+from broker.cli.terminal import Terminal
 
 app = typer.Typer(
     cls=group_of("broker.cli.capacity.capacity:app"),
@@ -15,7 +18,6 @@ app = typer.Typer(
     help="Owned machines, reservations, commitments and purchases, through the server.",
 )
 buying.register(app)
-PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 
 
 @app.callback()
@@ -30,8 +32,6 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List capacity: as recorded at the server, and as reported by providers."""
-    from broker.cli.remote.tables import number, price, table, text, time
-
     terminal, api = through(context)
     found = api.get("/capacity", ask=None if offline else True)
     if as_json:
@@ -54,74 +54,36 @@ def list_(
     terminal.say(*(f"{one['provider']}: {one['message']}" for one in found["problems"]))
 
 
-@app.command(epilog=examples("gpubroker capacity purchases", "gpubroker capacity purchases --all --json"))
-def purchases(
-    context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
     """List purchases of your teams that wait for approval, were ordered, or are in force."""
-    from broker.cli.remote.tables import DocumentColumn, money, table, text
-
-    terminal, api = through(context)
-    found = api.get("/purchases", closed=True if every else None)
-    if as_json:
-        terminal.answer(found)
-        return
+    found = api_of(context).get("/purchases", closed=True if every else None)
     columns = (
         text("id"), text("state"), text("user"), text("team", rank=2),
         DocumentColumn("provider", lambda row: str(row["quote"]["provider"])),
         money("ceiling_usd", "at most"), money("charged_usd", "charged", 1), text("approvers", rank=1, folds=True),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["purchases"], "no purchases"))
+    listed(context, found, "purchases", columns, "no purchases")
 
 
-@app.command(epilog=examples("gpubroker capacity show purchase-0123456789ab"))
-def show(
-    context: typer.Context,
-    id: PurchaseId,
-    as_json: AsJson = False,
-) -> None:
+def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: capacity, price, approvals and events."""
-    from broker.cli.remote.tables import facts, money, table, text, time
-
-    terminal, api = through(context)
-    found = api.get(f"/purchases/{id}")
-    if as_json:
-        terminal.answer(found)
-        return
+    terminal, found = Terminal.of(context), api_of(context).get(f"/purchases/{id}")
     columns = (
         text("id"), text("state"), text("user"), text("team"), money("ceiling_usd", "at most"),
         money("held_usd", "held"), money("charged_usd", "charged"), text("binding"), text("approvers"),
     )  # fmt: skip
-    terminal.show(*facts(columns, found["purchase"]), "")
-    terminal.show(*table(terminal.out, (time("at"), text("kind")), found["events"], "no events"))
+    events = table(terminal.out, (time("at"), text("kind")), found["events"], "no events")
+    terminal.result(found, lambda: [*facts(columns, found["purchase"]), "", *events])
 
 
-@app.command(epilog=examples("gpubroker capacity approve purchase-0123456789ab --binding 4f1c"))
-def approve(
-    context: typer.Context,
-    id: PurchaseId,
-    binding: Annotated[
-        str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def approve(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
     """Approve a purchase of your team. The last approval has the server order it."""
-    _decided(context, id, "approve", {"binding": binding}, as_json=as_json)
+    buying.show_change(context, f"/purchases/{id}/approve", {"binding": binding})
 
 
-@app.command(epilog=examples("gpubroker capacity reject purchase-0123456789ab --reason 'not this quarter'"))
 def reject(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
-    _decided(context, id, "reject", {"reason": reason}, as_json=as_json)
+    buying.show_change(context, f"/purchases/{id}/reject", {"reason": reason})
 
 
-def _decided(context: typer.Context, id: str, decision: str, body: dict[str, Any], *, as_json: bool) -> None:
-    terminal, api = through(context)
-    after = api.change(f"/purchases/{id}/{decision}", body)
-    if as_json:
-        terminal.answer(after)
-        return
-    more = f"; {after['approvals_missing']} more must approve" if after["approvals_missing"] else ""
-    terminal.show(f"{after['id']}: {after['state'].replace('_', ' ')}{more}")
+add(app, purchases, show, approve, reject)

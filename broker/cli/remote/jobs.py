@@ -85,10 +85,7 @@ def show(
     terminal, api = through(context)
     id = job_id(api, job)
     found = follow(terminal, api, id, output=False) if wait else api.get(f"/jobs/{id}")
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*view.job(found))
+    terminal.result(found, lambda: view.job(found))
     if wait and (code := exit_code(found)):
         raise typer.Exit(code)
 
@@ -135,10 +132,7 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
 
     terminal, api = through(context)
     found = api.get(f"/jobs/{job_id(api, job)}/attempts")
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*view.attempts(terminal.out, found["attempts"]))
+    terminal.result(found, lambda: view.attempts(terminal.out, found["attempts"]))
 
 
 @app.command(epilog=examples("gpubroker jobs cancel bert"))

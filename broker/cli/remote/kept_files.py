@@ -16,7 +16,8 @@ from broker.cli.jobs.kept_files import (
     WhichResults,
 )
 from broker.cli.options import AsJson, JobReference, examples
-from broker.cli.remote import through
+from broker.cli.remote import api_of, through
+from broker.cli.remote.tables import listed, number, text, time
 from broker.core.errors import InvalidInput, Malformed, UnknownName
 
 if TYPE_CHECKING:
@@ -32,31 +33,23 @@ GET_EXAMPLES = examples(
 
 def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
     """List a job's results: files under `outputs:` of its job file, and everything in $GPUBROKER_OUTPUT_DIR."""
-    from broker.cli.remote.tables import number, table, text, time
     from broker.remote.sending import job_id
 
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get(f"/jobs/{job_id(api, job)}/files", attempt=attempt)
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (text("path"), number("bytes"), number("attempt", rank=1), time("at", "written", 2))
-    terminal.show(*table(terminal.out, columns, found["files"], f"{found['id']} has no results yet"))
+    listed(context, found, "files", columns, f"{found['id']} has no results yet")
 
 
 def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's checkpoints: step, time, size."""
-    from broker.cli.remote.tables import number, table, text, time
     from broker.remote.sending import job_id
 
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get(f"/jobs/{job_id(api, job)}/checkpoints")
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (text("name"), number("step"), number("attempt", rank=1), time("at"), number("bytes"), number("files"))
     none = f"{found['id']} has no finished checkpoint"
-    terminal.show(*table(terminal.out, columns, found["checkpoints"], none))
+    listed(context, found, "checkpoints", columns, none)
 
 
 def get(

@@ -6,6 +6,7 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.remote import group_of, through
+from broker.cli.remote.tables import money, table, text, time
 
 app = typer.Typer(
     cls=group_of("broker.cli.service.launches:app"), no_args_is_help=True, help="Launches made with SkyPilot or Slurm."
@@ -20,8 +21,6 @@ def _launches() -> None:
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List launches whose money is held, and those whose judged time is over although nobody reported their end."""
-    from broker.cli.remote.tables import money, table, text, time
-
     terminal, api = through(context)
     found = api.get("/launches")
     if as_json:

@@ -44,7 +44,4 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal, api = through(context)
     found = api.get("/budgets")
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*view.budgets(terminal.out, found))
+    terminal.result(found, lambda: view.budgets(terminal.out, found))

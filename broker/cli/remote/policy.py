@@ -18,7 +18,8 @@ from broker.cli.policy.applying import (
     Past,
     Yes,
 )
-from broker.cli.remote import group_of, through
+from broker.cli.remote import api_of, group_of, through
+from broker.cli.remote.tables import DocumentColumn, listed, number, table, text, time
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def show(
 ) -> None:
     """Show the active policy: its rules with file and line, approvers, and who activated it. In a team: the rules that
     name no other team."""
-    from broker.cli.remote.tables import table, text
     from broker.cli.remote.view import when
     from broker.cli.render import formats
 
@@ -70,18 +70,13 @@ def show(
 @app.command(epilog=examples("gpubroker policy versions", "gpubroker policy versions --json"))
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
-    from broker.cli.remote.tables import number, table, text, time
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/policies/versions")
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         number("number"), time("activated_at", "activated"), text("by"), text("file_names", "files", 1, folds=True),
         text("note", rank=2, folds=True),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["versions"], "No policy was ever applied."))
+    listed(context, found, "versions", columns, "No policy was ever applied.")
 
 
 @app.command(epilog=APPLY_EXAMPLES)
@@ -132,8 +127,6 @@ def rollback(
 @app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
     """Have the server check policy files: every error with line and column, and likely mistakes. Changes nothing."""
-    from broker.cli.remote.tables import table, text
-
     terminal, api = through(context)
     found = api.ask("/policies/check", {"files": _texts(files)})
     if as_json:
@@ -158,7 +151,6 @@ def explain(
     from datetime import UTC, datetime
 
     from broker.app.jobs.job_input import read_job
-    from broker.cli.remote.tables import table, text
     from broker.core.job.file import print_job
     from broker.remote.sending import job_id
 
@@ -190,8 +182,6 @@ def backtest(
     as_json: AsJson = False,
 ) -> None:
     """Have the server judge its recorded decisions by these policy files. Changes nothing."""
-    from broker.cli.remote.tables import table, text, time
-
     terminal, api = through(context)
     body = {"files": _texts(files), "since": _moment("--since", since)}
     found = api.ask("/policies/backtest", {**body, "until": _moment("--until", until) if until else None})
@@ -215,8 +205,6 @@ def findings(
     """Compare recorded use with owned, reserved and rented capacity, and list what rules that only warn would have
     stopped."""
     terminal, api = through(context)
-    from broker.cli.remote.tables import table, text
-
     found = api.get("/policies/findings", since=_moment("--since", since))
     if as_json:
         terminal.answer(found)
@@ -284,8 +272,6 @@ def _propose(context: typer.Context, path: str, body: dict[str, Any], asked: _Po
 
 def _show_effect(terminal: Terminal, seen: dict[str, Any], *, diff: bool) -> None:
     from rich.text import Text
-
-    from broker.cli.remote.tables import DocumentColumn, table, text
 
     if diff:
         terminal.show(*(Text(line) for line in seen["difference"].splitlines()), "")

@@ -11,7 +11,8 @@ import typer
 from broker.cli import filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.remote import group_of, through
+from broker.cli.remote import api_of, group_of, through
+from broker.cli.remote.tables import DocumentColumn, listed, number, price, share, table, text, time
 
 app = typer.Typer(
     cls=group_of("broker.cli.prices.prices:app"), no_args_is_help=True, help="Recorded prices of the server."
@@ -47,8 +48,6 @@ class SeriesOptions:
 @gathered
 def history(context: typer.Context, given: SeriesOptions, as_json: AsJson = False) -> None:
     """Show how prices changed: one row per series, cheapest first."""
-    from broker.cli.remote.tables import DocumentColumn, number, price, share, table, text
-
     terminal, api = through(context)
     now = datetime.now(UTC)
     found = api.get(
@@ -78,15 +77,10 @@ def history(context: typer.Context, given: SeriesOptions, as_json: AsJson = Fals
 @app.command(epilog=examples("gpubroker prices status", "gpubroker prices status --json"))
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the age of each provider's prices at the server: last poll, errors, stale and doubted offers."""
-    from broker.cli.remote.tables import number, table, text, time
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/prices/status")
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         text("provider"), text("status"), time("last_success", "last success", 1), number("offers"),
         number("offers_stale", "stale"), number("offers_doubted", "doubted", 2), text("error", rank=3, folds=True),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["providers"], "no provider was polled yet"))
+    listed(context, found, "providers", columns, "no provider was polled yet")

@@ -12,7 +12,8 @@ from broker.cli import filters
 from broker.cli.billing.report_focus import EXAMPLES as FOCUS_EXAMPLES
 from broker.cli.billing.report_showback import Fixed, IdleRule, SharedRule, SharedTeams
 from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, examples
-from broker.cli.remote import group_of, through
+from broker.cli.remote import api_of, group_of, through
+from broker.cli.remote.tables import DocumentColumn, facts, listed, money, number, share, table, text, time
 from broker.core.errors import InvalidInput, StoreProblem
 
 app = typer.Typer(
@@ -56,15 +57,11 @@ def spend(
     as_json: AsJson = False,
 ) -> None:
     """Show spending of your teams from the ledger, most expensive first."""
-    from broker.cli.remote.tables import DocumentColumn, money, number, table
     from broker.cli.remote.view import usd
 
-    terminal, api = through(context)
+    api = api_of(context)
     bounds = _bounds(since, until)
     found = api.get("/reports/spend", by=by, period=period, sandbox=True if sandbox else None, **bounds)
-    if as_json:
-        terminal.answer(found)
-        return
 
     def value(place: int) -> Any:
         return lambda row: str(row["values"][place])
@@ -82,7 +79,7 @@ def spend(
     )
     none = "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
     total = f"total {usd(found['total']['sandbox' if sandbox else 'cash'])} {'simulated' if sandbox else 'cash'}"
-    terminal.show(*table(terminal.out, columns, found["rows"], none, total))
+    listed(context, found, "rows", columns, none, total)
 
 
 @app.command(epilog=examples("gpubroker report showback --month 2026-11", "gpubroker report showback --json"))
@@ -122,8 +119,6 @@ def chargeback(
 ) -> None:
     """Freeze what each team is charged for a closed month, or show it. Freezing needs a token with the scope
     `statements` of an administrator."""
-    from broker.cli.remote.tables import money, table, text, time
-
     terminal, api = through(context)
     if freeze and month is None:
         raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
@@ -178,7 +173,6 @@ def focus(
 
 
 def _team_costs(terminal: Any, found: Any) -> Any:
-    from broker.cli.remote.tables import money, table, text
     from broker.cli.remote.view import usd
 
     columns = (text("team"), *(money(name) for name in ("cash", "amortised", "idle", "shared", "total")))
@@ -195,13 +189,8 @@ def units(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run, a busy GPU-hour and a million tokens cost."""
-    from broker.cli.remote.tables import facts, money, number, share
-
     terminal, api = through(context)
     found = api.get("/reports/units", period=period, team=team, metric=metric)
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         money("spent"), number("gpu_hours", "GPU-hours", 0, ",.2f"), money("per_gpu_hour", "per GPU-hour"),
         number("runs", "successful runs"), money("per_run", "per run"), money("per_busy_hour", "per busy GPU-hour"),
@@ -209,7 +198,7 @@ def units(
         money("idle_cost", "idle GPUs"), share("tagged", "with team and project"),
         share("capacity_use", "use of held capacity"), share("coverage"),
     )  # fmt: skip
-    terminal.show(*facts(columns, found))
+    terminal.result(found, lambda: facts(columns, found))
 
 
 @app.command(epilog=examples("gpubroker report review --month 2026-11", "gpubroker report review --json"))
@@ -239,33 +228,23 @@ def billed(
     as_json: AsJson = False,
 ) -> None:
     """Compare quoted, metered and billed cost."""
-    from broker.cli.remote.tables import money, number, table, text
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/reports/billed", by=by, **_bounds(since, until))
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (
         text("group", by), number("attempts"), number("compared", rank=2), money("quoted"), money("metered"),
         money("billed"), money("difference"), money("adjusted", rank=1),
     )  # fmt: skip
-    terminal.show(*table(terminal.out, columns, found["rows"], "no attempt ran in this period"))
+    listed(context, found, "rows", columns, "no attempt ran in this period")
 
 
 @app.command(epilog=examples("gpubroker report anomalies", "gpubroker report anomalies --team nlp --json"))
 def anomalies(context: typer.Context, team: OnlyTeam = None, as_json: AsJson = False) -> None:
     """Show days of the last month on which a team spent more than the weeks before explain."""
-    from broker.cli.remote.tables import money, table, text
-
-    terminal, api = through(context)
+    api = api_of(context)
     found = api.get("/reports/anomalies", team=team)
-    if as_json:
-        terminal.answer(found)
-        return
     columns = (text("team"), text("first"), text("last"), money("spent"), money("excess", "unexplained"))
     none = "no day of the last month had more spending than the weeks before explain"
-    terminal.show(*table(terminal.out, columns, found["incidents"], none))
+    listed(context, found, "incidents", columns, none)
 
 
 @app.command(epilog=examples("gpubroker report forecasts", "gpubroker report forecasts --team nlp --json"))
@@ -273,11 +252,8 @@ def forecasts(
     context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
 ) -> None:
     """Show predictions of plans compared with what happened."""
-    from broker.cli.remote.tables import facts, number, share
-
     terminal, api = through(context)
     found = api.get("/reports/forecasts", period=period, team=team)
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*facts((number("runs"), number("unpredicted"), share("unpredicted_share", "their share")), found))
+    terminal.result(
+        found, lambda: facts((number("runs"), number("unpredicted"), share("unpredicted_share", "their share")), found)
+    )

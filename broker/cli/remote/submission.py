@@ -40,10 +40,7 @@ def plan(
 
     terminal, api = through(context)
     found = planned(api, _given(context, job, given), limit=limit)
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*view.plan(terminal.out, found))
+    terminal.result(found, lambda: view.plan(terminal.out, found))
     if found["exit_code"]:
         raise typer.Exit(found["exit_code"])
 

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
+
 from broker.cli.remote.view import hourly, usd, when, words
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
+from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -76,6 +79,19 @@ def table(
     if not cells:
         return [none]
     return fitted(console, [Column(c.title, c.rank, c.align, c.folds) for c in columns], cells, *footer)
+
+
+def listed(
+    context: typer.Context,
+    found: Document,
+    key: str,
+    columns: Sequence[DocumentColumn],
+    none: str,
+    *footer: str,
+) -> None:
+    """Print the document with --json, else one line per row of its list ``key``; ``none`` instead if there are none."""
+    terminal = Terminal.of(context)
+    terminal.result(found, lambda: table(terminal.out, columns, found[key], none, *footer))
 
 
 def facts(columns: Sequence[DocumentColumn], row: Document) -> list[str]:

@@ -27,4 +27,3 @@ class HasPages(Protocol):
 
     def pages(self) -> Iterator[BookPage]:
         """Every page that can be read. Raises `InvalidInput` if the book cannot be read at all."""
-        ...

@@ -79,8 +79,6 @@ class MarketJudge(Protocol):
 
     def incomplete(self, answer: AnswerCounts) -> str:
         """Why the answer is considered incomplete; empty if it is considered complete."""
-        ...
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
         """Why a new price is not believed; None if it is."""
-        ...

@@ -47,10 +47,8 @@ class ListsMachines(Protocol):
     def machines(self) -> Iterator[Machine]:
         """Every machine that is or may be gpubroker's, without those that ended. Read-only. Raises what
         `broker.core.ports.Engine.submit` raises."""
-        ...
 
     def end(self, handle: str) -> None:
         """End a machine that `machines` reported, whatever its state. Returns at once; repeat until it is no longer
         reported; a missing machine is no error. Raises what `machines` raises.
         """
-        ...

@@ -33,30 +33,24 @@ class SellsProduct(Protocol):
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """Quotes for the request, as of now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
-        ...
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
         """Let the provider validate the order without executing it (a dry run), if it can. Buys nothing."""
-        ...
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
         """Buy the quote's offering under ``key``. Not idempotent unless ``repeats_for`` says so. After `OutcomeUnknown`
         the order may have been executed; after every other error it was not."""
-        ...
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         """The orders under ``key``; for products that are not ``marked``, all orders of the same that were placed since
         `CapacityQuote.quoted_at`. Read-only."""
-        ...
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         """What undoing the order costs now. Raises `Refused` with the reason if it cannot be undone."""
-        ...
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         """Cancel or return the order on these terms. Idempotent by the order's id. After `OutcomeUnknown` it may have
         been executed; after every other error it was not."""
-        ...
 
 
 @runtime_checkable
@@ -66,23 +60,19 @@ class ResellsProduct(Protocol):
 
     def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
         """What could be sold of the order now. Raises `Refused` with the reason if nothing can be."""
-        ...
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
         """Offer it there for ``least`` (USD, in all, before the market's fee). After `OutcomeUnknown` it may be
         offered; after every other error it is not."""
-        ...
 
     def find_sales(
         self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
     ) -> Sequence[tuple[Order, Money]]:
         """The offers of it since that time, with what they brought or would bring (USD, after the fee).
         `OrderState.PENDING`: open; ``HELD``: sold; all else: withdrawn or refused."""
-        ...
 
     def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
         """Withdraw an open offer. Idempotent."""
-        ...
 
 
 @runtime_checkable
@@ -92,4 +82,3 @@ class SellsCapacity(Protocol):
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         """What it sells, by kind. Contacts nobody."""
-        ...

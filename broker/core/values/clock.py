@@ -17,15 +17,12 @@ class Clock(Protocol):
     @property
     def scale(self) -> float:
         """Broker seconds per second of the wall clock: 1, except in a sandbox that runs faster."""
-        ...
 
     def now(self) -> datetime:
         """The current time (UTC, timezone-aware)."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait that many seconds *of the wall clock*."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

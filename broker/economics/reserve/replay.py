@@ -26,15 +26,12 @@ class Buyer(Protocol):
 
     def remember(self, history: Iterable[float]) -> None:
         """Demand before the first counted hour, oldest first."""
-        ...
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
         """Units to buy at the start of ``hour``. ``hours_left``: to the end, if known."""
-        ...
 
     def observe(self, demand: float, held: int) -> None:
         """The demand of the hour, and the units that served it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,8 @@ _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the com
 # Time after which the end of a cluster is requested again: without effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
-_WORDS: Mapping[str, WordOf] = {
-    "aws": aws_word,
-    "gcp": gcp_word,
-    "kubernetes": kubernetes_word,
-}  # by SkyPilot's cloud; of others no word is to be had
+# Who can tell why a machine ended, by SkyPilot's cloud. Nobody can for the other clouds.
+_WORDS: Mapping[str, WordOf] = {"aws": aws_word, "gcp": gcp_word, "kubernetes": kubernetes_word}
 _ENDS: Mapping[str, EndOf] = {"aws": aws_end, "gcp": gcp_end}
 
 
@@ -351,10 +348,8 @@ class Skypilot:
         """Start of billing (UTC): when SkyPilot asked the cloud for machines, since they may exist from then on. Never
         before the launch, because SkyPilot truncates times to seconds.
         """
-        launch, starting = slot.read("launch.json"), slot.read("starting.json")  # the latter by earlier versions
-        since = datetime.fromisoformat(starting["at"]) if starting else cluster.since
-        if launch is not None:
-            since = max(since, datetime.fromisoformat(launch["at"]))
+        launch = slot.read("launch.json")
+        since = max(cluster.since, datetime.fromisoformat(launch["at"])) if launch else cluster.since
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
     def _asked_briefly(self, slot: Slot) -> bool:

@@ -49,15 +49,12 @@ class GcpRecords(Protocol):
 
     def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
         """Those with that label."""
-        ...
 
     def operations(self, kind: str) -> Sequence[GcpRecord]:
         """Those on instances of that type, in all zones."""
-        ...
 
     def delete(self, machine: GcpRecord) -> None:
         """Request its end. Does nothing for a machine that is gone."""
-        ...
 
 
 def gcp_word(key: str, region: str, make: Callable[[], GcpRecords] | None = None) -> CloudWord:

@@ -53,12 +53,10 @@ class LaunchCheck(Protocol):
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
         """Judge the launch again if no judgement is valid. Raises `BrokerError` if it cannot be judged."""
-        ...
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
         """Whether the launch may be made now: the last judgement is valid, and the request was not abandoned.
         Thread-safe; records nothing. Raises `BrokerError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.ledger.entries import Entry
 from broker.ledger.meter import Meter
+from broker.store import later
 from broker.store.engine.pipeline import pipelined
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
@@ -91,33 +92,23 @@ class StoreWriting(StoreReading):
 
     def add_statement(self, statement: Statement) -> None:
         """Freeze one. Raises ValueError where the month has one."""
-        from broker.store.ledger import statements  # most commands do without
-
-        statements.add(self._connection, statement)
+        later.statements.add(self._connection, statement)
 
     def answer_anomaly(self, team: str, day: date, said: IncidentAnswer) -> None:
         """Put on record what somebody said of the incident of a team (empty: none) that began on that day (UTC)."""
-        from broker.store.ledger import anomalies  # most commands do without
-
-        anomalies.answer(self._connection, team, day, said)
+        later.anomalies.answer(self._connection, team, day, said)
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
         """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""
-        from broker.store.purchases import purchases  # most commands do without
-
-        return purchases.append(self._connection, id, event, at)
+        return later.purchases.append(self._connection, id, event, at)
 
     def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:
         """Record a holding of capacity; returns its number."""
-        from broker.store.market import holdings  # most commands do without
-
-        return holdings.add(self._connection, holding, by=by, at=at).number
+        return later.holdings.add(self._connection, holding, by=by, at=at).number
 
     def remove_holding(self, number: int, *, by: str, at: datetime) -> None:
         """Remove a holding of capacity. Idempotent: a missing one is no error."""
-        from broker.store.market import holdings  # most commands do without
-
-        holdings.remove_if_there(self._connection, number, by=by, at=at)
+        later.holdings.remove_if_there(self._connection, number, by=by, at=at)
 
     def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
         """Store meters by job and number of the attempt; replaces earlier ones."""
@@ -148,9 +139,7 @@ class StoreWriting(StoreReading):
             rebuilt += self._fold_anew(job_ids)
             last = job_ids[-1]
         approvals.rebuild(self._connection)
-        from broker.store.purchases import purchases  # most commands do without
-
-        purchases.rebuild(self._connection)
+        later.purchases.rebuild(self._connection)
         return rebuilt
 
     def renew(self, job_ids: Sequence[str]) -> list[str]:

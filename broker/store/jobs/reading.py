@@ -25,6 +25,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Sum
 from broker.ledger.journal import Judgement, OpenHold, Posted, TaskCounts
 from broker.ledger.meter import Meter
+from broker.store import later
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
@@ -32,6 +33,7 @@ from broker.store.jobs.machine_time import MachineTime
 from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
 from broker.store.jobs.snapshots import SnapshotUse
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
+from broker.store.ledger.reading import SpendingReading
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
 from broker.store.tables.jobs import ENDED, EVENT, JOB, UNCLOSED
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import RecordedHolding
     from broker.store.market.in_hand import WorkOnHeld
     from broker.store.market.plan_stamp import PlanStamp
-
-from broker.store.ledger.reading import SpendingReading
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
@@ -103,7 +103,7 @@ class StoreReading(SpendingReading):
         return metering.read(self._connection, job_ids)
 
     def task_counts(self, array: str) -> TaskCounts:
-        """How the tasks of an array stand."""
+        """The number of tasks of an array, by state."""
         return tasks.counts(self._connection, [array])[array]
 
     def counts_of(self, arrays: Sequence[str]) -> Mapping[str, TaskCounts]:
@@ -124,7 +124,7 @@ class StoreReading(SpendingReading):
         return tasks.succeeded(self._connection, array)
 
     def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
-        """What those jobs reported of a figure, with a step, in the order of their reports."""
+        """The values of a metric that those jobs reported with a step, in the order of their reports."""
         return tasks.reported(self._connection, job_ids, metric)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
@@ -163,8 +163,7 @@ class StoreReading(SpendingReading):
         return pages.page(self._connection, wanted, after=after, limit=limit)
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
-        """Every job submitted before ``moment`` and not before ``since`` (UTC; None: no bound), oldest first,
-        streamed."""
+        """Every job submitted from ``since`` (None: no bound) to before ``moment`` (UTC), oldest first, streamed."""
         query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
         if since is not None:
             query = query.where(JOB.c.submitted_at >= to_micros(since))
@@ -173,8 +172,7 @@ class StoreReading(SpendingReading):
             yield from self._quarantine.views(rows)
 
     def ended_between(self, since: datetime | None, before: datetime) -> Iterator[JobView]:
-        """Every job that ended in a half-open time (UTC; None: no bound), oldest end first, streamed. It may not be
-        closed yet."""
+        """Every job that ended in a half-open time (UTC; None: no bound), closed or not, oldest end first, streamed."""
         query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id))
         query = query.where(ENDED, EVENT.c.at < to_micros(before))
         if since is not None:
@@ -193,13 +191,9 @@ class StoreReading(SpendingReading):
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment named by a job, by these four words."""
-        columns = {
-            "user": JOB.c.user_name,
-            "team": JOB.c.team,
-            "project": JOB.c.project,
-            "environment": JOB.c.environment,
-        }
-        return {what: frozenset(filter(None, distinct(self._connection, of))) for what, of in columns.items()}
+        of = JOB.c
+        columns = {"user": of.user_name, "team": of.team, "project": of.project, "environment": of.environment}
+        return {what: frozenset(filter(None, distinct(self._connection, one))) for what, one in columns.items()}
 
     def machine_time(
         self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
@@ -230,8 +224,7 @@ class StoreReading(SpendingReading):
         return ledger.balances(self._connection, job_ids)
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """The spend that counts under that budget in the half-open time (UTC); entries across an edge count pro
-        rata."""
+        """The spend that counts under that budget in the half-open time (UTC); entries across an edge count in part."""
         return spent_sums.spent(self._connection, budget, start, end)
 
     def spent_on_own(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
@@ -259,14 +252,12 @@ class StoreReading(SpendingReading):
         return ledger.held_under(self._connection, prefix)
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """Those holds: one sum for all that end by ``until`` (UTC), the others singly."""
+        """`open_holds`, with those that end by ``until`` (UTC) added up to one."""
         return ledger.held(self._connection, budget, until)
 
     def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
         """Every charge, or a provider's, or those that end after ``since`` (UTC); oldest first."""
-        from broker.store.ledger import charges  # most commands do without
-
-        return charges.read(self._connection, provider, since)
+        return later.charges.read(self._connection, provider, since)
 
     def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
         """Every standing grant, or those valid ``at`` a time (UTC), oldest first, with the spend and holds of the jobs
@@ -300,16 +291,12 @@ class StoreReading(SpendingReading):
 
     def purchase(self, id: str) -> Purchase | None:
         """One purchase of capacity; None if the id is unknown."""
-        from broker.store.purchases import purchases  # most commands do without
-
-        return purchases.read(self._connection, id)
+        return later.purchases.read(self._connection, id)
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
         """The open purchases, oldest first; with ``closed``, all."""
-        from broker.store.purchases import purchases  # most commands do without
-
         none = self._stamp is not None and not self._stamp.owns and not closed
-        return [] if none else purchases.listed(self._connection, closed=closed)
+        return [] if none else later.purchases.listed(self._connection, closed=closed)
 
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 if none was ever activated."""
@@ -318,16 +305,12 @@ class StoreReading(SpendingReading):
     def plan_stamp(self) -> PlanStamp:
         """What plans depend on, in one query; the parts of it are not asked for again."""
         if self._stamp is None:
-            from broker.store.market.plan_stamp import plan_stamp  # only submissions need it
-
-            self._stamp = plan_stamp(self._connection)
+            self._stamp = later.plan_stamp.plan_stamp(self._connection)
         return self._stamp
 
     def holdings(self) -> Sequence[RecordedHolding]:
         """As `Store.holdings`."""
-        from broker.store.market import holdings  # most commands do without
-
-        return [] if self._stamp is not None and not self._stamp.owns else holdings.holdings(self._connection)
+        return [] if self._stamp is not None and not self._stamp.owns else later.holdings.holdings(self._connection)
 
     def runs(self) -> str | None:
         """The URL on record as the place of run folders; None if there is none."""
@@ -338,17 +321,12 @@ class StoreReading(SpendingReading):
         return policies.active(self._connection)
 
     def work_on_held(self, since: datetime) -> WorkOnHeld:
-        """What was at work on owned and reserved machines since that time (UTC), for many calls of `in_hand`."""
-        from broker.store.market import in_hand  # most stores have no rule that asks
-
-        return in_hand.WorkOnHeld(self._connection, since - in_hand.LOOKS_BACK)
+        """The work on owned and reserved machines since that time (UTC), for several calls of `in_hand`."""
+        return later.in_hand.WorkOnHeld(self._connection, since - later.in_hand.LOOKS_BACK)
 
     def in_hand(self, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
-        """By accelerator, what was on record as owned and reserved at that time, and its use of the 7 days before
-        (UTC)."""
-        from broker.store.market import in_hand  # most stores have no rule that asks
-
-        return in_hand.in_hand(self._connection, now, work)
+        """Owned and reserved capacity on record at that time (UTC), by accelerator, and its use in the week before."""
+        return later.in_hand.in_hand(self._connection, now, work)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones."""
@@ -359,9 +337,7 @@ class StoreReading(SpendingReading):
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The observed prices of the offer's pool and source: the one in force at ``start``, then each reported up to
         ``end`` (UTC)."""
-        from broker.store.market import market  # commands about jobs do without
-
-        return market.price_series(self._connection, offer, start, end)
+        return later.market.price_series(self._connection, offer, start, end)
 
     def offers(self, query: OfferQuery) -> list[Offer]:
         """The current offers that match, including unavailable ones.
@@ -369,33 +345,23 @@ class StoreReading(SpendingReading):
         ``query.count`` is the minimum number of accelerators; ``"cpu"`` among the accelerators means machines without
         one. Reference prices superseded by a live one are not current.
         """
-        from broker.store.market import market  # commands about jobs do without
-
-        return market.offers(self._connection, query)
+        return later.market.offers(self._connection, query)
 
     def names_in_market(self, what: str) -> Sequence[str]:
         """Every ``provider`` or ``region`` of an offer on record, current or not."""
-        from broker.store.market import market  # commands about jobs do without
-
-        return market.names(self._connection, what)
+        return later.market.names(self._connection, what)
 
     def count_offers(self) -> int:
         """The number of current offers."""
-        from broker.store.market import market  # commands about jobs do without
-
-        return market.count_offers(self._connection)
+        return later.market.count_offers(self._connection)
 
     def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
         """The number of current offers that `offers` omits, by reason (ignoring ``max_price``)."""
-        from broker.store.market import market  # commands about jobs do without
-
-        return market.rejected_in_sql(self._connection, query, simulated=simulated)
+        return later.market.rejected_in_sql(self._connection, query, simulated=simulated)
 
     def last_polls(self) -> Mapping[str, PollRun]:
         """The newest poll of each provider."""
-        from broker.store.market import polls  # commands about jobs do without
-
-        return polls.last_polls(self._connection)
+        return later.polls.last_polls(self._connection)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""
@@ -414,13 +380,12 @@ class StoreReading(SpendingReading):
         return decisions.read(self._connection, job_id=job_id, action=action, since=since, limit=limit)
 
     def judged_by(self, job_id: str) -> str | None:
-        """The version of the policies that judged the job last, without judgements of running attempts; None if there
-        is none. Reads far less than `decisions`."""
+        """The version of the policies that last judged the job, not counting judgements of running attempts; None if
+        none did. Reads far less than `decisions`."""
         return decisions.judged_by(self._connection, job_id)
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
-        """The last judgement of that attempt's start: time, policies, answer; None if unknown. Without judgements of
-        running attempts."""
+        """The last judgement of that attempt's start, not of the running attempt; None if unknown."""
         return decisions.last_judged(self._connection, job_id, attempt)
 
 

@@ -14,6 +14,7 @@ from broker.core.events.record_format import UnreadableRecord
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
+from broker.store import later
 from broker.store.engine.times import from_micros
 from broker.store.ledger import spending
 from broker.store.ledger.spending import SpendingPeriod, Spent
@@ -39,9 +40,7 @@ class SpendingReading:
     def held_as_of(self, at: datetime) -> Sequence[RecordedHolding]:
         """The capacity on record as held at that time (UTC): without what was added since, with what was removed
         since."""
-        from broker.store.market import holdings  # most commands do without
-
-        return holdings.held_as_of(self._connection, at)
+        return later.holdings.held_as_of(self._connection, at)
 
     def first_machine_time(self) -> datetime | None:
         """When the first machine came up (UTC), or the beginning of its month; None without any."""
@@ -58,130 +57,90 @@ class SpendingReading:
 
     def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
         """The entries of spend that are billed in the month, in posting order, streamed."""
-        from broker.store.ledger import spent_entries  # most commands do without
-
-        return spent_entries.billed_in(self._connection, month)
+        return later.spent_entries.billed_in(self._connection, month)
 
     def used_in(self, start: datetime, end: datetime, now: datetime) -> UseOfTime:
         """What use cost in a time (UTC, half-open) and what ran for it; machines still there count up to ``now``."""
-        from broker.store.ledger import month_use  # most commands do without
-
-        return month_use.used_in(self._connection, start, end, now)
+        return later.month_use.used_in(self._connection, start, end, now)
 
     def team_spending(self, start: datetime, end: datetime) -> TeamSpending:
         """What each team's own use cost in a time (UTC, half-open)."""
-        from broker.store.ledger import team_spending  # most commands do without
-
-        return team_spending.team_spending(self._connection, start, end)
+        return later.team_spending.team_spending(self._connection, start, end)
 
     def last_entry(self) -> int:
         """The number of the newest ledger entry; 0 without any."""
-        from broker.store.ledger import team_spending  # most commands do without
-
-        return team_spending.last_entry(self._connection)
+        return later.team_spending.last_entry(self._connection)
 
     def recorded_after(self, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
         """What was recorded about those months after the ledger entry of that number, by month and team."""
-        from broker.store.ledger import team_spending  # most commands do without
-
-        return team_spending.recorded_after(self._connection, entry, months)
+        return later.team_spending.recorded_after(self._connection, entry, months)
 
     def statement(self, month: str) -> Statement | None:
         """The frozen statement of a month (``2026-10``); None where there is none."""
-        from broker.store.ledger import statements  # most commands do without
-
-        return statements.read(self._connection, month)
+        return later.statements.read(self._connection, month)
 
     def statements(self) -> Sequence[Statement]:
         """All frozen statements, newest month first."""
-        from broker.store.ledger import statements  # most commands do without
-
-        return statements.listed(self._connection)
+        return later.statements.listed(self._connection)
 
     def daily_by_team(self, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
         """What each team spent (USD) on each day between two midnights (UTC), oldest first; None: without a team."""
-        from broker.store.ledger import anomalies  # most commands do without
-
-        return anomalies.daily_by_team(self._connection, since, until)
+        return later.anomalies.daily_by_team(self._connection, since, until)
 
     def spending_by_job(self, team: str | None, since: datetime, until: datetime) -> Mapping[tuple[str, str], Money]:
         """What each job of a team spent (USD) in a time (UTC, half-open), by its id and user."""
-        from broker.store.ledger import anomalies  # most commands do without
-
-        return anomalies.spending_by_job(self._connection, team, since, until)
+        return later.anomalies.spending_by_job(self._connection, team, since, until)
 
     def jobs_spent_on_own(self, team: str | None, since: datetime, until: datetime) -> Money:
         """The part of what jobs of a team spent (USD) in a time (UTC, half-open) on owned and reserved machines."""
-        from broker.store.ledger import anomalies  # most commands do without
-
-        return anomalies.spent_on_own(self._connection, team, since, until)
+        return later.anomalies.spent_on_own(self._connection, team, since, until)
 
     def anomaly_answers(self) -> Mapping[tuple[str, date], IncidentAnswer]:
         """What people said of anomalies, by team (empty: none) and first day."""
-        from broker.store.ledger import anomalies  # most commands do without
-
-        return anomalies.answers(self._connection)
+        return later.anomalies.answers(self._connection)
 
     def paid_attempts(self, since: datetime | None, until: datetime | None, billed: str) -> Iterator[PaidAttempt]:
         """What was spent on attempts paid in cash with machines in that time (UTC; None: no bound) that are gone."""
-        from broker.store.ledger import paid_attempts  # most commands do without
-
-        return paid_attempts.paid_attempts(self._connection, since, until, billed)
+        return later.paid_attempts.paid_attempts(self._connection, since, until, billed)
 
     def succeeded_runs(self, team: str | None, start: datetime, end: datetime) -> int:
         """How many jobs (of the team; None: of all) succeeded and gave up their last machines in a time (UTC)."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.succeeded(self._connection, team, start, end)
+        return later.month_runs.succeeded(self._connection, team, start, end)
 
     def succeeded_jobs(self, team: str | None, start: datetime, end: datetime, most: int) -> Sequence[str]:
         """The jobs that `succeeded_runs` counts, those first whose machines went last; at most so many."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.succeeded_jobs(self._connection, team, start, end, most)
+        return later.month_runs.succeeded_jobs(self._connection, team, start, end, most)
 
     def last_reports(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """The newest report of figures of each of those jobs that made one."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.last_reports(self._connection, job_ids)
+        return later.month_runs.last_reports(self._connection, job_ids)
 
     def machine_hours(self, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
         """The accelerators' hours of those jobs, if their machines had any and are gone."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.machine_hours(self._connection, job_ids)
+        return later.month_runs.machine_hours(self._connection, job_ids)
 
     def plans_and_ends(self, job_ids: Sequence[str]) -> Sequence[tuple[str, datetime, EventBody]]:
         """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC). What
         this version cannot read is left out."""
-        from broker.store.ledger import month_runs  # most commands do without
-
         found = []
-        for job_id, at, text in month_runs.plans_and_ends(self._connection, job_ids):
+        for job_id, at, text in later.month_runs.plans_and_ends(self._connection, job_ids):
             with suppress(UnreadableRecord):
                 found.append((job_id, from_micros(at), body_from_json(text)))
         return found
 
     def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
         """The attempts with most accelerator time in a time that has passed (UTC, half-open), the largest first."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
+        return later.month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
 
     def reported_metrics(
         self, team: str | None, start: datetime, end: datetime
     ) -> Mapping[str, Sequence[Mapping[str, float]]]:
         """What programs reported, by job: the newest figures of before a time (UTC), and the newest by its end."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.reported(self._connection, team, start, end)
+        return later.month_runs.reported(self._connection, team, start, end)
 
     def spent_by_jobs(self, job_ids: Sequence[str], start: datetime, end: datetime) -> Mapping[str, Money]:
         """What those jobs spent (USD) in a time (UTC, half-open)."""
-        from broker.store.ledger import month_runs  # most commands do without
-
-        return month_runs.spent_by_jobs(self._connection, job_ids, start, end)
+        return later.month_runs.spent_by_jobs(self._connection, job_ids, start, end)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which `spent_by` counts these jobs."""

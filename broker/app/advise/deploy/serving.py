@@ -67,13 +67,8 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     best = choices[0]
     option, answer = best.option, best.answer
     owned = situation.owned_only or best.owns
-    verdict = (
-        "hybrid"
-        if answer.verdict is BuyOrRentVerdict.HYBRID and not situation.owned_only
-        else "buy"
-        if owned
-        else "rent"
-    )
+    hybrid = answer.verdict is BuyOrRentVerdict.HYBRID and not situation.owned_only
+    verdict = "hybrid" if hybrid else "buy" if owned else "rent"
     months = situation.months
     split = _split(situation, best, prices, rules) if verdict == "hybrid" else None
     monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
@@ -145,8 +140,8 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A demand in two: the steady part on owned ``baseline`` machines, and what is rented above it in bursts. Each is
-    a machine such as ``B200:4``, and how many."""
+    """A demand in two parts: the steady part, served by owned ``baseline`` machines, and ``burst``, the rented machines
+    above it. Each is a machine such as ``B200:4``, and the number of them."""
 
     baseline: tuple[str, int]
     burst: tuple[str, int]
@@ -159,7 +154,8 @@ class _Split:
 
 
 def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
-    """Replicas ÷ (peak over steady) are steady, rounded up. None where none is left for bursts, or none is for rent."""
+    """The steady part is replicas ÷ (peak ÷ steady demand), rounded up. None if no replica is left for bursts, or none
+    can be rented."""
     option = best.option
     steady = ceil(option.replicas / situation.peak_to_baseline)
     if steady >= option.replicas:
@@ -222,18 +218,15 @@ def _choices(
         own = choice.answer.own_npv_usd
         rented = not situation.owned_only and not choice.owns
         nowhere = rented and not prices.launchable(choice.card.name)
-        return (
-            choice.option.meets_latency is False,
-            nowhere,
-            own if situation.owned_only else min(own, choice.answer.rent_npv_usd),
-        )
+        least = own if situation.owned_only else min(own, choice.answer.rent_npv_usd)
+        return choice.option.meets_latency is False, nowhere, least
 
     return sorted(found, key=cost)
 
 
 def _machines(option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
-    """Accelerators per machine, machines, and their rent per hour: whole replicas on each machine, the cheapest, of
-    equals the fewest machines. None without a price."""
+    """Accelerators per machine, number of machines, and their rent per hour (USD): the cheapest way to have whole
+    replicas on each machine; among equals, the fewest machines. None without a price."""
     each = min(option.gpus_per_replica, rules.gpus_per_node)
     found = []
     while each <= rules.gpus_per_node:
@@ -253,8 +246,7 @@ def _choice(
 ) -> _Choice | None:
     card = lookup(option.accelerator)
     assert card.street_price is not None
-    machines = _machines(option, prices, rules)
-    if machines is None:
+    if (machines := _machines(option, prices, rules)) is None:
         return None
     per_machine, nodes, rent = machines
     gpus = per_machine * nodes
@@ -378,8 +370,8 @@ def _warnings(
 
 
 def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, owned: bool) -> Iterator[str]:
-    """What is said to somebody who would buy: one machine is no redundancy, a purchase is paid at once, and cards on a
-    board are not sold singly."""
+    """Warnings for a buyer: one machine has no redundancy, a purchase is paid at once, cards of a board are not sold
+    singly."""
     if nodes == 1 and best.option.replicas == 1:
         yield "one replica on one machine: while it fails or is updated nothing answers; a spare one doubles the cost"
     if not owned:
@@ -387,11 +379,8 @@ def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, ow
     count = split_machine(machine)[1]
     cash = best.purchase_usd * count * nodes / best.gpus
     if situation.budget_usd is not None and cash > situation.budget_usd:
-        rented = best.rent_usd_per_hour * HOURS_PER_MONTH
-        yield (
-            f"the purchase, {about(cash)}, is paid at once: more than the budget of a month; rented it is "
-            f"{about(rented)} a month"
-        )
+        rented = about(best.rent_usd_per_hour * HOURS_PER_MONTH)
+        yield f"the purchase ({about(cash)}) is paid at once and exceeds a month's budget; rent is {rented} a month"
     if best.card.form_factor in _BOARDS and count * nodes % 4:
         yield (
             f"{best.card.name} is sold on boards of 4 or 8: {count * nodes} are reckoned as a share of one; buy a "
