@@ -98,10 +98,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
             "index: HNSW with 32 links, in memory; quantised vectors need a quarter and less",
         ],
     )
-    if as_json:
-        terminal.answer(advice)
-    else:
-        terminal.show(*_screen(terminal, advice))
+    terminal.result(advice, lambda: _screen(terminal, advice))
 
 
 def _share(rules: RulesOfThumb, accelerator: str, parameters: float) -> str:

@@ -98,10 +98,7 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
             ),
         ],
     )
-    if as_json:
-        terminal.answer(advice)
-    else:
-        terminal.show(*_screen(terminal, advice))
+    terminal.result(advice, lambda: _screen(terminal, advice))
 
 
 def _options(

@@ -44,10 +44,7 @@ def rules(
         f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
         "a rule holds for the figures shown, not for every case",
     ]
-    if as_json:
-        terminal.answer(RulesAdvice(rules_of_thumb=found, assumptions=notes))
-    else:
-        terminal.show(*_screen(found, notes))
+    terminal.result(lambda: RulesAdvice(rules_of_thumb=found, assumptions=notes), lambda: _screen(found, notes))
 
 
 def _screen(found: list[QuotedRule], notes: list[str]) -> list[RenderableType]:

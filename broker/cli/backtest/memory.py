@@ -44,10 +44,7 @@ def memory(
         images=[MeasuredImages.of(one) for one in images],
         unseen_images=MemoryErrors.of(summary(one for one in images if not one.measured.seen)),
     )
-    if as_json:
-        terminal.answer(result)
-    else:
-        terminal.show(*_tables(terminal, result))
+    terminal.result(result, lambda: _tables(terminal, result))
 
 
 def _tables(terminal: Terminal, result: MemoryBacktest) -> list[RenderableType]:

@@ -33,10 +33,7 @@ def serving(context: typer.Context, as_json: AsJson = False) -> None:
         all=ServingRatios.of(summary(found)),
         unseen=ServingRatios.of(summary(one for one in found if not one.measured.seen)),
     )
-    if as_json:
-        terminal.answer(result)
-    else:
-        terminal.show(*_tables(terminal, result))
+    terminal.result(result, lambda: _tables(terminal, result))
 
 
 def _tables(terminal: Terminal, result: ServingBacktest) -> list[RenderableType]:

@@ -46,10 +46,7 @@ def forecast(context: typer.Context, series: Series, as_json: AsJson = False) ->
     with progress(terminal, "measuring") as told:
         accuracy = run_forecast_backtest(found, told)
     result = ForecastBacktest.of(str(series), accuracy, notes)
-    if as_json:
-        terminal.answer(result)
-    else:
-        terminal.show(*_forecast_table(terminal, result))
+    terminal.result(result, lambda: _forecast_table(terminal, result))
 
 
 def anomalies(
@@ -82,10 +79,7 @@ def anomalies(
     result = AnomalyBacktest.of(
         str(series), None if labels is None else str(labels), accuracy, [*notes, *too_short(found)]
     )
-    if as_json:
-        terminal.answer(result)
-    else:
-        terminal.show(*_anomaly_table(terminal, result))
+    terminal.result(result, lambda: _anomaly_table(terminal, result))
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------

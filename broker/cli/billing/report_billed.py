@@ -81,10 +81,7 @@ def billed(
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     found = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
     report = BilledReport.of(found, by, start, end)
-    if as_json:
-        terminal.answer(report)
-    else:
-        terminal.show(*_table(terminal, report))
+    terminal.result(report, lambda: _table(terminal, report))
 
 
 @charges.command(

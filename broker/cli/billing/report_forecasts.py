@@ -38,10 +38,7 @@ def forecasts(
 
     terminal = Terminal.of(context)
     found = ForecastsReport.of(compared(terminal.broker(), period, team))
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*_screen(terminal, found))
+    terminal.result(found, lambda: _screen(terminal, found))
 
 
 def _screen(terminal: Terminal, found: ForecastsReport) -> list[RenderableType]:

@@ -133,10 +133,7 @@ def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool)
     from broker.app.jobs import details
     from broker.cli.jobs.job_view import come_back
 
-    if terminal.as_json:
-        terminal.answer(details.details(broker, view, progress=True))
-    else:
-        terminal.show(come_back(view))
+    terminal.result(lambda: details.details(broker, view, progress=True), lambda: [come_back(view)])
     if left:
         raise typer.Exit(130)
 

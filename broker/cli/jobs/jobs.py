@@ -175,10 +175,7 @@ def _show_files(terminal: Terminal, broker: Broker, view: JobView) -> None:
     from broker.cli.jobs import kept_files_view
 
     found = sources(broker, view)
-    if terminal.as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*kept_files_view.sources(terminal.out, found))
+    terminal.result(found, lambda: kept_files_view.sources(terminal.out, found))
 
 
 @app.command(
@@ -241,10 +238,9 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
     broker = terminal.broker()
     view, now = jobs.find_single(broker, job), broker.clock.now()
     found = jobs.every_attempt(broker, view)
-    if as_json:
-        terminal.answer(details.attempts(broker, view))
-    else:
-        terminal.show(*job_view.attempt_table(terminal.out, view, found, now))
+    terminal.result(
+        lambda: details.attempts(broker, view), lambda: job_view.attempt_table(terminal.out, view, found, now)
+    )
 
 
 @app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))

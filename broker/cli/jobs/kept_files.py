@@ -47,10 +47,7 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
     view = jobs.find_single(broker, job)
     found = kept_files.outputs(broker, view, attempt)
     document = JobOutputs.of(view, kept_files.folder_of(broker, view), found)
-    if as_json:
-        terminal.answer(document)
-    else:
-        terminal.show(*kept_files_view.outputs(terminal.out, view, document, broker.clock.now()))
+    terminal.result(document, lambda: kept_files_view.outputs(terminal.out, view, document, broker.clock.now()))
 
 
 def get(
@@ -111,10 +108,7 @@ def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = Fal
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
     document = JobCheckpoints.of(view, kept_files.folder_of(broker, view), kept_files.checkpoints(broker, view))
-    if as_json:
-        terminal.answer(document)
-    else:
-        terminal.show(*kept_files_view.checkpoints(terminal.out, document, broker.clock.now()))
+    terminal.result(document, lambda: kept_files_view.checkpoints(terminal.out, document, broker.clock.now()))
 
 
 def diff(
@@ -130,7 +124,4 @@ def diff(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     found = job_sources.difference(broker, jobs.find(broker, before), jobs.find(broker, after))
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*kept_files_view.difference(found))
+    terminal.result(found, lambda: kept_files_view.difference(found))

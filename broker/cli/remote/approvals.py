@@ -54,10 +54,7 @@ def revoke(
     """Revoke a standing grant of yours. Jobs launched under it continue."""
     terminal, api = through(context)
     after = api.change(f"/approvals/standing/{number}/revoke")
-    if as_json:
-        terminal.answer(after)
-    else:
-        terminal.show(f"Revoked standing grant {after['number']}.")
+    terminal.result(after, lambda: [f"Revoked standing grant {after['number']}."])
 
 
 def _decided(context: typer.Context, job: str, decision: str, reason: str, *, as_json: bool) -> None:

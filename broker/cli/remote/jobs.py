@@ -198,10 +198,7 @@ def retry(
         terminal.say("Nothing was submitted.")
         raise typer.Exit(0)
     after = api.change(f"/jobs/{id}/retry", {"from_start": from_start})
-    if as_json:
-        terminal.answer(after)
-    else:
-        terminal.show(f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}")
+    terminal.result(after, lambda: [f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}"])
     if after["asked"]:
         terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
         raise typer.Exit(6)
@@ -241,10 +238,7 @@ def resume(
         raise typer.Exit(0)
     with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
         after = sending.resume(api, id, wanted, step, progress=progress)
-    if as_json:
-        terminal.answer(after)
-    else:
-        terminal.show(f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}")
+    terminal.result(after, lambda: [f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}"])
     if after["asked"]:
         terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
         raise typer.Exit(6)

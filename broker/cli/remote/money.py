@@ -31,10 +31,7 @@ def show(
     chosen = [one for one in found["budgets"] if budget in (None, one["id"])]
     if budget is not None and not chosen:
         raise UnknownName("budget", budget, [one["id"] for one in found["budgets"]])
-    if as_json:
-        terminal.answer({"budgets": chosen})
-    else:
-        terminal.show(*view.budgets(terminal.out, {"budgets": chosen}))
+    terminal.result(lambda: {"budgets": chosen}, lambda: view.budgets(terminal.out, {"budgets": chosen}))
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
