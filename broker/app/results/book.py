@@ -35,14 +35,8 @@ class BookRowResult(Result):
     @classmethod
     def of(cls, row: BookRow) -> Self:
         offer, live = row.offer, row.live
-        return cls(
-            provider=offer.provider,
-            region=offer.region,
-            instance_type=offer.instance_type,
-            accelerator=offer.accelerator,
-            count=offer.count,
-            capacity_type=offer.capacity_type,
-            term_months=offer.term_months,
+        return cls.from_parts(
+            offer,
             price_per_hour=offer.price,
             page_date=row.page.day,
             page=row.page.title,

@@ -264,13 +264,11 @@ class RecordedUse(Result):
 
     @classmethod
     def of(cls, use: AcceleratorUse) -> Self:
-        return cls(
-            accelerator=use.accelerator,
+        return cls.from_parts(
+            use,
             hours=len(use.demand),
             gpu_hours=sum(use.demand),
             rented_gpu_hours=sum(use.rented),
-            owned=use.owned,
-            reserved=use.reserved,
             rent_usd_per_gpu_hour=use.rent,
             held_usd_per_gpu_hour=use.held_usd,
             reserve_usd_per_gpu_hour=use.reserve_usd,

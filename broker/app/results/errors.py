@@ -44,11 +44,9 @@ class ErrorDetails(Result):
     def of(cls, error: BrokerError) -> Self:
         problems, others = (error.problems, error.others) if isinstance(error, InvalidInput) else ((), ())
         passing = error.alternatives if isinstance(error, NotAllowed) else None
-        return cls(
+        return cls.from_parts(
+            error,
             kind=kind_of(error),
-            message=error.message,
-            where=error.where,
-            hint=error.hint,
             problems=[ProblemResult.of(problem) for problem in problems],
             alternatives=None if passing is None else [AlternativeResult.of(one) for one in passing],
             others=[ErrorDetails.of(other) for other in others] or None,

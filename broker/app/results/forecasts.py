@@ -25,12 +25,10 @@ class ForecastsReport(Result):
 
     @classmethod
     def of(cls, found: ForecastReport) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             since=found.start,
             until=found.end,
-            team=found.team,
-            runs=found.runs,
-            unpredicted=found.unpredicted,
             unpredicted_share=found.unpredicted / found.runs if found.runs else None,
             errors=list(found.errors),
             measured=list(found.measured),

@@ -40,7 +40,7 @@ class CheckpointResult(Result):
 
     @classmethod
     def of(cls, saved: SavedCheckpoint) -> Self:
-        return cls(id=saved.id, step=saved.step, size_bytes=saved.size, at=saved.at)
+        return cls.from_parts(saved, size_bytes=saved.size)
 
 
 class AttemptPlacement(Result):

@@ -43,7 +43,7 @@ class CostTermResult(Result):
 
     @classmethod
     def of(cls, term: CostTerm) -> Self:
-        return cls(name=term.name, amount=term.amount, how=term.how)
+        return cls.from_parts(term)
 
 
 class PlacementResult(Result):

@@ -48,10 +48,9 @@ class PolledProvider(Result):
         fresh, last = one.fresh, one.last
         assert fresh is not None
         assert last is not None
-        return cls(
+        return cls.from_parts(
+            last,
             provider=one.provider,
-            status=last.status,
-            finished=last.finished,
             age_seconds=now - last.finished,
             last_success=fresh.last_success,
             success_age_seconds=None if fresh.last_success is None else now - fresh.last_success,
@@ -65,7 +64,6 @@ class PolledProvider(Result):
             interval_seconds=one.interval,
             offers_seen=last.seen,
             offers_changed=last.changed,
-            complete=last.complete,
             rows_skipped=dict(last.skipped),
             skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
             converted=list(last.converted),

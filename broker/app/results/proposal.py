@@ -36,13 +36,10 @@ class ProposalLineResult(Result):
     @classmethod
     def of(cls, one: ProposedLine) -> Self:
         worth = one.worth
-        return cls(
+        return cls.from_parts(
+            worth,
             line=one.number,
             quote=QuoteResult.of(one.quote),
-            usd_per_gpu_hour=worth.usd_per_gpu_hour,
-            use=worth.use,
-            break_even=worth.break_even,
-            break_even_spot=worth.break_even_spot,
             saves_usd=worth.saves,
             saves_spot_usd=worth.saves_spot,
             regret_usd=worth.regret,

@@ -214,13 +214,11 @@ class PurchaseReviewResult(Result):
 
     @classmethod
     def of(cls, found: PurchaseReview) -> Self:
-        return cls(
-            purchase=found.purchase,
-            until=found.until,
+        return cls.from_parts(
+            found,
             bought_gpu_hours=found.bought_hours,
             used_gpu_hours=found.used_hours,
             by_team=dict(found.by_team),
-            owner=found.owner,
             cost_usd=found.cost,
             idle_usd=found.idle_cost,
             credited_usd=found.credited,

@@ -44,15 +44,13 @@ class WaitingJob(Result):
     @classmethod
     def of(cls, one: QueuedJob, turn: int) -> Self:
         view, option = one.view, one.turn.option
-        return cls(
+        return cls.from_parts(
+            view,
             turn=turn,
-            id=view.id,
             name=view.job.name,
             team=view.job.team,
             priority=view.job.priority,
             nodes=view.job.num_nodes,
-            submitted_at=view.submitted_at,
-            deadline=view.deadline,
             offer=option.name if option else None,
             limited=option is not None and option.pool is not None,
             start=one.start,

@@ -37,21 +37,13 @@ class ReviewedMonth(Result):
 
     @classmethod
     def of(cls, one: MonthFigures) -> Self:
-        return cls(
+        return cls.from_parts(
+            one,
             since=one.start,
             until=one.end,
-            spent=one.spent,
-            cash=one.cash,
-            bought=one.bought,
-            amortised=one.amortised,
             gpu_hours=one.gpu_time / _HOUR,
-            gpu_spent=one.gpu_spent,
             price=one.gpu_spent.share(_HOUR, one.gpu_time) if one.gpu_time else None,
             spot_hours=one.spot_time / _HOUR,
-            spot_spent=one.spot_spent,
-            wasted=one.wasted,
-            untagged=one.untagged,
-            on_own=one.on_own,
             rented=one.spent - one.on_own,
         )
 

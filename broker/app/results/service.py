@@ -63,10 +63,8 @@ class ProviderSetup(Result):
 
     @classmethod
     def of(cls, setup: Setup) -> Self:
-        return cls(
-            provider=setup.provider,
-            ready=setup.ready,
-            problem=setup.problem,
+        return cls.from_parts(
+            setup,
             endpoints=[ProviderEndpoint.model_validate(one) for one in setup.endpoints],
             logins_found=[ProviderLogin.model_validate(login) for login in setup.logins if login.found],
             logins_missing=[ProviderLogin.model_validate(login) for login in setup.logins if not login.found],
@@ -218,7 +216,7 @@ class StoreCopyResult(Result):
 
     @classmethod
     def of(cls, copied: StoreCopy) -> Self:
-        return cls(path=copied.path, size=copied.size, revision=copied.revision, newest_event=copied.newest)
+        return cls.from_parts(copied, newest_event=copied.newest)
 
 
 class CompactedStoreResult(Result):

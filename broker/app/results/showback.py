@@ -98,16 +98,13 @@ class ChargebackStatement(Result):
     @classmethod
     def of(cls, found: Chargeback) -> Self:
         one = found.statement
-        return cls(
-            month=one.month,
-            frozen_at=one.frozen_at,
-            frozen_by=one.frozen_by,
+        return cls.from_parts(
+            one,
             rules=SharingRulesResult.of(one.rules),
             rows=_rows(one.rows),
             total=TeamCostResult.model_validate(total(one.rows)),
             corrections=_corrections(one.corrections),
             charged=one.total,
-            bought=one.bought,
             corrected_since=_corrections(found.since),
         )
 

@@ -64,18 +64,12 @@ class SimulatedTeam(Result):
 
     @classmethod
     def of(cls, team: str, tally: TeamTally) -> Self:
-        return cls(
+        return cls.from_parts(
+            tally,
             team=team,
-            submitted=tally.submitted,
             refused=dict(tally.refused.most_common()),
-            started=tally.started,
             put_off=dict(tally.put_off.most_common()),
-            finished=tally.finished,
             stopped={str(end): number for end, number in tally.stopped.most_common()},
-            unfinished=tally.unfinished,
-            with_deadline=tally.with_deadline,
-            late=tally.late,
-            interruptions=tally.interruptions,
             waiting=SimulatedWaiting.of(WaitFigures.of(tally.waits)),
             slowdown=round(tally.slowdowns / tally.finished, 3) if tally.finished else None,
             asked_gpu_hours=round(tally.asked_gpu_seconds / HOUR, 1),

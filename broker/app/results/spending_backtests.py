@@ -79,13 +79,7 @@ class EpisodesResult(Result):
 
     @classmethod
     def of(cls, found: FoundEpisodes) -> Self:
-        return cls(
-            size=found.size,
-            episodes=found.episodes,
-            found=found.found,
-            recall=_four(found.recall),
-            delay_days=_four(found.mean_delay),
-        )
+        return cls.from_parts(found, recall=_four(found.recall), delay_days=_four(found.mean_delay))
 
 
 class IncidentResult(Result):
