@@ -266,7 +266,7 @@ class CapacityBuyer:
             return tx.append_purchase(purchase.id, OrderPaid(order=order, charged=charged, holding=number), now)
 
     def _hold(self, purchase: Purchase, now: datetime) -> Purchase:
-        """Book what falls due of a purchase that is paid over its period; end it when it is over."""
+        """Book the due payments of a purchase that is paid over its period; end the purchase after its period."""
         due = next_due(purchase)
         if due is None:
             why = early_end(purchase)
@@ -281,7 +281,7 @@ class CapacityBuyer:
         return self._write(purchase, event, entries)
 
     def _undo(self, purchase: Purchase) -> Purchase:
-        """Ask the provider to undo it, as often as needed: by the order's id, that is done once."""
+        """Ask the provider to undo the purchase. May be repeated: the order's id makes it idempotent."""
         seller, terms = self._seller(purchase.quote), purchase.undo
         assert terms is not None
         order = self._newest(purchase)
@@ -301,12 +301,12 @@ class CapacityBuyer:
             if refused and order.state in (OrderState.HELD, OrderState.PENDING):
                 if terms.way == AT_ITS_END:
                     self._tell(unended_notice(purchase, str(refused)))
-                    raise refused  # asked again later, until it is gone
+                    raise refused  # repeated later, until the order is gone
                 return self._write(purchase, UndoRefused(evidence=str(refused)))
         return self._undone(purchase, order, terms) if order.state in _GONE else purchase
 
     def _booked_beyond(self, purchase: Purchase, order: Order) -> Purchase:
-        """Book what is billed after its end, whether its provider refuses to end it or does not answer."""
+        """Book what the provider bills after the end of the period, until it ends the order."""
         if (due := overdue(purchase, self._clock.now())) is None:
             return purchase
         event, entries = accrual(purchase, order, due, self._clock.now())
@@ -343,7 +343,7 @@ class CapacityBuyer:
         return self._fail(purchase, reason, evidence, by=by)
 
     def ask_undo(self, purchase: Purchase, terms: UndoTerms, by: str) -> Purchase:
-        """Record that a person undoes it on these terms, and ask the provider."""
+        """Record that a person undoes the purchase on these terms, and ask the provider."""
         asked = self._write(purchase, UndoAsked(by=by, terms=terms))
         return self.advance(purchase.id) if asked.state is PurchaseState.UNDOING else asked
 
@@ -358,7 +358,7 @@ class CapacityBuyer:
 
 
 def _last_moment(purchase: Purchase) -> datetime:
-    """Until when it may be ordered."""
+    """The time (UTC) until which the purchase may be ordered."""
     quote = purchase.quote
     return purchase.intended_at + _ASKED_FOR if quote.at_once else quote.starts - _TOO_SHORT
 
@@ -375,7 +375,7 @@ def _quotes(seller: SellsProduct, quote: CapacityQuote) -> Iterator[CapacityQuot
 
 
 def _first(orders: Sequence[Order]) -> Order:
-    """The order to use. This program never creates several with one tag."""
+    """The order to use of several with one tag, which this program never creates."""
     alive = [order for order in orders if order.state not in (OrderState.FAILED, OrderState.REFUSED)]
     return min(alive or orders, key=lambda order: order.id)
 

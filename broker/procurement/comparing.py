@@ -15,12 +15,12 @@ from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import RecordedHolding
 
-# What providers list of these names no machine type and no number.
+# For these products providers list neither machine type nor number.
 _NO_MACHINES = (PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.COMMITMENT)
 _LASTING = (PurchaseState.HELD, PurchaseState.ENDED)
-# A period that begins with the order may begin this much later than the quote says.
+# The longest delay of a period that begins with the order.
 _SAME_END = timedelta(minutes=5)
-# Until a provider's charges for a time are complete.
+# The longest delay of a provider's charges.
 _CHARGED_WITHIN = timedelta(days=3)
 _ROUNDING = Money.usd("0.01")
 
@@ -59,8 +59,8 @@ class CapacityDifference:
 def charge_differences(
     purchases: Sequence[Purchase], charges: Iterable[Charge], now: datetime
 ) -> list[CapacityDifference]:
-    """Where charges that carry a purchase's id differ from what was booked for it, in both directions. Charges may come
-    days late, so a purchase is compared `_CHARGED_WITHIN` after its last booking, with final charges alone."""
+    """The differences, in both directions, between charges with a purchase's id and the amounts booked for it. Charges
+    may be days late: a purchase is compared `_CHARGED_WITHIN` after its last booking, with final charges only."""
     told: dict[str, list[Charge]] = {}
     for charge in charges:
         if is_purchase(charge.key):
@@ -110,7 +110,7 @@ def differences(
     noted = {one.holding.order_id for one in recorded}
     found = [_missing(one) for one in missing]
     for one in reported:
-        bought = by_order.get(one.id) or by_mark.get(one.mark)  # some list an order under a longer name than it has
+        bought = by_order.get(one.id) or by_mark.get(one.mark)  # some providers list an order under a longer name
         found += _unknown(one, noted) if bought is None else _changed(bought, one, ends.get(one.id))
     found += _twice(reported, by_mark)
     return sorted(found, key=lambda one: (one.provider, one.region, one.order, one.kind))
@@ -127,7 +127,7 @@ def _unknown(one: Reservation, noted: Collection[str]) -> Iterator[CapacityDiffe
 
 
 def _changed(purchase: Purchase, listed: Reservation, extended: datetime | None) -> Iterator[CapacityDifference]:
-    """``extended``: until when it was extended; None if it was not."""
+    """``extended``: the end of its extension (UTC); None without one."""
     quote, ends = purchase.quote, extended or purchase.quote.ends
     told = []
     if purchase.state is PurchaseState.NOT_BOUGHT:

@@ -88,14 +88,15 @@ def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: dateti
 
 
 def denied_by_purchase_rules(buying: Buying, policy: PolicySet, look: Reading, now: datetime) -> tuple[Verdict, ...]:
-    """The guardrails of kind `purchases` that deny it, budgets and other rules apart: for what was paid elsewhere."""
+    """The guardrails of kind `purchases` that deny it, without budgets and other rules: for capacity that was paid
+    elsewhere."""
     action = _action(buying, now)
     verdicts = policy.judge(action, facts_of(look, policy, now)(action))
     return tuple(one for one in verdicts if one.rule == RULE and one.answer is Answer.DENY)
 
 
 def as_quote(holding: Holding, now: datetime) -> CapacityQuote:
-    """What was bought elsewhere, as if it was quoted."""
+    """Capacity that was bought elsewhere, as a quote."""
     recurring = holding.hourly.for_duration(holding.ends - holding.starts)
     reservation = holding.kind is HoldingKind.RESERVATION
     return CapacityQuote(

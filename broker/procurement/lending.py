@@ -1,8 +1,8 @@
-"""Bought machines for other teams, at an internal price, while their owner does not need them. Pure.
+"""Lends bought machines to other teams, at an internal price, while their owner does not need them. Pure.
 
-The price is cash of the borrower: it is judged, held and settled like rent, and credited to the purchase
-(`broker.ledger.lending`). The owner's jobs go first: what they wait for is not lent, and jobs of others leave it, each
-with a checkpoint, newest first.
+The borrower pays the price in cash: it is judged, held and settled like rent, and credited to the purchase
+(`broker.ledger.lending`). The owner's jobs have priority: machines that they wait for are not lent, and jobs of other
+teams leave these machines, newest first, each after a checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.procurement.using import in_use, is_of
 
-_THOUSANDTHS = 100_000  # of a percentage with three digits
+_THOUSANDTHS = 100_000  # 100 % in thousandths of a percent
 
 
 def as_seen_by(
@@ -31,9 +31,9 @@ def as_seen_by(
     open_jobs: Collection[JobView],
     at: datetime,
 ) -> list[Offer]:
-    """The offers for jobs of ``team``: machines that other teams bought have their internal price, or are not available
-    where they are not lent to it. ``purchases``: only those in use ``at`` that time (UTC) own anything, not those that
-    somebody has asked for; ``open_jobs``: of all teams."""
+    """The offers for jobs of ``team``: machines bought by other teams have their internal price, or are unavailable if
+    not lent to ``team``. ``purchases``: only those in force ``at`` that time (UTC) count, not requested ones;
+    ``open_jobs``: of all teams."""
     owned = in_use(purchases, at)
     return [_as_seen(offer, owned, team, lending, open_jobs) for offer in offers]
 
@@ -91,8 +91,8 @@ def _waits_for(view: JobView, pool: str) -> bool:
 def is_recalled(
     view: JobView, attempt: AttemptView, purchases: Sequence[Purchase], open_jobs: Collection[JobView]
 ) -> bool:
-    """Whether the attempt, on machines that another team bought, has to leave them: that team's jobs wait for more of
-    them than are free, and than attempts that were stopped before will free."""
+    """Whether the attempt must leave machines that another team bought: that team's jobs wait for more machines than
+    are free or will be freed by attempts stopped before."""
     offer = attempt.placement.offer
     mine = [one for one in purchases if is_of(offer, one)]
     lender = next((one for one in mine if one.id == offer.lent_from), None)

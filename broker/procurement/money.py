@@ -1,5 +1,5 @@
-"""The ledger entries of a purchase: the ceiling is held from the request on; what is paid at once is spent once it is
-paid, what falls due over the period day by day, and the rest is released. Pure."""
+"""The ledger entries of a purchase. Pure. The request holds the ceiling; an upfront payment is spent when it is paid,
+recurring payments are spent day by day, and the rest is released."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from broker.ledger.lending import tags_of_purchase
 
 
 def burn_of(quote: CapacityQuote, amount: Money, now: datetime) -> Burn:
-    """How ``amount``, held for the quote, is used up from ``now`` on: what recurs over the whole period, all else at
-    once."""
+    """How the hold of ``amount`` for the quote is used up from ``now`` on: recurring payments over the period, others
+    at once."""
     if not quote.recurring:
         return Burn.evenly(amount, (now, now))
     return Burn(amount, now, now + quote.length, rate_over(quote.recurring, quote.length))
 
 
 def held_for(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
-    """Hold the ceiling. What is paid at once counts in the current budget period."""
+    """Hold the ceiling. An upfront payment counts in the current budget period."""
     burn = burn_of(purchase.quote, purchase.ceiling, at)
     covers, rate = (burn.start, burn.end), burn.rate if purchase.quote.recurring else None
     return _moved(Movement.HOLD, purchase, purchase.ceiling, at, covers=covers, rate=rate)
 
 
 def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, ...]:
-    """Spend what was charged at once and release what will not fall due. A charge above the ceiling, which no order
-    allows, is spent in full: it was paid."""
+    """Spend the upfront charge and release what will not fall due. A charge above the ceiling, which no order allows,
+    is spent in full: it was paid."""
     covered = min(charged, purchase.ceiling)
     rest = max(purchase.ceiling - covered - purchase.quote.recurring, Money.ZERO)
     return (
@@ -42,8 +42,7 @@ def paid_for(purchase: Purchase, charged: Money, at: datetime) -> tuple[Entry, .
 
 
 def fell_due(purchase: Purchase, amount: Money, since: datetime, until: datetime, at: datetime) -> tuple[Entry, ...]:
-    """Spend the part of the recurring price for that time (UTC): from what is held, and beyond it what is billed after
-    the period."""
+    """Spend the recurring price for that time (UTC) from the hold; what is billed after the period, beyond the hold."""
     name, covered = f"{until:%Y%m%dT%H%M%S.%f}", min(amount, purchase.held)
     return (
         *_moved(Movement.SETTLE, purchase, covered, at, name, covers=(since, until)),
@@ -52,7 +51,7 @@ def fell_due(purchase: Purchase, amount: Money, since: datetime, until: datetime
 
 
 def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tuple[Entry, ...]:
-    """Spend the charge for undoing it, give back the refund in the period in which it was paid, release the rest."""
+    """Spend the charge for undoing, return the refund in the period of the payment, release the rest."""
     covered = min(charge, purchase.held)
     paid = purchase.paid_at or at
     return (
@@ -64,7 +63,7 @@ def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tu
 
 
 def sold(purchase: Purchase, proceeds: Money, at: datetime) -> tuple[Entry, ...]:
-    """Give back what a sale brought, in the period of the sale, and release what the new owner pays from now on."""
+    """Return the proceeds of a sale, in the period of the sale, and release what the new owner pays from now on."""
     return (
         *_moved(Movement.ADJUST, purchase, -proceeds, at, "sale"),
         *_moved(Movement.RELEASE, purchase, purchase.held, at, "sale"),

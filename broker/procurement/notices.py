@@ -12,7 +12,7 @@ from broker.procurement.running import is_late
 from broker.procurement.using import LEAVES
 
 _TOLD_BEFORE = timedelta(days=1)
-# What lasts this long is told this long before its end, too.
+# Purchases at least this long have a notice this long before their end, too.
 _LONG, _DECIDED_BEFORE = timedelta(days=90), timedelta(days=30)
 
 
@@ -30,7 +30,7 @@ def notice_of(purchase: Purchase) -> Notice | None:
     if purchase.state in (PurchaseState.SELLING, PurchaseState.SOLD):
         return _sale_notice(purchase)
     what, provider = summary(purchase), purchase.quote.provider
-    # A notice is sent once per key; what repeats itself in a state must not change it.
+    # A notice is sent once per key: repeated events within a state must not change the key.
     number, name, severity = purchase.seq, purchase.state.value, Severity.INFO
     match purchase.state:
         case PurchaseState.ASKING:
@@ -94,7 +94,7 @@ def _sale_notice(purchase: Purchase) -> Notice:
 
 
 def sale_notice(purchase: Purchase) -> Notice:
-    """That somebody would sell a purchase, and a second person has to agree."""
+    """The notice that somebody wants to sell a purchase and a second person must agree."""
     least = purchase.proposed_least
     body = (
         f"{summary(purchase)}. {purchase.proposed_by} would sell it for {least.rounded(2)} in all; it is offered once a"
@@ -109,7 +109,7 @@ def sale_notice(purchase: Purchase) -> Notice:
 
 
 def unended_notice(purchase: Purchase, refusal: str) -> Notice:
-    """That a purchase is over, and its provider refuses to end it: it goes on to be billed."""
+    """The notice that the provider refuses to end a purchase whose period is over, and continues to bill it."""
     provider = purchase.quote.provider
     body = (
         f"{summary(purchase)}. Its time is over, and {provider} does not end it: {refusal}. It is billed until it is"
@@ -122,9 +122,8 @@ def unended_notice(purchase: Purchase, refusal: str) -> Notice:
 
 
 def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
-    """That a purchase is soon over: bought machines a day before their end, or in the last tenth of a shorter period;
-    what lasts for months also a month before, so that its renewal can be decided and approved. None before and after.
-    """
+    """The notice that a purchase ends soon: for machines a day before, or in the last tenth of a shorter period; for
+    periods of months also a month before, so that a renewal can be decided and approved. None outside these times."""
     quote = purchase.quote
     soon = quote.ends - min(_TOLD_BEFORE, (quote.ends - quote.starts) / 10)
     if purchase.state is not PurchaseState.HELD or now >= quote.ends:

@@ -1,4 +1,4 @@
-"""What buying a quote would be worth, from the use of the past: break-even, saving and regret. Pure.
+"""The worth of a quote, given past use: break-even, saving and regret. Pure.
 
 Prices are USD per GPU and hour. The use is that of GPUs beyond those already held, over the hours of ``demand``.
 """
@@ -19,10 +19,11 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class QuoteWorth:
-    """What a quote is worth. ``usd_per_gpu_hour``: its price, used or not; ``use``: the share of its GPU-hours that the
-    past would have used. ``break_even``: the use from which on it is cheaper than on demand, ``break_even_spot``: than
-    spot; None without a price. ``saves``: USD against on demand at that use, ``saves_spot`` against spot; negative: it
-    costs more. ``regret``: the most it can lose, if nothing is used (USD), ``regret_at_half``: at half that use."""
+    """The worth of a quote. ``usd_per_gpu_hour``: its price, used or not; ``use``: the share of its GPU-hours that past
+    demand would have used. ``break_even``: the use above which it costs less than on-demand capacity,
+    ``break_even_spot``: than spot; None without a price. ``saves``: USD compared with on-demand at that use,
+    ``saves_spot`` with spot; negative if it costs more. ``regret``: the largest possible loss, without any use (USD),
+    ``regret_at_half``: the loss at half that use."""
 
     usd_per_gpu_hour: float
     use: float
@@ -44,12 +45,12 @@ class ProposedLine:
 
     @property
     def ceiling(self) -> Money:
-        """The most that may be paid for it: what was quoted."""
+        """The maximum payment: the quoted price."""
         return self.quote.total
 
 
 def worth_of(quote: CapacityQuote, demand: Sequence[int], held: int, prices: BurstPrices) -> QuoteWorth:
-    """``demand``: GPUs wanted in each hour; ``held``: GPUs that serve it already."""
+    """``demand``: GPUs needed in each hour; ``held``: GPUs that already serve it."""
     gpus = quote.count * quote.machines
     hours = quote.length / _HOUR
     price = float(quote.total.dollars) / (gpus * hours)
@@ -76,7 +77,7 @@ def worth_of(quote: CapacityQuote, demand: Sequence[int], held: int, prices: Bur
 
 
 def ladder(lines: Sequence[tuple[CapacityQuote, QuoteWorth]]) -> list[ProposedLine]:
-    """The lines, from the least to the most committed: those that can be undone at any time first, then by price."""
+    """The lines by commitment: those that can be undone at any time first, then by price."""
     order = list(reversed(list(Undo)))
     ranked = sorted(lines, key=lambda line: (order.index(line[0].undo), line[0].length, line[0].total))
     return [ProposedLine(number, quote, worth) for number, (quote, worth) in enumerate(ranked, start=1)]
@@ -89,5 +90,5 @@ def proposal_id(quotes: Sequence[CapacityQuote]) -> str:
 
 
 def purchase_of(proposal: str, line: int) -> str:
-    """The part of a purchase's id that belongs to a line of a proposal, so that it is bought once."""
+    """The part of a purchase's id that names a line of a proposal, so that each line is bought once."""
     return hashlib.sha256(f"{proposal}/{line}".encode()).hexdigest()[:12]

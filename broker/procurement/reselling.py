@@ -1,8 +1,8 @@
-"""Sells what was bought on its provider's resale market, once.
+"""Offers a purchase on its provider's resale market, once.
 
-`SaleAsked` is written before the call; from then on no work is placed in it, and no process offers it again. An answer
-that is lost is looked for by the sale's key or by what was offered. What nobody buys stays paid for; the offer can be
-withdrawn.
+`SaleAsked` is written before the call; from then on no job is placed in the purchase and no process offers it again. If
+the answer is lost, the offer is searched for by the sale's key or its content. An offer that nobody accepts can be
+withdrawn; until then the purchase is paid as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Seller = Callable[[CapacityQuote], SellsProduct]
 
 
 def reseller(seller: SellsProduct, quote: CapacityQuote) -> ResellsProduct:
-    """What sells it again. Raises `Refused`, with what can be done instead, where there is no market for it."""
+    """The seller for the purchase. Raises `Refused`, with the alternative, if it has no resale market."""
     if isinstance(seller, ResellsProduct):
         return seller
     instead = "see what undoing it costs: gpubroker capacity cancel PURCHASE --dry-run"
@@ -36,8 +36,8 @@ def reseller(seller: SellsProduct, quote: CapacityQuote) -> ResellsProduct:
 def offer_for_sale(
     store: PurchaseStore, seller: Seller, purchase: Purchase, terms: ResaleTerms, least: Money, by: str, now: datetime
 ) -> Purchase:
-    """Record that it is for sale, and offer it at the provider, once. Raises the provider's error if it refused; it
-    then stays as it was."""
+    """Record that the purchase is for sale, and offer it at the provider, once. If the provider refuses, raises its
+    error and the purchase stays as it was."""
     market = reseller(seller(purchase.quote), purchase.quote)
     asked = appended(store, purchase, SaleAsked(by=by, terms=terms, least=least), now)
     if asked.state is not PurchaseState.SELLING or asked.seq != purchase.seq + 1 or asked.order is None:
@@ -53,7 +53,7 @@ def offer_for_sale(
 
 
 def look_for_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, now: datetime) -> Purchase:
-    """Ask the provider what became of the offer. Raises the provider's errors."""
+    """Query the state of the offer. Raises the provider's errors."""
     found = _sale(reseller(seller(purchase.quote), purchase.quote), purchase)
     if found is None:
         return purchase
@@ -69,7 +69,7 @@ def look_for_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, now:
 
 
 def withdraw_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, by: str, now: datetime) -> Purchase:
-    """Withdraw the offer; if it was sold meanwhile, it is sold. Raises the provider's errors."""
+    """Withdraw the offer, unless it was sold meanwhile. Raises the provider's errors."""
     market = reseller(seller(purchase.quote), purchase.quote)
     found = _sale(market, purchase)
     if found is not None and found[0].state is OrderState.PENDING:
@@ -87,13 +87,13 @@ def withdraw_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, by: 
 
 
 def _key(purchase: Purchase) -> str:
-    """The key of this offer: not that of the order, nor of an earlier offer."""
+    """The key of this offer, distinct from the keys of the order and of earlier offers."""
     assert purchase.sale_at is not None
     return f"{purchase.id}-sale-{int(purchase.sale_at.timestamp())}"
 
 
 def _sale(market: ResellsProduct, purchase: Purchase) -> tuple[Order, Money] | None:
-    """The offer of this purchase at the provider. One that is not known by its id may only be the single one there."""
+    """The offer of this purchase at the provider. Without a known id, it must be the only one there."""
     assert purchase.sale is not None
     assert purchase.sale_at is not None
     found: Sequence[tuple[Order, Money]] = market.find_sales(

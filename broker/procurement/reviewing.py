@@ -1,4 +1,4 @@
-"""What a purchase brought: what of it was used and by whom, what lay idle, and what the same use would have cost. Pure.
+"""The review of a purchase: its use by team, its idle hours, and the price of the same use elsewhere. Pure.
 
 A GPU-hour of the purchase costs its total price over all its GPU-hours. Use beyond what was bought does not count.
 """
@@ -19,11 +19,10 @@ Use = tuple[str | None, datetime, datetime, int]
 
 @dataclass(frozen=True, slots=True)
 class PurchaseReview:
-    """``until``: the end of the time that is looked at (UTC). ``bought_hours``, ``used_hours``: GPU-hours up to then;
-    ``by_team``: the used ones. ``cost``: the price of the bought hours, used or not; ``idle_cost``: of those not used,
-    which ``owner`` bears. ``on_demand``, ``spot``: what the used hours would have cost there (None: no price);
-    ``saved``, ``saved_spot``: that less the cost, negative if it cost more. ``credited``: what other teams paid the
-    owner for what they used. USD."""
+    """``until``: the end of the reviewed time (UTC). ``bought_hours``, ``used_hours``: GPU-hours up to then;
+    ``by_team``: used ones by team. ``cost``: of all bought hours; ``idle_cost``: of unused ones, which ``owner`` pays.
+    ``on_demand``, ``spot``: the price of the used hours there (None: unknown); ``saved``, ``saved_spot``: that price
+    less the cost. ``credited``: what other teams paid the owner for their use. Amounts in USD."""
 
     purchase: str
     until: datetime

@@ -1,4 +1,4 @@
-"""What falls due of a purchase that is paid over its period: day by day (UTC), as the provider bills it. Pure."""
+"""The recurring payments of a purchase, day by day (UTC), as the provider bills them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GONE = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
 
 
 def next_due(purchase: Purchase) -> datetime | None:
-    """When the next part falls due: the next midnight, or the end of the period. None if none will."""
+    """When the next payment falls due (UTC): the next midnight or the end of the period; None if there is none."""
     quote, seen = purchase.quote, purchase.accrued_to or purchase.paid_at
     if seen is None or not quote.recurring or seen >= quote.ends or _has_stopped(purchase, seen):
         return None
@@ -24,15 +24,15 @@ def next_due(purchase: Purchase) -> datetime | None:
 
 
 def overdue(purchase: Purchase, now: datetime) -> datetime | None:
-    """The last midnight (UTC) up to which a purchase whose provider does not end it has not been booked yet; None if
-    there is none."""
+    """For a purchase that its provider does not end: the last midnight (UTC) up to which payments are due and not
+    booked; None if there is none."""
     midnight = datetime.combine(now.date(), time(), now.tzinfo)
     booked = purchase.accrued_to
     return midnight if booked is not None and purchase.quote.recurring and midnight > booked else None
 
 
 def accrual(purchase: Purchase, order: Order, until: datetime, at: datetime) -> tuple[Accrued, tuple[Entry, ...]]:
-    """The event and the entries of what fell due up to ``until``, by what the provider says of the order now."""
+    """The event and the entries of the payments due up to ``until``, given the order's present state."""
     begins = order.billed_from
     if begins is None:
         return Accrued(order=order, until=until, amount=Money.ZERO), ()
@@ -46,15 +46,15 @@ def accrual(purchase: Purchase, order: Order, until: datetime, at: datetime) -> 
 
 
 def billed_until(purchase: Purchase, order: Order, now: datetime) -> datetime:
-    """Until when a purchase that was undone is billed by the hour. A charge for undoing it takes the place of the hours
-    after the request."""
+    """The end (UTC) of the hourly bill of an undone purchase. A charge for undoing replaces the hours after the
+    request."""
     charged = purchase.undo is not None and bool(purchase.undo.charge)
     stops = order.billed_to or (purchase.undo_at if charged else None) or now
     return max(min(stops, now), purchase.accrued_to or stops)
 
 
 def early_end(purchase: Purchase) -> str:
-    """Why it ends before its period is over: the provider's word; empty if it does not."""
+    """The provider's reason for an end before the end of the period; empty without one."""
     order = purchase.order
     seen = purchase.accrued_to or purchase.paid_at
     return order.word if order and seen and seen < purchase.quote.ends and _has_stopped(purchase, seen) else ""

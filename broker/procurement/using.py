@@ -1,7 +1,7 @@
-"""Bought capacity as offers: at no further price within its period, with the value of an hour for showback. Pure.
+"""Bought capacity as offers, with no further price within its period and with an hourly value for showback. Pure.
 
-Machines in a capacity block are ended by EC2 half an hour before the block ends. Work leaves five minutes before that,
-so that it can save a checkpoint and go on elsewhere.
+EC2 ends machines in a capacity block half an hour before the end of the block. Jobs leave five minutes before that, so
+that they can save a checkpoint and continue elsewhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from broker.core.purchases.quotes import OrderState
 from broker.core.values.money import Money
 
 LEAVES = timedelta(minutes=35)
-"""How long before the end of bought capacity work leaves it."""
+"""The time before the end of bought capacity at which jobs leave it."""
 
 _SOURCE = "purchases"
-# The engine that launches into capacity which is named to it, by provider.
+# By provider, the engine that can launch into a named reservation.
 _ENGINES = {"aws": "skypilot"}
 
 
@@ -46,15 +46,14 @@ def is_of(offer: Offer, purchase: Purchase) -> bool:
 
 
 def leave_at(offer: Offer, purchases: Sequence[Purchase], now: datetime) -> datetime | None:
-    """When work leaves the bought capacity that the offer is of: `LEAVES` before the earliest end of those in force,
-    extensions included. At once (``now``) if none is in force any more of those that were when the offer was made: its
-    machine may run on, at the price on demand. None for an offer of anything else. ``purchases``: all, with those that
-    are closed."""
+    """When jobs leave the bought capacity of the offer (UTC): `LEAVES` before the earliest end of the purchases in
+    force, extensions included; ``now`` if none of them is in force any more, since its machines may continue at the
+    on-demand price. None if the offer is not bought capacity. ``purchases``: all, including closed ones."""
     held = [one for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
     found = [one for one in held if one.quote.starts <= now or one.quote.extends]
     ends = {one.order.id: one.quote.ends for one in found if one.order is not None and not one.quote.extends}
     for one in found:
-        if block := one.quote.extends:  # which is no longer held itself once its own period is over
+        if block := one.quote.extends:  # the extended block itself has ended
             ends[block] = max(ends.get(block, one.quote.ends), one.quote.ends)
     ahead = [end for end in ends.values() if end > now]
     if ahead:
@@ -69,7 +68,7 @@ def _was_of_closed(offer: Offer, purchases: Iterable[Purchase]) -> bool:
 
 
 def is_extended(purchase: Purchase, purchases: Iterable[Purchase]) -> bool:
-    """Whether the machines stay beyond the purchase's period, by an extension that is held."""
+    """Whether an extension in force keeps the machines beyond the purchase's period."""
     order = purchase.order.id if purchase.order else ""
     block = purchase.quote.extends or order
     return any(
@@ -80,8 +79,8 @@ def is_extended(purchase: Purchase, purchases: Iterable[Purchase]) -> bool:
 
 
 def orders_of(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> tuple[str, ...]:
-    """The provider's ids of the orders now in force whose machines the offer is of; none for an offer of anything else.
-    An extension has the id of what it extends."""
+    """The provider's ids of the orders in force behind the offer; none if it is not bought capacity. An extension has
+    the id of the block that it extends."""
     mine = [one for one in in_use(purchases, now) if is_of(offer, one) and one.order is not None]
     return tuple(dict.fromkeys(one.quote.extends or one.order.id for one in mine if one.order is not None))
 
@@ -89,8 +88,8 @@ def orders_of(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> tup
 def coming(
     offers: Sequence[Offer], purchases: Iterable[Purchase], now: datetime, within: timedelta
 ) -> list[tuple[Offer, datetime]]:
-    """Bought machines whose period begins ``within`` that time, as offers, with their beginning (UTC), earliest first.
-    Without those of a pool that is there already: its free machines count first."""
+    """Bought machines whose period begins ``within`` that time, as offers, with their start (UTC), earliest first.
+    Omits pools that already have machines: their free machines count first."""
     there = {offer.pool for offer in offers}
     ahead = [
         one
@@ -109,9 +108,8 @@ def coming(
 
 
 def with_bought(offers: Sequence[Offer], purchases: Sequence[Purchase], now: datetime) -> list[Offer]:
-    """The offers, those of bought machines with the value of their hours and unavailable from `leave_at` on; and bought
-    machines that no provider has listed, with all of them as free: what jobs occupy is subtracted where plans are
-    made."""
+    """The offers, where those of bought machines have their hourly value and are unavailable from `leave_at` on, and
+    offers of bought machines that no provider lists. All machines count as free: the planner subtracts those in use."""
     bought = in_use(purchases, now)
     if not bought:
         return list(offers)
@@ -127,7 +125,7 @@ def with_bought(offers: Sequence[Offer], purchases: Sequence[Purchase], now: dat
 
 
 def _offer(purchase: Purchase, now: datetime, others: Sequence[Offer]) -> Offer:
-    """``others``: where an offer of the same machine type says what a quote does not: CPUs, memory, connection."""
+    """``others``: offers of the same machine type, for what a quote does not state: CPUs, memory, interconnect."""
     quote = purchase.quote
     type = (quote.provider, quote.instance_type)
     like = next((one for one in others if (one.provider, one.instance_type) == type and one.cpus is not None), None)
@@ -156,7 +154,7 @@ def _valued(offer: Offer, bought: Sequence[Purchase], purchases: Sequence[Purcha
     mine = [one for one in bought if is_of(offer, one)]
     if not mine:
         return offer
-    # What the provider lists of it has no engine where a machine must name its reservation: here its name is known.
+    # Listed reservations have no engine if a machine must name its reservation; here the name is known.
     engine = offer.engine or _ENGINES.get(offer.provider)
     offer = replace(offer, amortised=max(one.quote.per_machine_hour for one in mine), engine=engine)
     leaves = leave_at(offer, purchases, now)
