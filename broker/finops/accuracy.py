@@ -13,7 +13,7 @@ NEAR = 0.25  # a prediction within a quarter of the outcome
 
 
 class Predicted(StrEnum):
-    """What a plan predicts of a run."""
+    """The kinds of prediction of a plan."""
 
     COST = "cost"
     TIME = "time"
@@ -23,13 +23,13 @@ class Predicted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A successful run: what its first plan expected, and what happened.
+    """A successful run: the prediction of its first plan, and the outcome.
 
-    ``accelerator``: of all its machines; empty where they had different ones. ``usd``: with prepaid hours.
-    ``expected_*`` None: not predicted, as the amount of work was not known. ``hours``: from the first launch to the end
+    ``accelerator``: of all its machines; empty if they differed. ``usd``: including prepaid hours. ``expected_*``: None
+    if not predicted because the amount of work was unknown. ``hours``: from the first launch to the end
     of the last machine; ``gpu_hours``: of all its machines, ``spot_gpu_hours`` and ``spot_interruptions``: of those
-    that were spot, whatever the first plan was. ``tokens``: as its program reported, in all; ``parameters``
-    and ``trains``: of the model that its job file names.
+    that were spot, whatever the first plan was. ``tokens``: total reported by its program; ``parameters``
+    and ``trains``: of the model named in its job file.
     """
 
     job_id: str
@@ -55,9 +55,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PredictionError:
-    """Of one ``kind`` over ``runs``: ``predicted`` and ``happened`` in all (of prices the means), the median of
-    happened ÷ predicted, the mean absolute error as a share of the prediction, the worst, and the share of runs
-    ``within`` a quarter. Of interruptions, which are few, only the sums (``ratio`` is theirs)."""
+    """The error of one ``kind`` of prediction over ``runs``: the totals ``predicted`` and ``happened`` (for prices, the
+    means), the median of happened ÷ predicted, the mean and the worst absolute error as a share of the prediction, and
+    the share of runs ``within`` 25 %. For interruptions, which are rare, only the totals and their ratio."""
 
     kind: Predicted
     runs: int
@@ -71,7 +71,7 @@ class PredictionError:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeed:
-    """What finished runs on an accelerator measured, over ``runs``. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
+    """Measurements of finished ``runs`` on an accelerator. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
     that train a known model and reported tokens; ``tokens_per_second`` of one GPU, of ``token_runs``;
     ``interruptions_per_1000_hours`` of spot GPUs, of ``spot_runs``, None without spot hours; ``usd_per_gpu_hour``: as
     charged."""
@@ -90,8 +90,8 @@ class MeasuredSpeed:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """What finished runs of a model of so many ``parameters`` reached on an accelerator, over ``runs``: the ``share``
-    of the peak that the tokens they reported make, six operations a parameter and token in training, else two."""
+    """The speed of finished ``runs`` of a model with that many ``parameters`` on an accelerator: the ``share`` of the
+    peak, from the reported tokens, at six operations per parameter and token in training, else two."""
 
     accelerator: str
     parameters: float
@@ -101,7 +101,7 @@ class ModelSpeed:
 
 
 def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
-    """The error of each kind of prediction; kinds without a run that predicted them are left out."""
+    """The error of each kind of prediction; kinds that no run predicted are omitted."""
     pairs = defaultdict[Predicted, list[tuple[float, float]]](list)
     for run in runs:
         for kind, expected, happened in (
@@ -133,7 +133,7 @@ def _error(kind: Predicted, pairs: Sequence[tuple[float, float]]) -> PredictionE
 
 
 def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[MeasuredSpeed, ...]:
-    """By accelerator, those with most GPU-hours first, without runs on different ones. ``peaks``: dense 16-bit
+    """By accelerator, most GPU-hours first, without runs on several kinds. ``peaks``: dense 16-bit
     FLOP/s of one, where known."""
     by = defaultdict[str, list[RunOutcome]](list)
     for run in runs:

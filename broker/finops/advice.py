@@ -26,8 +26,8 @@ class AdviceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MonthAdvice:
-    """``about``: a team's project, or capacity; ``cost``: USD in the month; ``because``: its derivation; ``do``: what
-    lowers it."""
+    """``about``: a team's project, or capacity; ``cost``: USD in the month; ``because``: its derivation; ``do``: how
+    to lower it."""
 
     kind: AdviceKind
     about: str

@@ -1,12 +1,12 @@
 """Anomalies: days with more spending than the weeks before explain. Pure; USD as floats, because only ratios matter.
 
-The week's pattern of the eight weeks before is taken out (`weekdays`). Then the day alone, and the sums of the last two
-and three days with it, are compared with the sums of as many days before. Such a stretch is an anomaly only if two
-scores exceed their thresholds: its ratio to the dear ones (the 85th percentile) of the last four weeks, which accounts
-for their spread, and its excess over the level that was smoothed up to its beginning, in units of the dear excesses of
-the eight weeks, which accounts for their trend. A percentile that few days lie above does not move with an earlier
-anomaly. Planned spending (purchases, reservations, accepted jobs) is known beforehand and is subtracted first, so it
-never raises an alarm. Each series is judged by itself; a decrease in one does not offset an increase in another.
+First the weekly pattern of the eight weeks before is removed (`weekdays`). Then stretches of one, two and three days
+that end with the day are compared with earlier stretches of the same length. A stretch is an anomaly only if two scores
+exceed their thresholds: its ratio to the 85th percentile of the last four weeks, which accounts for their spread; and
+its excess over the smoothed level at its start, divided by the 85th percentile of such excesses in the eight weeks,
+which accounts for their trend. A percentile changes little with an earlier anomaly. Planned spending (purchases,
+reservations, accepted jobs) is known beforehand and is subtracted first, so it never raises an alarm. Each series is
+judged by itself; a decrease in one does not offset an increase in another.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ WINDOW = 28
 """The number of preceding days that a day is compared with."""
 
 MEMORY = 56
-"""The number of preceding days that the week's pattern, the level and its excesses are taken from."""
+"""The number of preceding days from which the weekly pattern, the level and its excesses are computed."""
 
 WARM_UP = 14
-"""The number of days from the first spending on that are not judged."""
+"""The number of days after the first spending that are not judged."""
 
 _STRETCHES = (1, 2, 3)  # days
-_SETTLED = 7  # days until the level says something
+_SETTLED = 7  # days until the level is meaningful
 _SMOOTHING = 0.3
 _DEAR = 0.85  # percentile
 _LEAST_SCALE = 0.2  # of the mean
-_LEAST_SHARE = 0.5  # of the stretch's mean excess: with less, its last day is the one after an incident
-_LEAST_OF_HIGHEST = 0.05  # of the dearest day so far: what a pause in the spending is compared with
+_LEAST_SHARE = 0.5  # of the stretch's mean excess; with less, the last day follows an incident and is not part of it
+_LEAST_OF_HIGHEST = 0.05  # of the highest day so far: the reference after a pause in spending
 _QUIET = 2  # days that end an incident
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmThreshold:
-    """The thresholds of both scores. ``ratio``: the stretch divided by a dear one; ``surprise``: its excess over the
-    level, divided by a dear excess."""
+    """The thresholds of both scores. ``ratio``: the stretch over the 85th percentile of stretches; ``surprise``: its
+    excess over the level, divided by the 85th percentile of excesses."""
 
     ratio: float = 1.4
     surprise: float = 1.5
@@ -70,8 +70,8 @@ class DayScore:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Anomalous days, at most one ordinary day between two of them, which raise one alarm: numbers of the first and the
-    last day in the series. ``excess``: their cost above the usual level (USD)."""
+    """Anomalous days that raise one alarm: the numbers of the first and the last in the series, with at most one
+    ordinary day between two of them. ``excess``: their cost above the usual level (USD)."""
 
     first: int
     last: int
@@ -79,7 +79,7 @@ class Incident:
 
 
 class AnomalyAnswer(StrEnum):
-    """What somebody said of an incident: it should not have happened; it is no anomaly; it was planned."""
+    """A person's answer to an incident: it should not have happened; it is no anomaly; it was planned."""
 
     YES = "yes"
     NO = "no"
@@ -97,7 +97,7 @@ class IncidentAnswer:
 
 
 def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, since: int = 0) -> list[DayScore | None]:
-    """The scores of each day, from the days before it; None while these are too few, and before the day ``since``.
+    """The scores of each day, from the days before it; None if these are too few, and before the day ``since``.
     ``planned``: the planned part of each day (USD). A day with net refunds counts as one without spending. Raises
     ValueError if the lengths differ."""
     known = planned if planned is not None else [0.0] * len(days)
@@ -118,7 +118,7 @@ def incidents(found: Sequence[DayScore | None], at: AlarmThreshold) -> list[Inci
 
 
 def _score(window: Sequence[float], least: float) -> DayScore:
-    """The scores of the last day of the window. ``least``: what a day is compared with at least (USD)."""
+    """The scores of the last day of the window. ``least``: the lowest reference for a day (USD)."""
     *before, amount = window
     week = week_pattern(before)
     level, levels = median(week.levelled[:_SETTLED]), list[float]()
@@ -141,7 +141,7 @@ def _score(window: Sequence[float], least: float) -> DayScore:
 
 
 def _percentile(amounts: Sequence[float], share: float) -> float:
-    """With linear interpolation."""
+    """The percentile, with linear interpolation."""
     ordered = sorted(amounts)
     place = share * (len(ordered) - 1)
     below = int(place)

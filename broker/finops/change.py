@@ -9,7 +9,7 @@ for the month before:
           month before, or its price now if it was not used then;
 - price:  sum of h * (p - r), the same places at other prices.
 
-Waste is subtracted first: lost work after an attempt's last checkpoint. A group that ran in only one of the months is
+Waste is subtracted first: lost work after an attempt's last checkpoint. A group with use in only one of the months is
 new or has ended. Charges without a time (transfers, corrections) are other charges.
 """
 
@@ -53,8 +53,7 @@ class Cell:
 
 
 def owner_of(team: str | None, project: str | None) -> str:
-    """``nlp / llm``; a name that has a stroke or a quotation mark itself in quotes, so that no two owners read
-    alike."""
+    """``nlp / llm``; a name with a slash or a quotation mark is quoted, so that owners are distinct."""
     names = (team or NOBODY, project) if project else (team or NOBODY,)
     return " / ".join(json.dumps(name, ensure_ascii=False) if set(name) & _SIGNS else name for name in names)
 

@@ -1,9 +1,9 @@
 """Forecasts the spending of the remaining days of a period, with an interval. Pure; USD as floats: estimates.
 
-The week's pattern is taken out (`weekdays`), the models of `smoothing` foretell the sum of the days ahead and its
-deviation, and the pattern of these days is put back. Formulas know only what they were told, so the interval is
-calibrated on the past of the same series: how many deviations the same forecast missed the sums by that came after
-earlier days (conformal prediction). Where there is little past, errors of normal noise, a little wider, count as well.
+The weekly pattern is removed (`weekdays`), the models of `smoothing` predict the sum of the days ahead and its
+deviation, and the pattern is applied again. The interval is calibrated on the past of the same series: by how many
+deviations the same forecast would have missed earlier sums (conformal prediction). With a short past, those of as
+slightly widened normal noise count as well.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LEAST_DAYS = 5
 """Fewer days of history allow no estimate."""
 
 LONGEST = 90
-"""The number of last days that are looked at."""
+"""The number of recent days that are used."""
 
 # The prior: normal errors times 1.2, with the weight of three errors. Errors of neighbouring days overlap: those of as
-# many days as are foretold count as two.
+# many days as are predicted count as two.
 _WIDER = 1.2
 _PRIOR_WEIGHT = 3.0
 _PRIOR_STEPS = 20
@@ -34,7 +34,7 @@ _PERIODS_WEIGHT = 2.0
 
 _FIRST_ORIGIN = 7
 _EVERY = 2
-_LARGEST_MISS = 8.0  # in deviations: beyond it a past without any variation would make the interval endless
+_LARGEST_MISS = 8.0  # deviations; keeps the interval finite for a past without variation
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def expect(days: Sequence[float], ahead: int) -> Expectation | None:
     return _expect(tuple(days[-LONGEST:]), ahead)
 
 
-@lru_cache(maxsize=1024)  # budgets ask many times a minute, and the days before today stay the same all day
+@lru_cache(maxsize=1024)  # budgets ask often, and the days before today do not change during the day
 def _expect(days: tuple[float, ...], ahead: int) -> Expectation:
     if not ahead or not any(days):
         return Expectation(0.0, 0.0, 0.0)

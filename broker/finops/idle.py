@@ -30,8 +30,8 @@ class IdleCapacity:
 
 
 def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: datetime) -> list[IdleCapacity]:
-    """Idle capacity from ``start`` until before ``end`` (UTC), by accelerator and kind. None is idle where use exceeds
-    what was held."""
+    """Idle capacity from ``start`` until before ``end`` (UTC), by accelerator and kind. None is idle if use exceeds
+    the held capacity."""
     held: dict[tuple[str, CapacityType], tuple[int, Money]] = {}
     for holding in holdings:
         first, last = max(start, holding.starts), min(end, holding.ends)
@@ -51,6 +51,6 @@ def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: date
 
 
 def paid_for(holding: Holding, time: timedelta) -> Money:
-    """What so much of its time costs, used or not (USD)."""
+    """The cost (USD) of that much of its time."""
     whole = holding.ends - holding.starts
     return holding.upfront.share(in_microseconds(time), in_microseconds(whole)) + holding.hourly.for_duration(time)

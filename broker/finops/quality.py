@@ -1,4 +1,4 @@
-"""What a better result costs: the difference in cost over the difference in a metric that programs report. Pure."""
+"""The cost of a better result: the difference in cost over the difference in a reported metric. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """A successful run, its cost in all (USD), and the metric that it reported last. ``owner``: team and project."""
+    """A successful run, its total cost (USD), and its last report of the metric. ``owner``: team and project."""
 
     owner: str
     job_id: str
@@ -21,8 +21,8 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True)
 class QualityCost:
-    """The cheapest and the dearest run of an owner. ``per_point``: USD for a difference of 1 of the metric, whichever
-    direction is better; None where both have the same value."""
+    """The cheapest and the most expensive run of an owner. ``per_point``: USD per difference of 1 in the metric, in
+    either direction; None if both have the same value."""
 
     owner: str
     cheapest: ScoredRun

@@ -1,10 +1,10 @@
-"""What each team's use cost, with its share of what lay idle and of what is for everybody. Pure; money in USD.
+"""The cost of each team's use, with its share of idle capacity and of shared teams. Pure; money in USD.
 
 A rule says how idle capacity and the cost of shared teams are divided. ``separate`` leaves them where they are;
 ``proportional`` divides idle capacity by the use of what was paid in advance, and shared cost by what each team spent;
 ``even`` divides among all teams that spent anything; ``fixed`` by given weights, also among teams that spent nothing.
-Where a rule finds nobody, the amount stays in a row of its own. What no team is tagged with is a row of its own, and
-bears nothing of others. All rows add up to what was spent and lay idle, to the micro-dollar.
+If a rule applies to nobody, the amount stays in a row of its own. Spending without a team is a row of its own and bears
+no shares. All rows add up to the spending and the idle cost, to the micro-dollar.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SharingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SharingRules:
-    """``teams``: those whose cost is for everybody; ``weights``: of the teams that a fixed rule divides among."""
+    """``teams``: the shared teams, whose cost is divided; ``weights``: of the teams in a fixed rule."""
 
     idle: SharingRule = SharingRule.SEPARATE
     shared: SharingRule = SharingRule.SEPARATE
@@ -42,8 +42,8 @@ class SharingRules:
 @dataclass(frozen=True, slots=True)
 class TeamCost:
     """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
-    ``shared``: its share, negative where it gives its cost away. ``on_own``: the part of its own use that was on owned
-    and reserved machines; None in statements that did not ask."""
+    ``shared``: its share, negative for a team whose cost is divided. ``on_own``: the part of its own use that was on
+    owned and reserved machines; None in statements without it."""
 
     team: str
     cash: Money = Money.ZERO
@@ -67,7 +67,7 @@ class TeamCost:
 
 
 def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> list[TeamCost]:
-    """The rows by cost, dearest first, from what teams spent themselves and what lay idle in all."""
+    """The rows, highest cost first, from each team's own spending and the total idle cost."""
     rows = {one.team: one for one in costs}
     for team in rules.weights if SharingRule.FIXED in (rules.idle, rules.shared) else ():
         rows.setdefault(team, TeamCost(team))
@@ -79,14 +79,14 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     for giver in [rows[team] for team in dict.fromkeys(rules.teams) if team in rows]:
         given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
         if giver.team in given:
-            continue  # there is nobody to bear it, or it is to stay
+            continue  # nobody bears it, or it stays where it is
         for team, amount in {giver.team: -giver.own, **given}.items():
             rows[team] = replace(rows[team], shared=rows[team].shared + amount)
     return sorted(rows.values(), key=lambda row: (-row.total.micros, row.team))
 
 
 def total(rows: Iterable[TeamCost]) -> TeamCost:
-    """All of them in one."""
+    """The sum of the rows."""
     all_of = TeamCost("")
     for row in rows:
         all_of = TeamCost(
@@ -108,7 +108,7 @@ def _divided(
     weights: Mapping[str, int],
     otherwise: str,
 ) -> Mapping[str, Money]:
-    """The shares by team; all of it ``otherwise``, where the rule is to keep it apart or finds nobody."""
+    """The shares by team; the whole amount for ``otherwise`` if the rule keeps it apart or applies to nobody."""
     of_rule = {
         SharingRule.SEPARATE: {},
         SharingRule.PROPORTIONAL: proportions,

@@ -1,11 +1,11 @@
-"""Models of daily spending, weighed by how well each foretold every day from those before it. Pure; USD as floats,
+"""Models of daily spending, weighted by how well each predicted every day from the days before. Pure; USD as floats,
 because they are estimates.
 
-A model has a mean that is unknown, and a state that moves with each day's surprise and decays: ``day = mean + state +
-surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential smoothing
-(the state is the level), between 0 and 1 spending returns to its mean, a gain of 0 is that mean alone. Each is tried
-with spending that grows, shrinks, or does neither. Instead of the best one, all are averaged with their probabilities
-(Bayesian model averaging): of a short series little is known, and its interval says so.
+A model has an unknown mean, and a state that changes with each day's error (``surprise``) and decays: ``day = mean +
+state + surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential
+smoothing (the state is the level), between 0 and 1 spending returns to its mean, a gain of 0 is that mean alone. Each
+is tried with growing, shrinking and constant spending. The models are averaged with their probabilities (Bayesian model
+averaging), so that a short series has a wide interval.
 
 Formulas: Hyndman and others, Forecasting with Exponential Smoothing, chapters 5 and 6 (the mean is the one unknown of a
 least-squares problem, which is linear, so nothing is searched for); Hoeting and others, Bayesian Model Averaging: A
@@ -21,9 +21,9 @@ from functools import cache
 from statistics import fmean
 
 _SHAPES = ((0.0, 0.0), (1.0, 0.1), (1.0, 0.3), (1.0, 0.8), (0.85, 0.25), (0.85, 0.7), (0.5, 0.4))
-_DRIFTS = ((0.0, 0.8), (0.02, 0.1), (-0.02, 0.1))  # a week, as a share, and how likely each is beforehand
-_DRIFTS_FOR = 30  # days ahead; nothing grows for ever
-# What is known of a day's surprise beforehand: a share of the mean, with the weight of two days.
+_DRIFTS = ((0.0, 0.8), (0.02, 0.1), (-0.02, 0.1))  # share per week, and its prior probability
+_DRIFTS_FOR = 30  # days ahead; no growth beyond
+# The prior of a day's error: a share of the mean, with the weight of two days.
 _USUAL_SPREAD = 0.15
 _USUAL_DAYS = 2
 _TINY = 1e-12

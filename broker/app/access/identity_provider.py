@@ -1,4 +1,4 @@
-"""The organisation's identity provider (OpenID Connect): its addresses, its keys, and identity tokens held to both."""
+"""The organisation's identity provider (OpenID Connect): its addresses, its keys, and the check of identity tokens."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from broker.core.errors import AskAPerson, Malformed, Unreachable
 from broker.settings import SignInSettings
 
 _TIMEOUT = httpx.Timeout(10.0)  # seconds
-_KEPT = 3600.0  # seconds for which addresses and keys are not asked again
+_KEPT = 3600.0  # seconds for which addresses and keys are cached
 _LEEWAY = 60  # seconds by which clocks may differ
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]  # no HMAC
 _SCOPES = "openid profile email"
 
 
 class SignInFailed(AskAPerson):
-    """The provider's answer lets nobody in. The message never repeats a token or a code."""
+    """The sign-in failed. The message never contains a token or a code."""
 
 
 class IdentityProvider:
@@ -58,7 +58,7 @@ class IdentityProvider:
 
     def identity(self, pending: PendingSignIn, code: str, back: str) -> ProviderIdentity:
         """Who signed in. Raises `SignInFailed` for a code that the provider refuses, and for a token of another issuer,
-        audience or sign-in, one that has expired, or one that is signed otherwise than by the provider's keys."""
+        audience or sign-in, an expired one, or one not signed with the provider's keys."""
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
@@ -93,7 +93,7 @@ class IdentityProvider:
             exp={"essential": True},
             nonce={"essential": True, "value": pending.nonce},
         )
-        for fresh in (False, True):  # a provider may have changed its keys since they were asked
+        for fresh in (False, True):  # the provider may have changed its keys since they were cached
             try:
                 claims = jwt.decode(token, self._key_set(fresh=fresh), algorithms=_ALGORITHMS).claims
                 checks.validate(claims)

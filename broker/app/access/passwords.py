@@ -43,7 +43,7 @@ _AT_ONCE = threading.Semaphore(2)  # each hash takes 64 MiB and a processor
 
 
 class WrongPassword(AskAPerson):
-    """Name and password let nobody in. The message does not say which is wrong, or whether somebody has to wait."""
+    """Name or password is wrong. The message does not say which, nor whether the person has to wait."""
 
     def __init__(self) -> None:
         super().__init__("name and password let nobody in now", hint="after several wrong ones, wait before the next")
@@ -117,7 +117,7 @@ def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
 
 
 def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
-    """Check the password of somebody who is signed in, before what a stolen session must not do. Raises as
+    """Check the password of a signed-in person before a change that a stolen session must not make. Raises as
     `sign_in`."""
     _with_the_right_one(broker, name, password, origin, lambda tx: None, "passwords.confirm")
 
@@ -125,7 +125,7 @@ def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
 def _with_the_right_one(
     broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T], action: str
 ) -> T:
-    """What ``then`` returns, if it is the password. ``action``: the name of a wrong one in the audit log."""
+    """The result of ``then``, if the password is right. ``action``: the name of a failure in the audit log."""
     now = broker.clock.now()
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
@@ -144,7 +144,7 @@ def _with_the_right_one(
             _keep(tx, replace(tries, failures=failures, waits_until=until))
             tx.log(_refused(now, name, origin, action))
         else:
-            if tries is current:  # those that somebody elsewhere has tried still count
+            if tries is current:  # failures from elsewhere still count
                 tx.keep_password(replace(current, failures=0, waits_until=None))
             tx.keep_password_origin(KnownOrigin(name, origin, now))
             return then(tx)
@@ -152,8 +152,8 @@ def _with_the_right_one(
 
 
 def _tries(broker: Broker, look: AccessReading, stored: StoredPassword, origin: str) -> StoredPassword | KnownOrigin:
-    """Where tries from there are counted: for each address from which the person has signed in lately, and together for
-    all others, so that nobody who guesses elsewhere keeps the person waiting."""
+    """The key under which tries from an address are counted: the address if the person has signed in from it lately,
+    else one key for all others, so that a guesser elsewhere does not keep the person waiting."""
     known = look.password_origin(stored.person, origin)
     lately = known is not None and broker.clock.now() - known.right_at < KNOWN_FOR * broker.clock.scale
     return known if known is not None and lately else stored
@@ -190,7 +190,7 @@ def has_password(broker: Broker, name: str) -> bool:
 
 
 def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
-    """A session on a token of its own, of which nobody has the text and which ends with it."""
+    """A session with a token of its own, whose text nobody has; it ends with the session."""
     person, now = known_person(tx, name), broker.clock.now()
     lifetime = LONGEST_SESSION * broker.clock.scale
     token = issued(tx, person, "password", _SCOPES, lifetime, by=Actor(person.name), now=now).token

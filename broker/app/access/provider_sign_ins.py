@@ -65,7 +65,7 @@ def finish(
 
 
 def link(broker: Broker, name: str, issuer: str, subject: str, *, by: Actor) -> Person:
-    """Make an identity of the provider that of a person who was added by name. Raises `UnknownName`, `InvalidInput` for
+    """Link an identity of the provider to a person who was added by name. Raises `UnknownName`, `InvalidInput` for
     an empty subject, and `NotAllowed` unless ``by`` is an administrator."""
     if not subject.strip():
         raise InvalidInput("expected the subject (`sub`) that the identity provider gives this person")
@@ -104,8 +104,8 @@ def _person(broker: Broker, tx: AccessWriting, identity: ProviderIdentity, origi
 
 
 def _in_groups(person: Person, mapping: Mapping[str, str], groups: frozenset[str]) -> Person:
-    """The person with exactly those roles of the mapping that their groups give. Roles that the mapping does not name
-    stay as an administrator gave them. Of several roles in a team the highest counts."""
+    """The person with the roles that the mapping gives to their groups, the highest in each team. Roles that the
+    mapping does not name stay unchanged."""
     roles, teams = set(person.roles), dict(person.teams)
     for given in mapping.values():
         team, _, role = given.rpartition(":")

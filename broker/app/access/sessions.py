@@ -35,7 +35,7 @@ def begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, or
 
 def resume(broker: Broker, id: str, *, used: bool = True) -> Entrant | None:
     """The person of a session with their present permissions; None if the session is unknown or over, its token expired
-    or revoked, or the person disabled. ``used``: somebody uses it; a browser that asks by itself is no sign of that."""
+    or revoked, or the person disabled. ``used``: a person uses it, not only the browser's automatic refresh."""
     now, digest = broker.clock.now(), digest_of(id)
     with broker.store.access.reading() as look:
         session = look.session(digest)

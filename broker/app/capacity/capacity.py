@@ -75,9 +75,9 @@ def add(broker: Broker, holding: Holding, *, by: Actor, proof: Path | None = Non
 
 
 def may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
-    """Raises `NotAllowed` if a guardrail of kind `purchases` would not let ``by`` buy the same: its buyers, providers,
-    term and commitment. Owned machines, and stores without such a guardrail, are not limited; approvals cannot be
-    asked for what is bought already."""
+    """Raises `NotAllowed` if a guardrail of kind `purchases` forbids ``by`` to buy the same (buyers, providers, term,
+    commitment). Owned machines, and stores without such a guardrail, are not limited. No approval is requested, since
+    the capacity is already bought."""
     if holding.kind is HoldingKind.OWNED:
         return
     from broker.procurement.judging import Buying, as_quote, denied_by_purchase_rules, objections

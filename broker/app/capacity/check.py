@@ -1,4 +1,4 @@
-"""Comparison of what providers list with what was bought and recorded here."""
+"""Compares the capacity that providers list with purchases and recorded holdings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CapacityCheck:
 
 
 def check(broker: Broker) -> CapacityCheck:
-    """Ask every provider with a login what the account holds, and compare. Changes nothing."""
-    bought = broker.store.purchases(closed=True)  # read first, so that an order meanwhile is no difference
+    """Query every provider with a login for the account's capacity, and compare. Changes nothing."""
+    bought = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is no difference
     inventory = capacity(broker)
     missing, problems = [], list(inventory.problems)
     for one in unseen(bought, inventory.reported, inventory.now):

@@ -1,4 +1,4 @@
-"""What a person does to buy capacity where gpubroker has no interface, to be as safe as with one."""
+"""The steps by which a person buys capacity by hand, as safely as through gpubroker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseChecklist:
-    """The steps, in order: what to do, and the command that does it or helps (empty: none). ``sells``: the products
-    that gpubroker itself buys there."""
+    """The steps in order, each with a command that does it or helps (empty: none). ``sells``: the products that
+    gpubroker itself buys there."""
 
     provider: str
     sells: tuple[str, ...]
@@ -25,9 +25,8 @@ class PurchaseChecklist:
 
 
 def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklist:
-    """The checklist for a provider, known here or not. Contacts nobody, changes nothing. Raises `UnknownName` for a
-    name that is like a known one, unless it is said to be ``unlike``: else it is taken for misspelt; `InvalidInput` for
-    an empty one."""
+    """The checklist for a provider, known here or not. Sends no request, changes nothing. Raises `InvalidInput` for an
+    empty name, and `UnknownName` for one that resembles a known name, unless ``unlike``."""
     if not provider.strip():
         raise InvalidInput("the provider's name is empty", where="PROVIDER")
     known = sorted({*broker.registries.providers, *(one.offer.provider for one in broker.store.market.series())})

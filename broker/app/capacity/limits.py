@@ -1,4 +1,4 @@
-"""What the active policies let be proposed to own or reserve, in words with the arithmetic."""
+"""The limits of the active policies on proposals to own or reserve, as sentences with the arithmetic."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimits:
-    """``at``: where the policies say so, by the name of the limit."""
+    """``at``: the place of each limit in the policies, by its name."""
 
     limits: HoldingLimits
     at: Mapping[str, str]
 
     @classmethod
     def of(cls, policy: PolicySet) -> CapacityLimits:
-        """Those of a set of policies."""
+        """The limits of a set of policies."""
         names = [limit.name for limit in fields(HoldingLimits)]
         at = {name: str(policy.said_at.get(f"holding.{name}", "no policy")) for name in names}
         return cls(policy.defaults.holding, at)
@@ -40,7 +40,7 @@ class CapacityLimits:
         return (self.limits.utilisation or 0.0) / 100
 
     def notes(self) -> Iterator[str]:
-        """What is limited, for a plan."""
+        """The limits in sentences, for a plan."""
         found, said = self.limits, []
         if found.utilisation is not None:
             said.append(f"GPUs needed in at least {found.utilisation:g}% of the hours")
@@ -55,7 +55,7 @@ class CapacityLimits:
     def sift(
         self, accelerator: str, options: Iterable[PurchaseOption], market: BurstPrices
     ) -> tuple[list[PurchaseOption], list[str]]:
-        """The options that may be proposed, and why the others may not."""
+        """The options that may be proposed, and the reasons why others may not."""
         kept, barred = [], []
         for option in options:
             why = self._too_long(option.term * _HOUR) or self._pays_too_late(option.usd, market.burst)
@@ -66,7 +66,7 @@ class CapacityLimits:
         return kept, barred
 
     def left_to_renting(self, accelerator: str, demand: Sequence[int]) -> Iterator[str]:
-        """How many GPUs of the demand are needed too seldom to be held."""
+        """The number of GPUs of the demand that are needed too rarely to be held."""
         if self.limits.utilisation is not None and demand:
             most, peak = needed_for(demand, self.least_use), max(demand)
             if most < peak:
@@ -76,14 +76,14 @@ class CapacityLimits:
                 )
 
     def bars_renewal(self, recorded: RecordedHolding, usd: float, market: BurstPrices) -> str:
-        """Why what is held may not be held for its time again at its price, ``usd`` for a GPU-hour; empty if it may."""
+        """Why a holding may not be renewed at its price, ``usd`` per GPU-hour; empty if it may."""
         held = recorded.holding
         why = self._too_long(held.ends - held.starts) or self._pays_too_late(usd, market.burst)
         name = f"{held.kind.value} #{recorded.number} of {held.provider}"
         return f"{held.accelerator}: not renewed at the same price: {name}: {why}" if why else ""
 
     def bars(self, quote: CapacityQuote, worth: QuoteWorth, rented: float) -> str:
-        """Why a quote may not be proposed where a rented GPU-hour costs that much (USD); empty if it may."""
+        """Why a quote may not be proposed if a rented GPU-hour costs that much (USD); empty if it may."""
         least = self.limits.utilisation
         why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, rented)
         if not why and least is not None and 100 * worth.use < least:

@@ -1,5 +1,4 @@
-"""The jobs that this store recorded, as a workload: what they would have met under other policies, with other capacity
-or other demand."""
+"""The recorded jobs of this store as a workload, to simulate them with other policies, capacity or demand."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from broker.whatif.recorded import RecordedJobs, told_waits
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, Submission, WorkloadPool
 from broker.whatif.workload_file import ENGINE
 
-# Of each machine and capacity type, the cheapest offers; more would not be used.
+# The number of offers used of each machine and capacity type, cheapest first.
 _CHEAPEST = 20
 _SHORTEST = timedelta(hours=1)
-# What does not matter to where a job runs, what it costs and who pays.
+# Fields of a job that affect neither placement nor cost nor payer.
 _WITHOUT: dict[str, Any] = {
     "run": "true",
     "envs": {},
@@ -58,7 +57,7 @@ class _Found:
 
 def recorded_workload(broker: Broker, last: timedelta) -> SimulatedWorkload:
     """The jobs submitted in the ``last`` time before now, with the work that they did, on the present offers at the
-    prices recorded then. Jobs that never ran, sessions, and arrays (their tasks count) are left out and counted.
+    prices recorded then. Omits, and counts, jobs that never ran, sessions, and arrays (their tasks are included).
 
     Raises `InvalidInput` for a time shorter than an hour, and if no job is left."""
     if last < _SHORTEST:
@@ -114,7 +113,7 @@ def _add(found: _Found, view: JobView, since: datetime, now: datetime) -> None:
 
 
 def _worked(attempt: AttemptView, now: datetime) -> float:
-    """Seconds of work of an attempt, on the job's reference machine; work that was lost is not known and counts."""
+    """Seconds of work of an attempt on the job's reference machine, including lost work, which is not recorded."""
     if attempt.running_at is None:
         return 0.0
     return max(((attempt.ended_at or now) - attempt.running_at).total_seconds(), 0.0) * attempt.placement.throughput

@@ -85,7 +85,7 @@ def plan(
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
 ) -> CapacityPlans:
-    """One plan for each accelerator of ``demand``, within what the active policies let be held. ``providers``: the
+    """One plan for each accelerator of ``demand``, within the limits of the active policies. ``providers``: the
     providers whose prices count; default: all. ``spot_share``: of bursts, for all or by accelerator; an observed share
     counts only if spot has a price. Raises InvalidInput if an accelerator has no on-demand price."""
     from broker.app.market.market import freshen
@@ -120,7 +120,7 @@ def _not_renewed(
     market: BurstPrices,
     now: datetime,
 ) -> dict[int, str]:
-    """The holdings that policies let nobody renew as they are, by number, with the reason."""
+    """The holdings that the policies forbid to renew unchanged, by number, with the reason."""
     found: dict[int, str] = {}
     for recorded in holdings:
         held = recorded.holding
@@ -243,7 +243,8 @@ def _market(
 def _options(
     accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: BurstPrices
 ) -> Iterable[PurchaseOption]:
-    """The capacity that can be held: as stated, else the cheapest of each term on the market; and machines to buy."""
+    """The capacity that can be held: as stated, else the cheapest of each term on the market; and purchasable
+    machines."""
     said = _stated(stated.reserved, accelerator)
     if said is None and stated.ratio is not None:
         said = positive("ratio", stated.ratio) * market.on_demand
@@ -274,7 +275,7 @@ def _days(hours: float) -> str:
 
 
 def _called(name: str, series: Demand) -> str:
-    """The accelerator that is named, else that of the column or file name; else the user's own name, which needs stated
+    """The accelerator of the given name, else of the column or file name; else the user's own name, which needs stated
     prices."""
     for candidate in (name, series.column, series.name):
         try:

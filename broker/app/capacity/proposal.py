@@ -1,5 +1,4 @@
-"""From the use of the past to purchases: a proposal of quotes with their arithmetic, and buying from it, each line
-once."""
+"""A proposal of quotes with their arithmetic, from past use; each of its lines can be bought once."""
 
 from __future__ import annotations
 
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapacityProposal:
-    """Quotes from the least to the most committed, with what each is worth. ``source``: where the demand is from;
-    ``on_demand``, ``spot``: USD per GPU-hour that they are compared with (None: no price); ``held``: GPUs that serve
-    the demand already; ``problems``: what sellers that failed said, and quotes that policies let nobody propose, each
-    with the provider's name."""
+    """Quotes with their worth, least commitment first. ``source``: the origin of the demand; ``on_demand``, ``spot``:
+    USD per GPU-hour of the alternatives (None: no price); ``held``: GPUs that already serve the demand; ``problems``:
+    errors of sellers, and quotes that the policies forbid to propose, each with the provider's name."""
 
     id: str
     at: datetime
@@ -41,7 +39,7 @@ class CapacityProposal:
 
     @property
     def best(self) -> ProposedLine | None:
-        """The line that saves most against on demand; None if none saves anything."""
+        """The line that saves most compared with on-demand; None if none saves anything."""
         saving = [line for line in self.lines if line.worth.saves.micros > 0]
         return max(saving, key=lambda line: line.worth.saves, default=None)
 
@@ -49,7 +47,7 @@ class CapacityProposal:
 def propose(
     broker: Broker, planned: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
 ) -> CapacityProposal:
-    """Ask for quotes and compute what each is worth by the demand and the prices of the plan. Buys nothing. Raises as
+    """Query quotes and compute the worth of each from the demand and the prices of the plan. Buys nothing. Raises as
     `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
     plan = next((one for one in planned.plans if one.accelerator == accelerator), None)
     if plan is None:
@@ -79,9 +77,9 @@ def buy_line(
     environment: str | None,
     by: Actor,
 ) -> Purchase:
-    """Request the purchase of a line of a proposal for at most what it was quoted at, at the provider's newest price.
-    Idempotent: a line is bought once. Raises as `purchases.buy`, and `InvalidInput` if the provider does not offer it
-    any more or for more."""
+    """Request the purchase of a line of a proposal, for at most its quoted price, at the provider's newest price.
+    Idempotent: a line is bought once. Raises as `purchases.buy`, and `InvalidInput` if the provider no longer offers it
+    or asks for more."""
     id = f"{PREFIX}{purchase_of(proposal, line)}"
     with broker.store.reading() as look:
         if (known := look.purchase(id)) is not None:

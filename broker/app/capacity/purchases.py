@@ -48,8 +48,8 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class PurchasePreview:
-    """What buying a quote would do: the policies' verdict, the amount to be held (``ceiling``, USD), and the number of
-    people who must approve."""
+    """The effect of buying a quote: the policies' verdict, the amount to be held (``ceiling``, USD), and the number of
+    required approvals."""
 
     quote: CapacityQuote
     ceiling: Money
@@ -90,7 +90,7 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
 
 
 def _sellers(broker: Broker, name: str, request: QuoteRequest, *, named: bool) -> list[SellsProduct]:
-    """What the provider sells of the kinds in the request; ``named``: by the person who asks."""
+    """The provider's products of the requested kinds; ``named``: the person named the provider."""
     provider = broker.provider(name)
     if not isinstance(provider, SellsCapacity):
         if named:
@@ -148,8 +148,8 @@ def buy(
 ) -> Purchase:
     """Start a purchase: hold its ceiling (USD; default: the quote's total) and notify its approvers. Nothing is ordered
     before they approve. Raises `NotAllowed` if a rule or budget denies it, and `InvalidInput` for a quote that is too
-    old or a ceiling below its total. Not idempotent, unless it has an ``id``:
-    then it is the purchase with that id, if there is one."""
+    old or a ceiling below its total. Not idempotent,
+    except with an ``id``: returns the purchase with that id, if there is one."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     now = from_micros(to_micros(broker.clock.now()))
     _require_fresh(quote, now)
@@ -179,8 +179,8 @@ def buy(
 
 
 def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
-    """Approve a purchase as ``by``. ``binding``: what the person saw; if the purchase has another one, raises
-    `InvalidInput`. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may not approve it."""
+    """Approve a purchase as ``by``. ``binding``: of the terms that the person saw; if the purchase has another one,
+    raises `InvalidInput`. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may not approve it."""
     with broker.store.writing() as tx:
         purchase = _known(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
@@ -238,7 +238,7 @@ def buyer(broker: Broker) -> CapacityBuyer:
 
 
 def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
-    """What sells the product of the quote. Raises `InvalidInput` if this version knows none."""
+    """The seller of the product of the quote. Raises `InvalidInput` if this version knows none."""
     provider = broker.provider(quote.provider)
     if not isinstance(provider, SellsCapacity) or quote.product not in provider.products:
         raise InvalidInput(f"{quote.provider} sells no {quote.product} through gpubroker")

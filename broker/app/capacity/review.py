@@ -1,4 +1,4 @@
-"""What a purchase brought, by the machine time on record and the prices of the market."""
+"""The review of a purchase, from recorded machine time and market prices."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def purchase_review(
     broker: Broker, id: str, *, on_demand: float | None = None, spot: float | None = None
 ) -> PurchaseReview:
     """The review of a purchase up to now. ``on_demand``, ``spot``: USD per GPU-hour, instead of the cheapest current
-    price at its provider. Use is that of jobs on reserved machines with its accelerator at its provider; where several
-    such purchases are in force at once, each is shown with all of it. Raises `InvalidInput` if it was not bought."""
+    price at its provider. Use is the machine time of jobs on reserved machines with its accelerator at its provider; if
+    several such purchases are in force at once, each shows all of that use. Raises `InvalidInput` if it was not
+    bought."""
     purchase, now = broker.store.purchase(id), broker.clock.now()
     quote = purchase.quote
     if purchase.paid_at is None:

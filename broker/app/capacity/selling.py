@@ -1,4 +1,4 @@
-"""Selling what was bought on its provider's resale market."""
+"""Sells purchases on their provider's resale market."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _AGREED_WITHIN = timedelta(days=7)  # the second person agrees to the first one'
 
 
 def resale_terms(broker: Broker, id: str) -> ResaleTerms:
-    """What could be sold of a purchase, and what it would bring. Changes nothing. Raises `InvalidInput` if it is not
-    held, `Refused` where nothing of it can be sold, with what to do instead, and the provider's errors."""
+    """The part of a purchase that could be sold, and its estimated price. Changes nothing. Raises `InvalidInput` if it
+    is not held, `Refused` with the alternative if nothing of it can be sold, and the provider's errors."""
     purchase = broker.store.purchase(id)
     market = reseller(seller_of(broker, purchase.quote), purchase.quote)
     if purchase.state is not PurchaseState.HELD or purchase.order is None:
@@ -38,10 +38,10 @@ def resale_terms(broker: Broker, id: str) -> ResaleTerms:
 
 
 def sell(broker: Broker, id: str, *, least: Money, by: Actor) -> Purchase:
-    """Offer a purchase for ``least`` (USD, in all, before the market's fee). The offer is written down before the call
-    and made once. What could not be undone when it was bought is sold by two: the first person's call is on record for
-    `_AGREED_WITHIN`, and that of a second one offers it. Raises as `resale_terms`, and `NotAllowed` unless ``by``
-    is the buyer, one of its approvers or an administrator."""
+    """Offer a purchase for ``least`` (USD, in all, before the market's fee). The offer is recorded before the call and
+    made once. A purchase that cannot be undone needs two people: the first one's call is recorded as a proposal for
+    `_AGREED_WITHIN`, the second one's same call makes the offer. Raises as `resale_terms`, and `NotAllowed` unless
+    ``by`` is the buyer, one of its approvers or an administrator."""
     if least <= Money.ZERO:
         raise InvalidInput("the price must be above 0", where="--least", hint="--least 1500")
     purchase = broker.store.purchase(id)
@@ -57,14 +57,14 @@ def sell(broker: Broker, id: str, *, least: Money, by: Actor) -> Purchase:
 
 
 def _second(purchase: Purchase, least: Money, by: Actor, now: datetime) -> bool:
-    """Whether somebody else has proposed the same lately."""
+    """Whether another person has proposed the same within `_AGREED_WITHIN`."""
     at = purchase.proposed_at
     lately = at is not None and now - at <= _AGREED_WITHIN
     return lately and purchase.proposed_by != by.identity and purchase.proposed_least == least
 
 
 def end_sale(broker: Broker, id: str, *, by: Actor) -> Purchase:
-    """Withdraw the offer of a purchase; if it was sold meanwhile, it is sold. Raises as `sell`, and `InvalidInput` if
+    """Withdraw the offer of a purchase, unless it was sold meanwhile. Raises as `sell`, and `InvalidInput` if
     it is not for sale."""
     purchase = broker.store.purchase(id)
     _may_sell(purchase, by)

@@ -1,4 +1,4 @@
-"""What if: a workload under policies, with another capacity or demand, decided by the code that decides for real."""
+"""Simulates a workload under policies, with changed capacity or demand, with the code that places real jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.whatif.workload_file import parse_workload
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is changed of a workload. ``capacity``: numbers of machines by pool or machine; ``demand``: factors by team,
+    """Changes to a workload. ``capacity``: numbers of machines by pool or machine; ``demand``: factors by team,
     ``*`` for all others."""
 
     days: int
@@ -52,8 +52,8 @@ def policies_of(load: Callable[[Mapping[str, str]], PolicySet], paths: Sequence[
 def played(
     workload: SimulatedWorkload, policy: PolicySet, changed: WhatIf, told: Told | None = None
 ) -> SimulationResult:
-    """Play the workload. The same arguments give the same result. Raises `InvalidInput` for a change of a pool or team
-    that the workload does not have, and for one without jobs."""
+    """Simulate the workload. The same arguments give the same result. Raises `InvalidInput` for a change of a pool or
+    team that the workload does not have, and for one without jobs."""
     demand = dict(changed.demand or {})
     teams = {one.team for one in workload.classes}
     for team in demand:
@@ -79,8 +79,8 @@ def _with_user(one: JobClass, policy: PolicySet) -> JobClass:
 
 
 def _with_capacity(pools: Sequence[WorkloadPool], changed: Mapping[str, int]) -> tuple[WorkloadPool, ...]:
-    """The pools with other numbers of machines. A name is that of a pool, or of a machine, which means owned and
-    reserved capacity of it."""
+    """The pools with changed numbers of machines. A name is of a pool, or of a machine type: its owned and reserved
+    capacity."""
     found = list(pools)
     for name, number in changed.items():
         meant = [i for i, one in enumerate(found) if one.offer.pool == name] or [

@@ -1,4 +1,4 @@
-"""Cancelling and returning what was bought, on the provider's terms."""
+"""Cancels and returns purchases, on the provider's terms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def undo_terms(broker: Broker, id: str) -> UndoTerms:
-    """What undoing a purchase costs now, asked of the provider. Changes nothing. Raises `InvalidInput` if it was not
+    """The present cost of undoing a purchase, from the provider. Changes nothing. Raises `InvalidInput` if it was not
     ordered or is over, `Refused` if it cannot be undone, and the provider's errors."""
     purchase = broker.store.purchase(id)
     if purchase.state not in (PurchaseState.ORDERED, PurchaseState.HELD) or purchase.order is None:
@@ -33,8 +33,8 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
 
 
 def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> Purchase:
-    """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is written down
-    before the call; a lost answer is looked for by `CapacityBuyer.advance`. Raises as `undo_terms`, `NotAllowed` unless
+    """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is recorded before
+    the call; `CapacityBuyer.advance` resolves a lost answer. Raises as `undo_terms`, `NotAllowed` unless
     ``by`` is the buyer, one of the approvers or an administrator, and `InvalidInput` if it costs more."""
     purchase = broker.store.purchase(id)
     approvers = {name for question in purchase.questions for name in question.approvers}

@@ -1,4 +1,4 @@
-"""What a `job_submit` plugin of Slurm asks before it takes a job, and what it is answered."""
+"""The requests of Slurm's `job_submit` plugin before Slurm accepts a job, and the answers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.accelerators import canonical
 
 _GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][A-Za-z0-9._-]*))?(?:[:=](?P<count>[0-9]+))?")
-_UNCLEAR = re.compile(r"[^A-Za-z0-9]+")  # a job's name here is less free than in Slurm
+_UNCLEAR = re.compile(r"[^A-Za-z0-9]+")  # job names here allow fewer characters than Slurm's
 _LONGEST = timedelta(days=366)
 
 
 class SlurmAsks(BaseModel):
-    """A submission, as the plugin sees it. ``user``: of the submitter; ``team``: the Slurm account, by which the team
-    is named; ``gres``: what each node is to have, ``gpu:h100:2``; ``minutes``: the time limit; ``ticket``: of a launch
-    by the broker itself, whose key is ``name``."""
+    """A submission, as the plugin sees it. ``user``: of the submitter; ``team``: the Slurm account, which names the
+    team; ``gres``: the request per node, ``gpu:h100:2``; ``minutes``: the time limit; ``ticket``: of a launch by the
+    broker itself, whose key is ``name``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,8 +43,8 @@ class SlurmAsks(BaseModel):
 
 
 def admitted(broker: Broker, asked: SlurmAsks, *, by: Actor) -> str:
-    """The id of the launch, its money held; or the key of the broker's own launch. Every submission is a launch of its
-    own. Raises `InvalidInput`, and as `judge` and `ticket_holder`."""
+    """The id of the launch, its money held; or the key of the broker's own launch. Each submission is a separate
+    launch. Raises `InvalidInput`, and as `judge` and `ticket_holder`."""
     if asked.ticket is not None:
         _as_placed(ticket_holder(broker, asked.name, asked.ticket), asked)
         return asked.name
@@ -76,7 +76,7 @@ def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
 
 
 def _gpus(gres: str) -> tuple[str | None, int]:
-    """The type (None: any) and the number of GPUs a node."""
+    """The type (None: any) and the number of GPUs per node."""
     found = [match for part in gres.split(",") if (match := _GRES.fullmatch(part.strip()))]
     if len(found) != 1:
         raise InvalidInput(f"expected GPUs of one type, as gpu:h100:2; got {gres[:100]!r}", where="gres")
@@ -84,7 +84,7 @@ def _gpus(gres: str) -> tuple[str | None, int]:
 
 
 def _kinds(broker: Broker, kind: str | None, serves: Any) -> list[str]:
-    """The accelerators that would do, by the names of the broker."""
+    """The accelerators that satisfy the request, by the broker's names."""
     if kind is not None:
         try:
             return [canonical(kind)]

@@ -1,5 +1,5 @@
-"""Tickets: by them a launch of the broker's own is known at a gate that asks the broker, so that what was judged and
-held when the job was placed is not judged and held twice."""
+"""Tickets identify the broker's own launches at gates that query the broker, so that a launch is not judged and its
+money not held twice."""
 
 from __future__ import annotations
 

@@ -74,14 +74,13 @@ class Purchase(PurchaseValue):
     later ones; ``approved_by``: approvers in order; ``changed_at``: the time of its last event; ``charged``: the amount
     spent; ``holding``: its number among the recorded holdings.
 
-    ``sent_at``: when the order was sent last, ``first_sent_at`` first, ``repeats``: how often again. ``paid_at``: when
-    it was paid or confirmed. ``accrued``: the part of the recurring price that fell due up to ``accrued_to``.
-    ``undo``: the terms on which it is being or was undone, ``undone_by`` whom, asked
-    at ``undo_at``.
+    ``sent_at``: the last time the order was sent, ``first_sent_at``: the first; ``repeats``: the number of repetitions.
+    ``paid_at``: when it was paid or confirmed. ``accrued``: the recurring price that fell due up to ``accrued_to``.
+    ``undo``: the terms on which ``undone_by`` undoes it, requested at ``undo_at``.
 
-    ``sale``: the terms on which it is or was for sale again, for ``sale_least`` at least, asked at ``sale_at`` by
-    ``sold_by``; ``sale_order``: the offer at the provider; ``proceeds``: what it brought. ``proposed_by``: who would
-    sell it for ``proposed_least``, said at ``proposed_at``; a second person has to agree."""
+    ``sale``: the terms of its resale for at least ``sale_least``, requested by ``sold_by`` at ``sale_at``;
+    ``sale_order``: the offer at the provider; ``proceeds``: its income. ``proposed_by``: who proposed, at
+    ``proposed_at``, to sell it for ``proposed_least``; a second person must agree."""
 
     id: str
     seq: int
@@ -125,7 +124,8 @@ class Purchase(PurchaseValue):
 
     @property
     def held(self) -> Money:
-        """The amount held for it (USD): the ceiling until it is paid or has failed, then what is still to fall due."""
+        """The amount held for it (USD): the ceiling until it is paid or has failed, then the payments still to fall
+        due."""
         if self.state.closed:
             return Money.ZERO
         return self.ceiling if self.paid_at is None else max(self.quote.recurring - self.accrued, Money.ZERO)

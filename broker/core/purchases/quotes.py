@@ -117,7 +117,7 @@ class CapacityQuote(PurchaseValue):
         return self.recurring.share(in_microseconds(due), in_microseconds(self.length))
 
     def overran(self, begins: datetime, until: datetime) -> Money:
-        """What is billed by the hour beyond the period, of an order that its provider did not end (USD)."""
+        """The hourly bill beyond the period of an order that its provider did not end (USD)."""
         return self.hourly.for_duration(max(until - begins - self.length, timedelta(0)))
 
     @property
@@ -192,13 +192,13 @@ class Order(PurchaseValue):
 
 
 AT_ITS_END = "at its end"
-"""The way in which an order is undone that its provider would not end by itself."""
+"""The way of undoing an order that its provider does not end by itself."""
 
 
 class ResaleTerms(PurchaseValue):
-    """What can be sold of an order on a resale market: ``machines`` from ``starts`` to ``ends`` (UTC). ``estimate``:
-    what buyers there pay for it now (USD, in all; None: unknown, or nobody does); ``fee``: the market's part of the
-    price, from 0 to 1; ``reference``: the provider's id of what is sold; ``notes``: conditions, in a sentence."""
+    """The part of an order that can be resold: ``machines`` from ``starts`` to ``ends`` (UTC). ``estimate``: the
+    present total price on the market (USD; None: unknown or no buyers); ``fee``: the market's part of the price, from 0
+    to 1; ``reference``: the provider's id of what is sold; ``notes``: conditions, in a sentence."""
 
     market: str
     machines: int
@@ -211,8 +211,8 @@ class ResaleTerms(PurchaseValue):
 
 
 class UndoTerms(PurchaseValue):
-    """What undoing an order costs now. ``charge``: what the provider would charge for it (USD), ``refund``: what it
-    would give back of what was paid upfront. ``way``: the provider's word for it, such as ``return``; ``reference``:
+    """The present terms of undoing an order. ``charge``: of the provider (USD), ``refund``: of the upfront payment.
+    ``way``: the provider's term for it, such as ``return``; ``reference``:
     its id of this quote; ``until``: when the quote, or the right to undo, ends (UTC; None: unknown)."""
 
     way: str
