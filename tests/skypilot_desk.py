@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -51,12 +51,18 @@ class SkyDesk:
     def until(self, kind: str, at_least: int = 1, seconds: float = 300) -> None:
         """Wait for that many events of a kind, or for the program to end without them."""
         happened = counted(self.home, kind, at_least)
-        eventually(lambda: happened() or self._over(), f"{at_least} × {kind}", seconds)
+        self.wait(lambda: happened() or self._over(), f"{at_least} × {kind}", seconds)
         assert happened(), f"the program ended before {at_least} × {kind}: {self._said()}"
+
+    def wait(self, happened: Callable[[], Any], what: str, seconds: float) -> None:
+        """Wait for that, for so many seconds."""
+        eventually(happened, what, seconds)
 
     def ended(self, seconds: float = 400) -> str:
         """The state of the job when the program has ended and the job is closed."""
-        out, err = self._cli[0].communicate(timeout=seconds)
+        self.wait(self._over, "the program ends", seconds)
+        out, err = self._cli[0].communicate(timeout=60)
+        assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
         eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}", 120)
         document = json.loads(self.gpubroker("jobs", "show", JOB, "--json"))
         assert (self._cli[0].returncode == 0) == (document["state"] == "succeeded"), (document["state"], out, err)

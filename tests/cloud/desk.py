@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -15,7 +11,8 @@ from typing import Any
 
 from broker.core.market.machines import TAG
 from tests.cloud.lab import REGION, ZONES, CloudLab
-from tests.program import counted, eventually, kill, processes, rows, run, start
+from tests.program import eventually, processes, rows, run, start
+from tests.skypilot_desk import JOB, SkyDesk, moment
 
 # 3.6 $ an hour is a tenth of a cent a second; the second zone is dearer, so the first is always tried first.
 PRICES = {"use1-az6": "3.6", "use1-az1": "4.32"}
@@ -37,57 +34,45 @@ done
 """
 
 
-@dataclass
-class CloudDesk:
+class CloudDesk(SkyDesk):
     """``folder``: its own, empty. ``steps``: how long the job is, at `PACE`."""
 
-    lab: CloudLab
-    folder: Path
-    steps: int = 30
-    nodes: int = 1
-    zones: tuple[str, ...] = tuple(ZONES)
-    capacity_type: str = "spot"
-    script: str = COUNT
-    retries: int = 2
-    _cli: list[subprocess.Popen[str]] = field(default_factory=list)
+    def __init__(
+        self,
+        lab: CloudLab,
+        folder: Path,
+        steps: int = 30,
+        nodes: int = 1,
+        zones: tuple[str, ...] = tuple(ZONES),
+        capacity_type: str = "spot",
+        script: str = COUNT,
+        retries: int = 2,
+    ) -> None:
+        super().__init__(folder, lab.environment)
+        self.lab, self.steps, self.nodes, self.zones = lab, steps, nodes, zones
+        self.capacity_type, self.script, self.retries = capacity_type, script, retries
 
-    @property
-    def home(self) -> Path:
-        return self.folder / "home"
-
-    @property
-    def store(self) -> Path:
-        return self.home / "gpubroker.db"
-
-    def gpubroker(self, *words: str, timeout: float = 120) -> str:
-        done = run(*words, home=self.home, timeout=timeout, **self.lab.environment)
-        assert done.returncode == 0, f"gpubroker {' '.join(words)}: {done.stderr}"
-        return done.stdout
-
-    def submit(self) -> None:
-        """Hand the job in; the program stays until its end."""
+    def hand_in(self) -> None:
+        """Submit the job; the program stays until its end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         header = "region,zone,instance_type,accelerator,count,capacity_type,price_per_hour,cpus,memory_gib,engine\n"
         offers = [
             f"{REGION},{zone},m6i.large,,0,{self.capacity_type},{PRICES[zone]},2,8,skypilot\n" for zone in self.zones
         ]
         (self.folder / "offers.csv").write_text(header + "".join(offers))
-        (self.folder / "policy.yaml").write_text(POLICY)
         script = "".join(f"  {line}\n" for line in self.script.splitlines())
         retry = f"{{failures: {self.retries}, backoff: 0s}}"
-        (self.folder / "job.yaml").write_text(
-            f"name: count\nresources: {{cpus: 1}}\nnum_nodes: {self.nodes}\nmax_duration: 1h\nwork: 30s\ndeadline: 2h\n"
+        job = (
+            f"name: {JOB}\nresources: {{cpus: 1}}\nnum_nodes: {self.nodes}\nmax_duration: 1h\nwork: 30s\ndeadline: 2h\n"
             f"checkpoint: {{every: {EVERY}s, size: 1KB, restart: 5s}}\nretry: {retry}\n"
             f"constraints: {{providers: [lab]}}\nenvs: {{STEPS: '{self.steps}', PACE: '{PACE}'}}\nrun: |\n{script}"
         )
         self.gpubroker("prices", "import", str(self.folder / "offers.csv"), "--provider", "lab")
-        self.gpubroker("policy", "apply", str(self.folder / "policy.yaml"))
-        job = str(self.folder / "job.yaml")
-        self._cli = [start("submit", job, "--yes", home=self.home, **self.lab.environment)]
+        self.submit(POLICY, job)
 
     def follow(self) -> None:
         """Look after the job again, once everything of the broker was killed."""
-        self._cli = [start("jobs", "logs", "count", "--follow", home=self.home, **self.lab.environment)]
+        self._cli = [start("jobs", "logs", JOB, "--follow", home=self.home, **self.environment)]
 
     def sweep(self, *words: str) -> list[dict[str, Any]]:
         """What a sweep over the cloud finds, and with ``--end`` ends."""
@@ -106,21 +91,8 @@ class CloudDesk:
         assert not document["trouble"], document
         return document
 
-    def until(self, kind: str, at_least: int = 1) -> None:
-        """Wait for that many events of a kind, or for the program to end without them."""
-        happened = counted(self.home, kind, at_least)
-        self.while_it_gets_on(lambda: happened() or self._over(), f"{at_least} × {kind}")
-        assert happened(), f"the program ended before {at_least} × {kind}: {self._said()}"
-
-    def ended(self) -> str:
-        """The state of the job when the program has ended and the job is closed."""
-        self.while_it_gets_on(self._over, "the program ends")
-        out, err = self._cli[0].communicate(timeout=60)
-        assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
-        eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}")
-        document = json.loads(self.gpubroker("jobs", "show", "count", "--json"))
-        assert (self._cli[0].returncode == 0) == (document["state"] == "succeeded"), (document["state"], out, err)
-        return str(document["state"])
+    def wait(self, happened: Callable[[], Any], what: str, seconds: float) -> None:
+        self.while_it_gets_on(happened, what)
 
     def while_it_gets_on(self, happened: Callable[[], Any], what: str) -> None:
         """Wait for that, as long as something happens to the job: an event of it, or a machine that comes or goes."""
@@ -135,22 +107,9 @@ class CloudDesk:
         events = rows(self.store, "SELECT count(*) FROM attempt_event") if self.store.exists() else []
         return events, self.lab.states()
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        """The bodies of the events of a kind, with the attempt's number."""
-        found = rows(self.store, "SELECT attempt, body FROM attempt_event WHERE kind = ? ORDER BY seq", kind)
-        return [{"attempt": number, **json.loads(body)} for number, body in found]
-
-    def causes(self) -> list[str]:
-        return [str(one["cause"]) for one in self.events("attempt_ended")]
-
     def taken_back(self) -> list[bool]:
         """Of each attempt whether its machine was taken back, in the order of their ends."""
         return [bool(one["interrupted"]) for one in self.events("machine_gone")]
-
-    def steps_done(self) -> list[int]:
-        """The steps that rank 0 did, in order, over all attempts."""
-        said = self.gpubroker("jobs", "logs", "count")
-        return [int(number) for number in re.findall(r"^(?:\[0\] )?step (\d+)$", said, re.MULTILINE)]
 
     def instances(self) -> list[dict[str, Any]]:
         """The instances that were ever started for this job, oldest first."""
@@ -172,14 +131,14 @@ class CloudDesk:
         for requested in self.events("launch_requested"):
             number, offer = requested["attempt"], requested["placement"]["offer"]
             spent = sum(micros for _, account, micros, of in entries if account == "spent" and of == number)
-            since = [_moment(one["since"]) for one in self.events("machine_up") if one["attempt"] == number]
+            since = [moment(one["since"]) for one in self.events("machine_up") if one["attempt"] == number]
             gone = [one["gone_at"] for one in self.events("machine_gone") if one["attempt"] == number]
             mine = [lives[id] for id, key in tags.items() if key == requested["key"]]
             if not mine:
                 # Of a gang, one machine may have existed: it is billed until its cluster is gone.
                 assert spent == 0 or self.nodes > 1, "billed without a machine"
                 continue
-            (began,), (until,) = since, [_moment(one) for one in gone if one]
+            (began,), (until,) = since, [moment(one) for one in gone if one]
             billed = Fraction(spent, round(Fraction(PRICES[offer["zone"]]) * 1_000_000)) * 3600 / self.nodes
             assert 0 <= billed - Fraction(until - began).limit_denominator(10**6) < 1, "billed in steps of a second"
             assert began <= min(birth for birth, _ in mine) + 1, "the machine ran before its bill began"
@@ -193,24 +152,7 @@ class CloudDesk:
         lines = [
             f"{id:48} {account:10} {micros / 1e6:10.6f} {attempt or ''}" for id, account, micros, attempt in entries
         ]
-        return "\n".join([self.gpubroker("jobs", "show", "count"), *lines])
-
-    def kill(self) -> None:
-        """Whatever still runs of the program."""
-        kill(processes(self.home))
-        for cli in self._cli:
-            cli.kill()
-
-    def _over(self) -> bool:
-        return bool(self._cli) and self._cli[0].poll() is not None
-
-    def _said(self) -> str:
-        out, err = self._cli[0].communicate(timeout=10)
-        return f"{out[-2000:]}{err[-2000:]}"
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+        return "\n".join([self.gpubroker("jobs", "show", JOB), *lines])
 
 
 def _tag(instance: dict[str, Any]) -> str:

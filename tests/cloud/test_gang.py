@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.system, pytest.mark.cloud, pytest.mark.timeout(1800)]
 
 def test_a_gang_runs_on_two_machines_of_one_zone_and_both_are_billed(desk: Callable[..., CloudDesk]) -> None:
     job = desk(steps=6, nodes=2)
-    job.submit()
+    job.hand_in()
     assert job.ended() == "succeeded"
     assert job.causes() == ["completed"]
     said = job.gpubroker("jobs", "logs", "count")

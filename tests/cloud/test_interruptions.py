@@ -25,7 +25,7 @@ def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it_althou
     lab.aws.after.append(requests.append)
     alone = "[ -e ~/.aws/credentials ] || echo 'nobody is logged in here'\n"
     job = desk(steps=6, script=f"{COUNT}{alone}until [ -e /tmp/seen ]; do sleep 0.5; done\n")
-    job.submit()
+    job.hand_in()
     job.until("checkpoint_saved", 1)
     beside = job.gpubroker(
         "exec", "count", "--", "sh", "-c", 'hostname -I; ls "$GPUBROKER_CHECKPOINT_DIR"; > /tmp/seen'
@@ -47,7 +47,7 @@ def test_after_a_notice_no_step_is_lost_and_the_job_goes_on_in_another_zone(
     lab: CloudLab, desk: Callable[..., CloudDesk]
 ) -> None:
     job = desk(steps=40)
-    job.submit()
+    job.hand_in()
     job.until("checkpoint_saved", 2)
     (machine,) = job.instances()
     lab.aws.refusals.append(lab.no_capacity(ZONES[FIRST]))  # which is why machines are taken back
@@ -65,7 +65,7 @@ def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
     lab: CloudLab, desk: Callable[..., CloudDesk]
 ) -> None:
     job = desk(steps=40)
-    job.submit()
+    job.hand_in()
     job.until("checkpoint_saved", 2)
     (machine,) = job.instances()
     lab.take_back(machine)
@@ -80,7 +80,7 @@ def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
 def test_a_job_that_ends_its_own_agent_has_failed_and_is_billed(desk: Callable[..., CloudDesk]) -> None:
     """It says nothing of its end, as machines do that are taken at once; EC2 knows better."""
     job = desk(script="sleep 2\npkill -9 -f agent.pyz\nsleep 300\n", retries=0)
-    job.submit()
+    job.hand_in()
     assert job.ended() == "failed"
     assert job.taken_back() == [False]
     (gone,) = job.events("machine_gone")

@@ -29,7 +29,7 @@ def test_what_the_account_may_not_do_is_tried_once_in_each_zone_and_bills_nothin
 ) -> None:
     lab.aws.refusals.append(OrderedRefusal("RunInstances", code, text))
     job = desk()
-    job.submit()
+    job.hand_in()
     job.until("attempt_ended", 2)
     zones = [one["placement"]["offer"]["zone"] for one in job.events("launch_requested")]
     assert zones == [FIRST, SECOND]
@@ -57,7 +57,7 @@ def test_a_broker_that_dies_between_the_request_and_the_machine_takes_up_the_sam
     lab: CloudLab, desk: Callable[..., CloudDesk]
 ) -> None:
     job = desk(steps=6)
-    job.submit()
+    job.hand_in()
     job.while_it_gets_on(lambda: job.events("launch_requested") and job.instances(), "the machine is requested")
     assert kill(processes(job.home))
     job.follow()
@@ -71,7 +71,7 @@ def test_a_machine_that_nobody_sets_up_powers_off_by_itself(lab: CloudLab, desk:
     """As after a closed laptop: it was asked for, and nobody ever logs in to it."""
     lab.nodes.deaf, lab.nodes.minute = True, 0.1
     job = desk(steps=6)
-    job.submit()
+    job.hand_in()
     job.while_it_gets_on(job.instances, "the machine is requested")
     eventually(lambda: not lab.alive(), "it is off after its three hours, of a tenth of a second a minute")
     (machine, *_) = job.instances()

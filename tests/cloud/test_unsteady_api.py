@@ -27,7 +27,7 @@ def test_an_interface_that_throttles_and_a_login_that_expires_in_the_middle_cost
     ]
     lab.aws.refusals += throttled
     job = desk(steps=20)
-    job.submit()
+    job.hand_in()
     job.until("checkpoint_saved", 1)
     assert [one.left for one in throttled] == [0, 0], "each was met"
     expired = OrderedRefusal("*", "RequestExpired", "Request has expired.", 400, to=of_the_account)
