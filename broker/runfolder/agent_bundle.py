@@ -31,7 +31,7 @@ def agent_archive() -> bytes:
     packed = io.BytesIO()
     folder = _PACKAGE.replace(".", "/")
     sources = {
-        f"{folder}/{file.name}": file.read_bytes() for file in files(_PACKAGE).iterdir() if _is_source(file.name)
+        f"{folder}/{file.name}": file.read_bytes() for file in files(_PACKAGE).iterdir() if file.name.endswith(".py")
     }
     sources |= {"__main__.py": _MAIN.encode(), "broker/__init__.py": b""}
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
@@ -52,7 +52,3 @@ def write_agent(folder: Path) -> Path:
         draft.write_bytes(content)
         draft.replace(place)
     return place
-
-
-def _is_source(name: str) -> bool:
-    return name.endswith(".py")

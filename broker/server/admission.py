@@ -15,7 +15,7 @@ from broker.app.outside.skypilot_requests import answered
 from broker.app.outside.slurm_requests import SlurmAsks, admitted
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.core.access.permissions import Permission
-from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
+from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
 from broker.server.looking import By, answer
 
 _VETOES = (NotAllowed, ApprovalNeeded, InvalidInput, NoFeasibleCapacity)
@@ -38,7 +38,7 @@ async def judge_skypilot(by: By, request: Request) -> Response:
     try:
         said = await run_in_threadpool(answered, by.broker, body, by=by.actor)
     except _VETOES as error:
-        return PlainTextResponse(_in_words(error), 400)
+        return PlainTextResponse(f"{error}" + (f"\n{error.hint}" if error.hint else ""), 400)
     return Response(said, 200, media_type="application/json")
 
 
@@ -62,7 +62,3 @@ def end_launch(by: By, launch: str, body: OutsideEndBody) -> Response:
     id = launch if launch.startswith(launches.PREFIX) else launches.PREFIX + launch
     ran = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
     return answer(OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor)))
-
-
-def _in_words(error: BrokerError) -> str:
-    return f"{error}" + (f"\n{error.hint}" if error.hint else "")

@@ -142,7 +142,7 @@ def _with_the_right_one(
             failures = tries.failures + 1
             until = now + wait_after(failures) * broker.clock.scale
             _keep(tx, replace(tries, failures=failures, waits_until=until))
-            tx.log(_refused(now, name, origin, action))
+            tx.log(AuditRecord(now, name, origin, action, name, AuditOutcome.REFUSED, reason="wrong_password"))
         else:
             if tries is current:  # failures from elsewhere still count
                 tx.keep_password(replace(current, failures=0, waits_until=None))
@@ -199,10 +199,6 @@ def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
 
 def _waits(tries: StoredPassword | KnownOrigin, now: datetime) -> bool:
     return tries.waits_until is not None and now < tries.waits_until
-
-
-def _refused(now: datetime, name: str, origin: str, action: str) -> AuditRecord:
-    return AuditRecord(now, name, origin, action, name, AuditOutcome.REFUSED, reason="wrong_password")
 
 
 def _gone() -> NotAllowed:

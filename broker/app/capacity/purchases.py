@@ -99,7 +99,7 @@ def _sellers(broker: Broker, name: str, request: QuoteRequest, *, named: bool) -
         return []
     sold = [provider.products[one] for one in request.products if one in provider.products]
     if not sold and named:
-        raise InvalidInput(_not_sold(name, provider), where="--product")
+        raise InvalidInput(f"{name} sells through gpubroker: {', '.join(sorted(provider.products))}", where="--product")
     return sold
 
 
@@ -243,10 +243,6 @@ def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
     if not isinstance(provider, SellsCapacity) or quote.product not in provider.products:
         raise InvalidInput(f"{quote.provider} sells no {quote.product} through gpubroker")
     return provider.products[quote.product]
-
-
-def _not_sold(name: str, provider: SellsCapacity) -> str:
-    return f"{name} sells through gpubroker: {', '.join(sorted(provider.products))}"
 
 
 def _require_fresh(quote: CapacityQuote, now: datetime) -> None:

@@ -12,7 +12,6 @@ from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
-from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question, RequestedApproval, expiry, questions
 from broker.core.policy.decisions import Decision, Inputs, inputs_of, sealed, written
@@ -79,7 +78,7 @@ def reevaluated(look: StoreReading, policy: PolicySet, view: JobView, now: datet
     facts = replace(facts, grants=view.grants)  # standing grants do not apply to requests that are already open
     found: tuple[Action, tuple[Verdict, ...]] | None = None
     for placement in (inputs.action.placement, *inputs.others):
-        tried = replace(action, placement=_current(placement, now))
+        tried = replace(action, placement=replace(placement, offer=replace(placement.offer, as_of=now)))
         verdicts = tuple(policy.judge(tried, facts))
         found = found or (tried, verdicts)
         if strictest(verdicts) is not Answer.DENY:
@@ -233,7 +232,3 @@ def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyK
 
 def _later(burn: Burn, now: datetime) -> datetime:
     return now + (burn.end - burn.start)
-
-
-def _current(placement: Placement, now: datetime) -> Placement:
-    return replace(placement, offer=replace(placement.offer, as_of=now))

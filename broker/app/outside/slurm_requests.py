@@ -59,7 +59,7 @@ def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
     partitions = frozenset(name for name in asked.partition.split(",") if name)
 
     def serves(offer: Offer) -> bool:
-        return offer.engine == "slurm" and (not partitions or _partition(offer) in partitions)
+        return offer.engine == "slurm" and (not partitions or (offer.zone or "").rpartition(":")[2] in partitions)
 
     job: dict[str, Any] = {
         "name": _UNCLEAR.sub("-", asked.name)[:60].strip("-") or "slurm-job",
@@ -95,10 +95,6 @@ def _kinds(broker: Broker, kind: str | None, serves: Any) -> list[str]:
     if not found:
         raise NotAllowed("the broker knows of no GPUs in this cluster", hint="`gpubroker prices poll --provider slurm`")
     return found
-
-
-def _partition(offer: Offer) -> str:
-    return (offer.zone or "").rpartition(":")[2]
 
 
 def _as_placed(attempt: AttemptView, asked: SlurmAsks) -> None:

@@ -26,7 +26,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import MoneyRefused, MoreMoneyDenied, PolicyDenies, RulesDeny
 from broker.core.job.reasons import RuleObjection
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, Answer, BudgetUse, Verdict
+from broker.core.policy.policy import ActionKind, Answer, BudgetUse
 from broker.core.ports import PolicySet
 from broker.ledger.journal import NoLongerCurrent
 from broker.reconciler import decide
@@ -238,7 +238,7 @@ class _JobRehearsal:
         newest = self._newest(view)
         if newest is None or newest.answer is Answer.ALLOW:
             return None
-        said = _objections(newest.verdicts, newest.answer)
+        said = tuple(verdict.objection for verdict in newest.verdicts if verdict.answer is newest.answer)
         if newest.answer is Answer.DENY:
             return _outcome(view, Effect.CANNOT_BE_APPROVED, said)
         whom = {name for verdict in newest.verdicts if verdict.answer is Answer.ASK for name in verdict.approvers}
@@ -280,10 +280,6 @@ def _of_event(view: JobView, body: ev.EventBody) -> JobOutcome | None:
 
 def _outcome(view: JobView, effect: Effect, rules: Iterable[RuleObjection] = ()) -> JobOutcome:
     return JobOutcome(view.id, view.job.name, view.user, view.job.team, effect, tuple(rules))
-
-
-def _objections(verdicts: Iterable[Verdict], answer: Answer) -> tuple[RuleObjection, ...]:
-    return tuple(verdict.objection for verdict in verdicts if verdict.answer is answer)
 
 
 def _stops_later(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:

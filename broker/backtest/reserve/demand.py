@@ -65,7 +65,7 @@ def read_demand(paths: Sequence[Path]) -> list[Demand]:
 def _read(path: Path) -> list[Demand]:
     rows = _rows(path)
     header: list[str] = []
-    if _is_header(rows[0][1]):
+    if all(_NAME.fullmatch(cell.strip()) and cell.strip().lower() not in _NO_NUMBER for cell in rows[0][1]):
         header, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
     if not rows:
         raise InvalidInput("a header and no demand", where=str(path), hint="one row an hour is expected below it")
@@ -144,10 +144,6 @@ def _rows(path: Path) -> list[_Row]:
                 "a gap: expected the demand of this hour", where=f"{path}:{line}", hint="write 0 where there was none"
             )
     return rows
-
-
-def _is_header(cells: Sequence[str]) -> bool:
-    return all(_NAME.fullmatch(cell.strip()) and cell.strip().lower() not in _NO_NUMBER for cell in cells)
 
 
 def _number(text: str, where: str) -> float:

@@ -148,7 +148,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
 
     looks, name = 0, view.job.name
     try:
-        while not _is_open(view):
+        while not (view.latest is not None and view.latest.state is AttemptState.RUNNING):
             if view.asked is not None:
                 raise typer.Exit(terminal.refuse(approval_needed(view)))
             if view.state.final or jobs.waiting_for_people(view):
@@ -168,7 +168,3 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
         terminal.show(f"  Jupyter   gpubroker ssh {name} --jupyter")
     terminal.show(f"  editor    gpubroker ssh-config {name} >> ~/.ssh/config    (host gpubroker-{name})")
     terminal.show(f"  end       gpubroker jobs cancel {name}    (its home folder is saved)")
-
-
-def _is_open(view: JobView) -> bool:
-    return view.latest is not None and view.latest.state is AttemptState.RUNNING

@@ -11,7 +11,7 @@ from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from rich.text import Text
 
@@ -46,10 +46,6 @@ def status(
         _show(terminal, found, now)
 
 
-def _since(at: datetime | None, now: datetime) -> timedelta | None:
-    return None if at is None else now - at
-
-
 def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) -> None:
     from rich.text import Text
 
@@ -74,7 +70,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         last, fresh = one.last, one.fresh
         if last is None or fresh is None:
             continue
-        succeeded = _since(fresh.last_success, now)
+        succeeded = None if fresh.last_success is None else now - fresh.last_success
         cells.append(
             [
                 one.provider,

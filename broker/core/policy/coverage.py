@@ -10,7 +10,6 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Offer
 from broker.core.policy.facts import Aspect, Fact, Value
 from broker.core.policy.policy import Action, ActionKind
-from broker.core.values.money import Money
 
 
 def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
@@ -47,10 +46,6 @@ def _value(action: Action, aspect: Aspect) -> Value:
             return _OF_PLACEMENT[aspect](action.placement)
 
 
-def _micros(amount: Money | None) -> int | None:
-    return None if amount is None else amount.micros
-
-
 def _per_gpu(offer: Offer) -> float | None:
     """Not rounded to whole micro-dollars, as `Offer.price_per_gpu` is."""
     return None if offer.price is None or not offer.count else offer.price.micros / offer.count
@@ -68,7 +63,7 @@ _OF_OFFER: Mapping[Aspect, Callable[[Offer], Value]] = {
     Aspect.REFERENCE_PRICE: lambda offer: offer.reference,
     Aspect.INTERCONNECT: lambda offer: offer.interconnect.value if offer.interconnect else None,
     Aspect.GPUS_PER_MACHINE: lambda offer: offer.count,
-    Aspect.PRICE: lambda offer: _micros(offer.price),
+    Aspect.PRICE: lambda offer: None if offer.price is None else offer.price.micros,
     Aspect.PRICE_PER_GPU: _per_gpu,
     Aspect.INTERRUPTIONS: lambda offer: offer.interruption_rate,
     Aspect.PRICE_DATE: lambda offer: moment(offer.as_of),

@@ -109,7 +109,7 @@ class AccessWriting(AccessReading):
                 roles=json.dumps(sorted(person.roles)),
                 teams=json.dumps(dict(person.teams), sort_keys=True),
                 added_at=to_micros(person.added_at),
-                disabled_at=_micros(person.disabled_at),
+                disabled_at=None if person.disabled_at is None else to_micros(person.disabled_at),
             )
         )
 
@@ -297,10 +297,6 @@ def _record(row: Any) -> AuditRecord:
         after=row.after,
         reason=row.reason,
     )
-
-
-def _micros(at: datetime | None) -> int | None:
-    return None if at is None else to_micros(at)
 
 
 def _moment(micros: int | None) -> datetime | None:

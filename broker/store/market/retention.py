@@ -159,9 +159,5 @@ def cut_polls(connection: Connection, cut: Cut) -> None:
 
 def _drop(connection: Connection, table: Table, which: ColumnElement[bool], *, dry: bool) -> int:
     if dry:
-        return _count(connection, table, which)
+        return connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     return connection.execute(delete(table).where(which)).rowcount
-
-
-def _count(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    return connection.scalar(select(func.count()).select_from(table).where(which)) or 0

@@ -74,14 +74,10 @@ def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) ->
             found += _on(situation, needs, card, prices, rules)
     if any(way.quote.launchable for way in found):  # where nothing is started, nothing is advised
         found = [way for way in found if way.quote.launchable]
-    in_time = [way for way in found if _in_time(way, situation)]
+    in_time = [way for way in found if (situation.deadline_hours is None or way.hours <= situation.deadline_hours)]
     if in_time:  # every weight is trained only where that was asked for, or nothing less is in time
         return tuple(sorted(in_time, key=lambda way: (way.method is Method.ADAMW, way.usd, way.hours)))
     return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
-
-
-def _in_time(way: Way, situation: DeployDemand) -> bool:
-    return situation.deadline_hours is None or way.hours <= situation.deadline_hours
 
 
 def _on(
