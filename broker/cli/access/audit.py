@@ -25,13 +25,11 @@ def audit(
     machine is recorded in the job's events.
     """
     from broker.app.access.audit import audit_log
+    from broker.app.results.access import AuditLog
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
     found = audit_log(terminal.broker(), by=terminal.actor, limit=limit, person=person, subject=subject)
-    if as_json:
-        from broker.app.results.access import AuditLog
-
-        terminal.answer(AuditLog.of(found))
-    else:
-        terminal.show(*(view.audit_table(terminal.out, found) if found else ["no lines"]))
+    terminal.result(
+        lambda: AuditLog.of(found), lambda: view.audit_table(terminal.out, found) if found else ["no lines"]
+    )

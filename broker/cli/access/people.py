@@ -24,16 +24,15 @@ _FIRST = "No people are recorded. Start with `gpubroker people add NAME --admini
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List people with their roles."""
     from broker.app.access.people import people
+    from broker.app.results.access import PeopleList, PersonResult
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
     found = people(terminal.broker())
-    if as_json:
-        from broker.app.results.access import PeopleList, PersonResult
-
-        terminal.answer(PeopleList(people=[PersonResult.of(person) for person in found]))
-    else:
-        terminal.show(*(view.people_table(terminal.out, found) if found else [_FIRST]))
+    terminal.result(
+        lambda: PeopleList(people=[PersonResult.of(person) for person in found]),
+        lambda: view.people_table(terminal.out, found) if found else [_FIRST],
+    )
 
 
 @app.command(
@@ -179,9 +178,6 @@ def _role(name: str) -> Role | TeamRole:
 
 
 def _told(terminal: Terminal, person: Person, *, as_json: bool) -> None:
-    if as_json:
-        from broker.app.results.access import PersonResult
+    from broker.app.results.access import PersonResult
 
-        terminal.answer(PersonResult.of(person))
-    else:
-        terminal.show(f"{person.name}: {person.in_words}")
+    terminal.result(lambda: PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])

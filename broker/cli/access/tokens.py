@@ -68,17 +68,16 @@ def list_(
 ) -> None:
     """List tokens: owner, scopes, expiry, last use. The tokens themselves are not stored."""
     from broker.app.access.tokens import tokens
+    from broker.app.results.access import TokenList, TokenResult
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     found, now = tokens(broker, person), broker.clock.now()
-    if as_json:
-        from broker.app.results.access import TokenList, TokenResult
-
-        terminal.answer(TokenList(tokens=[TokenResult.of(one, now) for one in found]))
-    else:
-        terminal.show(*(view.token_table(terminal.out, found, now) if found else ["no tokens"]))
+    terminal.result(
+        lambda: TokenList(tokens=[TokenResult.of(one, now) for one in found]),
+        lambda: view.token_table(terminal.out, found, now) if found else ["no tokens"],
+    )
 
 
 @app.command(epilog=examples("gpubroker tokens revoke 0123456789ab"))
@@ -89,13 +88,11 @@ def revoke(
 ) -> None:
     """Revoke a token. It fails from the next request on."""
     from broker.app.access.tokens import revoke as use_case
+    from broker.app.results.access import TokenResult
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     gone = use_case(broker, token, by=terminal.actor)
-    if as_json:
-        from broker.app.results.access import TokenResult
-
-        terminal.answer(TokenResult.of(gone, broker.clock.now()))
-    else:
-        terminal.show(f"Revoked token {gone.id} of {gone.person}.")
+    terminal.result(
+        lambda: TokenResult.of(gone, broker.clock.now()), lambda: [f"Revoked token {gone.id} of {gone.person}."]
+    )

@@ -104,6 +104,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     Reservations are paid for every hour (take-or-pay), on-demand and spot machines for the hours in use. Servers and
     machines are counted whole. With --gpu, missing prices are looked up for one machine at one provider.
     """
+    from broker.app.results.cost_advice import CapacityAdvice
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
@@ -149,16 +150,12 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     notes += _assumed(case)
     if elsewhere is not None:
         notes.insert(0, _cheaper_elsewhere(found, case, *elsewhere))
-    if as_json:
-        from broker.app.results.cost_advice import CapacityAdvice
-
-        terminal.answer(
-            CapacityAdvice.from_parts(
-                found, gpu=given.gpu, provider=provider, gpus_per_machine=given.per_machine, assumptions=notes
-            )
-        )
-    else:
-        terminal.show(*_screen(terminal, case, found, notes))
+    terminal.result(
+        lambda: CapacityAdvice.from_parts(
+            found, gpu=given.gpu, provider=provider, gpus_per_machine=given.per_machine, assumptions=notes
+        ),
+        lambda: _screen(terminal, case, found, notes),
+    )
 
 
 def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:

@@ -88,6 +88,7 @@ def reserve(context: typer.Context, given: ReserveBacktestOptions, drawing: Draw
     Every rule starts with nothing reserved, knows only the hours before the present one, and pays for reservations
     whether used or not. Costs are in on-demand unit-hours; the optimum knows the demand in advance.
     """
+    from broker.app.results.backtests import ReserveBacktest
     from broker.backtest.reserve.reserve import DEFAULT_POLICIES, ReserveReplay, run_reserve_backtest
     from broker.cli.backtest import reserve_view
 
@@ -106,12 +107,7 @@ def reserve(context: typer.Context, given: ReserveBacktestOptions, drawing: Draw
     with progress(terminal, "measuring") as told:
         report = run_reserve_backtest(request, told)
     draw(terminal, lambda: reserve_view.charts(report), drawing)
-    if as_json:
-        from broker.app.results.backtests import ReserveBacktest
-
-        terminal.answer(ReserveBacktest.of(report))
-    else:
-        terminal.show(*reserve_view.tables(terminal.out, report))
+    terminal.result(lambda: ReserveBacktest.of(report), lambda: reserve_view.tables(terminal.out, report))
 
 
 def _hours(option: str, text: str) -> int:

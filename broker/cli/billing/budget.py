@@ -32,16 +32,15 @@ def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     """List all budgets with their current period."""
+    from broker.app.results.budgets import BudgetList, BudgetResult
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
     _, found = _budgets(terminal)
-    if as_json:
-        from broker.app.results.budgets import BudgetList, BudgetResult
-
-        terminal.answer(BudgetList(budgets=[BudgetResult.of(line) for line in found]))
-    else:
-        terminal.show(*(budget_view.table(terminal.out, found) if found else [_NONE]))
+    terminal.result(
+        lambda: BudgetList(budgets=[BudgetResult.of(line) for line in found]),
+        lambda: budget_view.table(terminal.out, found) if found else [_NONE],
+    )
 
 
 @app.command(

@@ -61,6 +61,7 @@ def proof(
     from hashlib import sha256
 
     from broker.app.capacity.capacity import proof_of
+    from broker.app.results.capacity import HoldingProofResult
 
     terminal = Terminal.of(context)
     name, content = proof_of(terminal.broker(), number)
@@ -72,11 +73,7 @@ def proof(
             f"cannot be written: {error.strerror}", where=str(to), hint="--to names a new file"
         ) from error
     digest = sha256(content).hexdigest()
-    if as_json:
-        from broker.app.results.capacity import HoldingProofResult
-
-        terminal.answer(
-            HoldingProofResult(number=number, file=str(to), name=name, size_bytes=len(content), sha256=digest)
-        )
-    else:
-        terminal.show(f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}")
+    terminal.result(
+        lambda: HoldingProofResult(number=number, file=str(to), name=name, size_bytes=len(content), sha256=digest),
+        lambda: [f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}"],
+    )

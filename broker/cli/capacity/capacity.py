@@ -46,16 +46,12 @@ def list_(
 ) -> None:
     """List capacity: as recorded here, and as reported by providers with a login. Changes nothing."""
     from broker.app.capacity.capacity import capacity as held
+    from broker.app.results.capacity import CapacityList
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     found = held(terminal.broker(), ask=not offline)
-    if as_json:
-        from broker.app.results.capacity import CapacityList
-
-        terminal.answer(CapacityList.of(found))
-    else:
-        terminal.show(*capacity_view.table(terminal.out, found))
+    terminal.result(lambda: CapacityList.of(found), lambda: capacity_view.table(terminal.out, found))
 
 
 @dataclass(frozen=True)
@@ -123,6 +119,7 @@ def add(
     from rich.text import Text
 
     from broker.app.capacity import capacity as use_case
+    from broker.app.results.capacity import RecordedCapacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
@@ -141,12 +138,7 @@ def add(
     added = use_case.add(broker, holding, by=terminal.actor, proof=given.proof)
     if doubt:
         terminal.say(Text(f"warning: {doubt}", style="yellow"))
-    if as_json:
-        from broker.app.results.capacity import RecordedCapacity
-
-        terminal.answer(RecordedCapacity.of(added))
-    else:
-        terminal.show(capacity_view.sentence(added))
+    terminal.result(lambda: RecordedCapacity.of(added), lambda: [capacity_view.sentence(added)])
 
 
 @app.command(epilog=examples("gpubroker capacity remove 3"))
@@ -157,16 +149,12 @@ def remove(
 ) -> None:
     """Delete a record that was added by mistake. Cancels nothing at a provider."""
     from broker.app.capacity import capacity as use_case
+    from broker.app.results.capacity import RecordedCapacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     removed = use_case.remove(terminal.broker(), number, by=terminal.actor)
-    if as_json:
-        from broker.app.results.capacity import RecordedCapacity
-
-        terminal.answer(RecordedCapacity.of(removed))
-    else:
-        terminal.show(f"Removed {capacity_view.sentence(removed)}")
+    terminal.result(lambda: RecordedCapacity.of(removed), lambda: [f"Removed {capacity_view.sentence(removed)}"])
 
 
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)

@@ -89,6 +89,7 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
     already held is read from the records of `capacity list`.
     """
     from broker.app.capacity import plan as use_case
+    from broker.app.results.capacity_plan import CapacityPlanList
     from broker.cli.capacity import plan_view
     from broker.cli.capacity.terms import length
 
@@ -115,12 +116,7 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
         notes=notes,
     )
     draw(terminal, lambda: plan_view.charts(planned), drawing)
-    if as_json:
-        from broker.app.results.capacity_plan import CapacityPlanList
-
-        terminal.answer(CapacityPlanList.of(planned))
-    else:
-        terminal.show(*plan_view.tables(terminal.out, planned))
+    terminal.result(lambda: CapacityPlanList.of(planned), lambda: plan_view.tables(terminal.out, planned))
 
 
 def _stated(given: CapacityPlanOptions) -> Stated:

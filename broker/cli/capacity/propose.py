@@ -74,6 +74,7 @@ def propose(
     """
     from broker.app.capacity import proposal as use_case
     from broker.app.capacity.wanted import wanted_machine
+    from broker.app.results.proposal import ProposalResult
     from broker.cli.capacity import propose_view
     from broker.cli.capacity.terms import length
     from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
@@ -97,12 +98,7 @@ def propose(
         products=tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION),
     )
     found = use_case.propose(broker, planned, accelerator, request, given.provider or ())
-    if as_json:
-        from broker.app.results.proposal import ProposalResult
-
-        terminal.answer(ProposalResult.of(found))
-    else:
-        terminal.show(*propose_view.table(terminal.out, found))
+    terminal.result(lambda: ProposalResult.of(found), lambda: propose_view.table(terminal.out, found))
 
 
 def buy_from(terminal: Terminal, file: Path, lines: list[int], whose: Mapping[str, str | None]) -> list[Purchase]:

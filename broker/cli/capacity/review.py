@@ -34,6 +34,7 @@ def review(
 ) -> None:
     """Show what a purchase brought: its use by team, idle hours, and what the same use would have cost elsewhere."""
     from broker.app.capacity.review import purchase_review
+    from broker.app.results.purchases import PurchaseReviewResult
     from broker.cli import filters
 
     def price(option: str, text: str | None) -> float | None:
@@ -46,12 +47,7 @@ def review(
         on_demand=price("--on-demand-price", on_demand_price),
         spot=price("--spot-price", spot_price),
     )
-    if as_json:
-        from broker.app.results.purchases import PurchaseReviewResult
-
-        terminal.answer(PurchaseReviewResult.of(found))
-    else:
-        terminal.show(*_lines(found))
+    terminal.result(lambda: PurchaseReviewResult.of(found), lambda: _lines(found))
 
 
 def _lines(found: PurchaseReview) -> list[RenderableType]:

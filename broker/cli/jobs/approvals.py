@@ -212,11 +212,10 @@ def _standing(terminal: Terminal, broker: Broker, given: StandingOptions, reason
 
 
 def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:
+    from broker.app.results.approvals import StandingGrantResult
     from broker.cli.jobs import approvals_view
 
-    if as_json:
-        from broker.app.results.approvals import StandingGrantResult
-
-        terminal.answer(StandingGrantResult.of(grant, broker.clock.now()))
-    else:
-        terminal.show(f"{word}: {approvals_view.standing_sentence(grant)}")
+    terminal.result(
+        lambda: StandingGrantResult.of(grant, broker.clock.now()),
+        lambda: [f"{word}: {approvals_view.standing_sentence(grant)}"],
+    )

@@ -97,16 +97,12 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     all its machines at once.
     """
     from broker.app.jobs.queue import queue as placed
+    from broker.app.results.queue import QueueResult
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
     found = placed(terminal.broker())
-    if as_json:
-        from broker.app.results.queue import QueueResult
-
-        terminal.answer(QueueResult.of(found))
-    else:
-        terminal.show(*queue_view.table(terminal.out, found))
+    terminal.result(lambda: QueueResult.of(found), lambda: queue_view.table(terminal.out, found))
 
 
 @app.command(

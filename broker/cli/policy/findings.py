@@ -39,6 +39,7 @@ def findings(
     """
     from broker.app.capacity.findings import capacity_findings
     from broker.app.policy.warned import warned as warned_rules
+    from broker.app.results.capacity_plan import CapacityFindingList
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -47,12 +48,7 @@ def findings(
     if start >= now:
         raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
     found, warned = capacity_findings(broker, start), warned_rules(broker, start)
-    if as_json:
-        from broker.app.results.capacity_plan import CapacityFindingList
-
-        terminal.answer(CapacityFindingList.of(found, warned))
-    else:
-        terminal.show(*_screen(found), *_warned(warned))
+    terminal.result(lambda: CapacityFindingList.of(found, warned), lambda: [*_screen(found), *_warned(warned)])
 
 
 def _warned(rules: Sequence[WarnedRule]) -> list[RenderableType]:

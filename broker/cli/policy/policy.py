@@ -152,16 +152,12 @@ def try_cases(
     Made for CI: exits with 1 if a case fails. Needs no store.
     """
     from broker.app.policy import policies
+    from broker.app.results.trials import PolicyTestResult
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
     tried = policies.try_cases(terminal.broker(look_after=False), files)
-    if as_json:
-        from broker.app.results.trials import PolicyTestResult
-
-        terminal.answer(PolicyTestResult.of(tried))
-    else:
-        terminal.show(*trial_view.tried(tried))
+    terminal.result(lambda: PolicyTestResult.of(tried), lambda: trial_view.tried(tried))
     if any(result.wrong for one in tried for result in one.results):
         raise typer.Exit(1)
 
@@ -184,6 +180,7 @@ def backtest(
     """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
     difference in cost. Changes nothing."""
     from broker.app.policy.backtest import backtest as backtested
+    from broker.app.results.trials import PolicyBacktest
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
@@ -191,12 +188,7 @@ def backtest(
     now = broker.clock.now()
     start = filters.moment("--since", since, now)
     found = backtested(broker, files, start, filters.moment("--until", until, now) if until else now)
-    if as_json:
-        from broker.app.results.trials import PolicyBacktest
-
-        terminal.answer(PolicyBacktest.of(found))
-    else:
-        terminal.show(*trial_view.backtested(terminal.out, found))
+    terminal.result(lambda: PolicyBacktest.of(found), lambda: trial_view.backtested(terminal.out, found))
 
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)

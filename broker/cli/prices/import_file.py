@@ -39,18 +39,15 @@ def import_(
     launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
     first, become the history that `prices history` and `backtest placement` read.
     """
+    from broker.app.results.price_history import ImportedPrices
+
     terminal = Terminal.of(context)
     broker = terminal.broker()
     from broker.app.market.imports import import_catalogue
 
     at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
     done = import_catalogue(broker, file, provider, at)
-    if as_json:
-        from broker.app.results.price_history import ImportedPrices
-
-        terminal.answer(ImportedPrices.of(done))
-    else:
-        terminal.show(*_told(done))
+    terminal.result(lambda: ImportedPrices.of(done), lambda: _told(done))
     if done.meant:
         terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
 

@@ -70,6 +70,7 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
     """
     from broker.app.alerts import watches
+    from broker.app.results.watches import AddedWatch
     from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
@@ -78,12 +79,7 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
     watch = _waiting_for(watch, given)
     watch = replace(watch, name=watches.name_for(broker, watch) if given.name is None else given.name)
     looked = watches.add(broker, watch)
-    if as_json:
-        from broker.app.results.watches import AddedWatch
-
-        terminal.answer(AddedWatch.of_look(looked))
-    else:
-        terminal.show(*watch_view.added(looked))
+    terminal.result(lambda: AddedWatch.of_look(looked), lambda: watch_view.added(looked))
     terminal.say(*watch_view.warnings(broker, watch))
 
 
@@ -152,49 +148,39 @@ def _part(option: str, text: str) -> float:
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List all watches: condition, state, and delivery of alerts."""
     from broker.app.alerts.watches import listed
+    from broker.app.results.watches import WatchList
     from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     found = listed(broker)
-    if as_json:
-        from broker.app.results.watches import WatchList
-
-        terminal.answer(WatchList.of(found, broker.settings.notify))
-    else:
-        terminal.show(*watch_view.table(terminal.out, found, broker))
+    terminal.result(
+        lambda: WatchList.of(found, broker.settings.notify), lambda: watch_view.table(terminal.out, found, broker)
+    )
 
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Delete a watch. Queued alerts are still sent."""
     from broker.app.alerts import watches
+    from broker.app.results.watches import RemovedWatch
 
     terminal = Terminal.of(context)
     watches.remove(terminal.broker(), name)
-    if as_json:
-        from broker.app.results.watches import RemovedWatch
-
-        terminal.answer(RemovedWatch(removed=name))
-    else:
-        terminal.show(f"removed {name}")
+    terminal.result(lambda: RemovedWatch(removed=name), lambda: [f"removed {name}"])
 
 
 @app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
 def check(context: typer.Context, as_json: AsJson = False) -> None:
     """Check all watches now and send the alerts that are due. Exits with 5 if a delivery failed."""
     from broker.app.alerts import watches
+    from broker.app.results.watches import WatchCheckResult
     from broker.cli.prices import watch_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     checked = watches.check(broker)
-    if as_json:
-        from broker.app.results.watches import WatchCheckResult
-
-        terminal.answer(WatchCheckResult.of(checked))
-    else:
-        terminal.show(*watch_view.checked(checked, broker))
+    terminal.result(lambda: WatchCheckResult.of(checked), lambda: watch_view.checked(checked, broker))
     if not all(delivery.ok for delivery in checked.deliveries):
         raise typer.Exit(5)
 
@@ -210,6 +196,7 @@ def trial(
 ) -> None:
     """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
     from broker.app.alerts import notify
+    from broker.app.results.watches import AlertTest
     from broker.cli.prices import watch_view
     from broker.core.notices import Notice
 
@@ -220,12 +207,9 @@ def trial(
     chosen = notify.chosen(targets, [name.lower() for name in target or []])
     body = "If you can read this, gpubroker can send you alerts about prices and budgets."
     sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
-    if as_json:
-        from broker.app.results.watches import AlertTest
-
-        terminal.answer(AlertTest.of(sent))
-    else:
-        terminal.show(*(line for one in sent for line in watch_view.delivery(one, targets)))
+    terminal.result(
+        lambda: AlertTest.of(sent), lambda: (line for one in sent for line in watch_view.delivery(one, targets))
+    )
     if not all(one.ok for one in sent):
         raise typer.Exit(5)
 

@@ -57,6 +57,7 @@ def login(
 
 def logout(context: typer.Context, as_json: AsJson = False) -> None:
     """Log out: the token is revoked at the server and deleted here. Commands use the store of this machine again."""
+    from broker.app.results.access import LoggedOut
     from broker.core.errors import BrokerError
     from broker.remote import device_login, logins
 
@@ -76,12 +77,7 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
             revoked = True
         except BrokerError as error:
             terminal.say(f"warning: the token could not be revoked and stays valid until it expires: {error}")
-    if as_json:
-        from broker.app.results.access import LoggedOut
-
-        terminal.answer(LoggedOut(server=saved.url if saved else None, revoked=revoked))
-    else:
-        terminal.show(said)
+    terminal.result(lambda: LoggedOut(server=saved.url if saved else None, revoked=revoked), lambda: [said])
 
 
 def whoami(context: typer.Context, as_json: AsJson = False) -> None:
