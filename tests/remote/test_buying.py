@@ -40,7 +40,7 @@ def test_from_a_quote_to_a_sale(service: TeamService, laptop: Laptop, market: Sf
     assert (refused.code, service.world.broker.store.purchases()) == (3, [])
     bought = laptop("capacity", "buy", number, "--team", "nlp", by="mia")
     [purchase] = service.world.broker.store.purchases()
-    assert bought.out.startswith(f"{purchase.id}: asking; 2 must approve (")
+    assert bought.out.startswith(f"{purchase.id}: asking; 2 more must approve (")
     assert laptop("capacity", "cancel", purchase.id, "--dry-run", by="mia").code == 2, "nothing was ordered"
     for who in ("apple", "tara"):
         assert laptop("capacity", "approve", purchase.id, by=who).code == 0
