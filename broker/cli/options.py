@@ -44,6 +44,30 @@ MaxDuration = Annotated[
     str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
 ]
 
+MaybePeriod = Annotated[
+    str | None,
+    typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
+]
+WhatIfPolicies = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
+    ),
+]
+CodeFolder = Annotated[
+    Path | None, typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job).")
+]
+ResumeStep = Annotated[
+    int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
+]
+FromStart = Annotated[bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")]
+OnDemandPrice = Annotated[
+    str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
+]
+SpotPrice = Annotated[
+    str | None, typer.Option("--spot-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
+]
+
 
 def one_line(text: str) -> str:
     """Check text that a user gives for the record. The broker prints it beside its own lines, so it must not contain

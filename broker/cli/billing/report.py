@@ -17,7 +17,7 @@ from broker.cli.billing import (
     report_showback,
     report_units,
 )
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, MaybePeriod, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -58,10 +58,7 @@ def spend(
         str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None,
-    period: Annotated[
-        str | None,
-        typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
-    ] = None,
+    period: MaybePeriod = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     out: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import filters
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, MaybePeriod, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -49,10 +49,7 @@ def billed(
     until: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="Attempts that ran before this time.")
     ] = None,
-    period: Annotated[
-        str | None,
-        typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
-    ] = None,
+    period: MaybePeriod = None,
     focus: Annotated[
         Path | None,
         typer.Option("--focus", metavar="FILE", help="Compare with this FOCUS file (.csv, .parquet) of a provider."),

@@ -11,7 +11,7 @@ import typer
 
 from broker.cli import completion
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -46,12 +46,8 @@ class ProposeOptions:
         str | None, typer.Option("--demand", metavar="[GPU=]FILE", help="GPUs needed per hour. Default: as recorded.")
     ] = None
     last: Annotated[str, typer.Option("--last", metavar="TIME", help="How much of the record counts.")] = "90d"
-    on_demand_price: Annotated[
-        str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None
-    spot_price: Annotated[
-        str | None, typer.Option("--spot-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None
+    on_demand_price: OnDemandPrice = None
+    spot_price: SpotPrice = None
     provider: Annotated[
         list[str] | None,
         typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),

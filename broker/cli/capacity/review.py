@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from broker.cli.capacity.purchase_options import PurchaseId
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -24,12 +24,8 @@ def register(app: typer.Typer) -> None:
 def review(
     context: typer.Context,
     id: PurchaseId,
-    on_demand_price: Annotated[
-        str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None,
-    spot_price: Annotated[
-        str | None, typer.Option("--spot-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
-    ] = None,
+    on_demand_price: OnDemandPrice = None,
+    spot_price: SpotPrice = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a purchase brought: its use by team, idle hours, and what the same use would have cost elsewhere."""

@@ -11,7 +11,7 @@ import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, WhatIfPolicies, examples
 from broker.cli.prices.first_look import Offline, first_look
 from broker.cli.terminal import Terminal
 
@@ -41,12 +41,7 @@ class PlanOptions:
     explain: Annotated[
         bool, typer.Option("--explain", "-x", help="Show every cost term, and every rejection with its fix.")
     ] = False
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
-        ),
-    ] = None
+    policy: WhatIfPolicies = None
     rank: Annotated[Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")] = (
         Rank.COST
     )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.jobs.submit import Manner, submit_job
-from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.options import AsJson, CodeFolder, FromStart, JobReference, ResumeStep, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -27,14 +24,9 @@ def resume(
     context: typer.Context,
     job: JobReference,
     how: Manner,
-    workdir: Annotated[
-        Path | None,
-        typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
-    ] = None,
+    workdir: CodeFolder = None,
     env: given_job.Envs = None,
-    step: Annotated[
-        int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
-    ] = None,
+    step: ResumeStep = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
@@ -58,9 +50,7 @@ def retry(
     context: typer.Context,
     job: JobReference,
     how: Manner,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")
-    ] = False,
+    from_start: FromStart = False,
     as_json: AsJson = False,
 ) -> None:
     """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.

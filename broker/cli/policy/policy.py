@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from broker.cli import filters
-from broker.cli.options import AsJson, PolicyFiles, examples
+from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
 
@@ -95,12 +95,7 @@ def schema(context: typer.Context, as_json: AsJson = False) -> None:
 def explain(
     context: typer.Context,
     job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file, or ID or name of a submitted job.")],
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
-        ),
-    ] = None,
+    policy: WhatIfPolicies = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the verdict of every rule on a job, and the facts that the rules see.

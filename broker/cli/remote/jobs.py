@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,18 @@ import typer
 from broker.cli.jobs import given_job
 from broker.cli.jobs.kept_files import CHECKPOINTS_EXAMPLES, FILES_EXAMPLES
 from broker.cli.jobs.resume import RESUME_EXAMPLES
-from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
+from broker.cli.options import (
+    AsJson,
+    CodeFolder,
+    FromStart,
+    JobReference,
+    MaxCost,
+    MaxDuration,
+    OneAttempt,
+    OneNode,
+    ResumeStep,
+    examples,
+)
 from broker.cli.remote import group_of, kept_files, through
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -177,9 +187,7 @@ def extend(
 def retry(
     context: typer.Context,
     job: JobReference,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")
-    ] = False,
+    from_start: FromStart = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -207,14 +215,9 @@ def retry(
 def resume(
     context: typer.Context,
     job: JobReference,
-    workdir: Annotated[
-        Path | None,
-        typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
-    ] = None,
+    workdir: CodeFolder = None,
     env: given_job.Envs = None,
-    step: Annotated[
-        int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
-    ] = None,
+    step: ResumeStep = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 from broker.cli import filters
 from broker.cli.billing.report_focus import EXAMPLES as FOCUS_EXAMPLES
 from broker.cli.billing.report_showback import Fixed, IdleRule, SharedRule, SharedTeams
-from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, examples
+from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, NamedPeriod, OnlyTeam, examples
 from broker.cli.remote import api_of, group_of, through
 from broker.cli.remote.tables import DocumentColumn, facts, listed, money, number, share, table, text, time
 from broker.core.errors import InvalidInput, StoreProblem
@@ -49,10 +49,7 @@ def spend(
     ] = "team",
     since: Start = None,
     until: End = None,
-    period: Annotated[
-        str | None,
-        typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
-    ] = None,
+    period: MaybePeriod = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     as_json: AsJson = False,
 ) -> None:
