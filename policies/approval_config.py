@@ -93,9 +93,5 @@ def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
 def asks_instead(verdict: Verdict, asking: ApprovalConfig) -> Verdict:
     """The verdict with `ASK` as its answer and the approvers to ask."""
     return replace(
-        verdict,
-        answer=Answer.ASK,
-        approvers=asking.approvers,
-        expires=asking.expires,
-        own_requests=asking.own_requests,
+        verdict, answer=Answer.ASK, approvers=asking.approvers, expires=asking.expires, own_requests=asking.own_requests
     )

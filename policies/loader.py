@@ -268,8 +268,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         keep_results=_longest(one.defaults.keep_results for one in contents),
         keep_logs=_longest(one.defaults.keep_logs for one in contents),
         hold_quantile=max(
-            (one.defaults.hold_quantile for one in contents if one.defaults.hold_quantile is not None),
-            default=None,
+            (one.defaults.hold_quantile for one in contents if one.defaults.hold_quantile is not None), default=None
         ),
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
         keep_events=_longest(one.defaults.keep_events for one in contents),

@@ -267,8 +267,7 @@ class PolicyFile(PolicyPart):
     defaults: Defaults = Field(default_factory=Defaults)
     capacity: CapacityPreferences | None = None
     rules_of_thumb: dict[str, RuleOfThumb] = Field(
-        default_factory=dict,
-        description="Thresholds of `gpubroker advise`, in place of its defaults.",
+        default_factory=dict, description="Thresholds of `gpubroker advise`, in place of its defaults."
     )
     budgets: tuple[BudgetEntry, ...] = ()
 
@@ -303,12 +302,7 @@ def policy_file_model(kinds: frozenset[str] = frozenset(GUARDRAILS)) -> type[Pol
     """
     rules: dict[str, Any] = {kind: (rule_class(kind).Config if kind in kinds else Any, None) for kind in GUARDRAILS}
     entry = create_model("Guardrail", __base__=GuardrailEntry, __doc__=GuardrailEntry.__doc__, **rules)
-    return create_model(
-        "Policy",
-        __base__=PolicyFile,
-        __doc__=PolicyFile.__doc__,
-        guardrails=(tuple[entry, ...], ()),
-    )
+    return create_model("Policy", __base__=PolicyFile, __doc__=PolicyFile.__doc__, guardrails=(tuple[entry, ...], ()))
 
 
 def json_schema() -> dict[str, Any]:

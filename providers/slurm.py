@@ -158,14 +158,7 @@ class SlurmProvider:
         yield self._offer(f"{cluster}:{partition}", "cpu", None, 0, free, float(smallest.cpus), memory)
 
     def _offer(
-        self,
-        zone: str,
-        machine: str,
-        accelerator: str | None,
-        count: int,
-        free: int,
-        cpus: float,
-        memory_gib: float,
+        self, zone: str, machine: str, accelerator: str | None, count: int, free: int, cpus: float, memory_gib: float
     ) -> Offer:
         """``zone``: ``cluster:partition``."""
         settings = self._settings

@@ -68,10 +68,7 @@ class AllowedAccelerators:
             self._objections[accelerator] = self.config.objection(accelerator)
         if objection := self._objections[accelerator]:
             return deny(
-                self,
-                "accelerator_not_allowed",
-                f"{accelerator} is not allowed: {objection}",
-                accelerator=accelerator,
+                self, "accelerator_not_allowed", f"{accelerator} is not allowed: {objection}", accelerator=accelerator
             )
         return allow(self, "allowed", f"{accelerator} is allowed")
 

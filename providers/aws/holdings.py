@@ -83,12 +83,7 @@ def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
     """Savings plans that apply to EC2. ``instance_type`` is the family of an EC2 instance plan (``p5.*``), ``*`` for a
     compute plan; ``region`` is ``*`` where it applies everywhere. Raises what `AwsLogin.rows` raises."""
     rows = login.rows(
-        "savingsplans",
-        asked_in,
-        "describe_savings_plans",
-        "savingsPlans",
-        page_key="nextToken",
-        states=_HELD_PLANS,
+        "savingsplans", asked_in, "describe_savings_plans", "savingsPlans", page_key="nextToken", states=_HELD_PLANS
     )
     for row in rows:
         if "EC2" not in (row.get("productTypes") or ()):

@@ -30,10 +30,7 @@ def tagged(login: AwsLogin, region: str, zones: Mapping[str, str]) -> Iterator[I
         region,
         "describe_instances",
         "Reservations",
-        Filters=[
-            {"Name": "tag-key", "Values": [TAG]},
-            {"Name": "instance-state-name", "Values": list(_STATES)},
-        ],
+        Filters=[{"Name": "tag-key", "Values": [TAG]}, {"Name": "instance-state-name", "Values": list(_STATES)}],
     )
     for reservation in rows:
         for row in reservation.get("Instances") or ():

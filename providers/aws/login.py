@@ -150,10 +150,7 @@ class AwsLogin:
     def call_once(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """`call` for a request that must not take effect twice: boto3 sends it once. Raises `OutcomeUnknown` if it may
         have taken effect, and the errors of `call` if it has not."""
-        from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
-            ConnectTimeoutError,
-            EndpointConnectionError,
-        )
+        from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError  # type: ignore[import-untyped]  # ships no types
 
         try:
             return _called(self.client(service, region, attempts=1), service, region, operation, parameters)

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.core.errors import (
-    Malformed,
-)
+from broker.core.errors import Malformed
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.list_file import ListFiles, check_header

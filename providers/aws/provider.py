@@ -182,7 +182,7 @@ def _api_endpoints(environment: Mapping[str, str]) -> dict[str, Mapping[str, str
     everywhere = "AWS_ENDPOINT_URL"
     url = environment.get(everywhere, "")
     found: dict[str, Mapping[str, str]] = {
-        "api": {"url": shown(url) if url else "as boto3 has it", "setting": everywhere},
+        "api": {"url": shown(url) if url else "as boto3 has it", "setting": everywhere}
     }
     for name in sorted(environment):
         if name.startswith(f"{everywhere}_") and environment[name]:

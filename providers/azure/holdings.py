@@ -51,8 +51,7 @@ def _of_group(
 ) -> Iterator[Reservation]:
     where = f"{called}: capacity reservations"
     rows = login.rows(
-        where,
-        lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resources, called),
+        where, lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resources, called)
     )
     for row in failures.kept(rows):
         instance_type = listed(str(inside(row, "sku").get("name")))

@@ -48,8 +48,7 @@ def _state(login: AzureLogin, resources: str, called: str, row: Mapping[str, Any
     """Azure's state of the machine; empty if it has gone since it was listed."""
     try:
         view = login.call(
-            f"{called}: instance view",
-            lambda client: client.virtual_machines.instance_view(resources, called),
+            f"{called}: instance view", lambda client: client.virtual_machines.instance_view(resources, called)
         )
     except NotThere:
         return ""
@@ -96,6 +95,5 @@ def terminate(login: AzureLogin, id: str) -> None:
         raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="look at AZURE_SUBSCRIPTION_ID")
     with suppress(NotThere):
         login.call(
-            f"{called}: delete",
-            lambda client: client.virtual_machines.begin_delete(resources, called, polling=False),
+            f"{called}: delete", lambda client: client.virtual_machines.begin_delete(resources, called, polling=False)
         )

@@ -24,11 +24,7 @@ ALL_GPUS = "GPUS_ALL_REGIONS"
 
 _REGIONS = ListMethod("RegionsClient", "list", "RegionList", "items")
 _METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(NVIDIA_\w+_GPUS)")
-_KINDS = {
-    None: CapacityType.ON_DEMAND,
-    "PREEMPTIBLE_": CapacityType.SPOT,
-    "COMMITTED_": CapacityType.RESERVED,
-}
+_KINDS = {None: CapacityType.ON_DEMAND, "PREEMPTIBLE_": CapacityType.SPOT, "COMMITTED_": CapacityType.RESERVED}
 _MOST = 10**9
 
 

@@ -25,8 +25,7 @@ def create(
     context: typer.Context,
     person: Annotated[str, typer.Argument(metavar="PERSON", help="Name in `gpubroker people list`.")],
     scope: Annotated[
-        list[str] | None,
-        typer.Option("--scope", help="read, jobs, approvals, purchases, … Repeatable. Default: read."),
+        list[str] | None, typer.Option("--scope", help="read, jobs, approvals, purchases, … Repeatable. Default: read.")
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Period of validity, at most 90d.")] = "30d",
     label: Annotated[str, typer.Option("--label", help="Purpose of the token.")] = "",

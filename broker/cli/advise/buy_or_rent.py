@@ -33,14 +33,8 @@ EXAMPLES = examples(
 class BuyOrRentOptions:
     """The options of `buy-or-rent`."""
 
-    purchase_usd: Annotated[
-        float | None,
-        inputs.usd("Purchase price of the machine."),
-    ] = None
-    rent_usd_per_hour: Annotated[
-        float | None,
-        inputs.usd("Hourly rent of an equal machine."),
-    ] = None
+    purchase_usd: Annotated[float | None, inputs.usd("Purchase price of the machine.")] = None
+    rent_usd_per_hour: Annotated[float | None, inputs.usd("Hourly rent of an equal machine.")] = None
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", "-g", metavar="NAME", help="Look up missing price, rent and power for this accelerator."),
@@ -60,20 +54,13 @@ class BuyOrRentOptions:
     kwh_usd: Annotated[float, inputs.usd("Price per kWh.")] = 0.0
     pue: Annotated[float, typer.Option(help="Power usage effectiveness, 1 or more.")] = 1.0
     resale_usd: Annotated[float, inputs.usd("Resale price at the end.")] = 0.0
-    staff_usd_per_hour: Annotated[
-        float,
-        inputs.usd("Staff cost per hour in use."),
-    ] = 0.0
-    facility_usd: Annotated[
-        float,
-        inputs.usd("One-time cost of power, cooling and racks."),
-    ] = 0.0
+    staff_usd_per_hour: Annotated[float, inputs.usd("Staff cost per hour in use.")] = 0.0
+    facility_usd: Annotated[float, inputs.usd("One-time cost of power, cooling and racks.")] = 0.0
     discount_rate: Annotated[float, typer.Option(help="Per year; 0.08 is 8 %.")] = 0.0
     price_decline: Annotated[float, typer.Option(help="Yearly decline of rents; 0.2 is 20 %.")] = 0.0
     lead_time_weeks: Annotated[float, typer.Option(help="Weeks until delivery; machines are rented meanwhile.")] = 0.0
     obsolescence: Annotated[
-        str | None,
-        typer.Option(metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3)."),
+        str | None, typer.Option(metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3).")
     ] = None
     peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
     price: inputs.Price = None

@@ -48,13 +48,9 @@ class CapacityTypeOptions:
     ] = False
     days: Annotated[float, typer.Option(help="With --from-history: length of the period in days.")] = 90.0
     provider: Annotated[
-        str | None,
-        typer.Option(help="Rent at this provider. Default: the one with the most capacity types."),
+        str | None, typer.Option(help="Rent at this provider. Default: the one with the most capacity types.")
     ] = None
-    server_usd: Annotated[
-        float | None,
-        inputs.usd("Price of a server with its GPUs."),
-    ] = None
+    server_usd: Annotated[float | None, inputs.usd("Price of a server with its GPUs.")] = None
     reserved: Annotated[
         float | None,
         typer.Option(
@@ -84,8 +80,7 @@ class CapacityTypeOptions:
         ),
     ] = 0.0
     resale_share: Annotated[
-        float | None,
-        typer.Option(help="Resale price at the end, as a share of the purchase. Default: 0.15."),
+        float | None, typer.Option(help="Resale price at the end, as a share of the purchase. Default: 0.15.")
     ] = None
     discount_rate: Annotated[float, typer.Option(help="Per year; 0.08 is 8 %.")] = 0.0
     price_decline: Annotated[float, typer.Option(help="Yearly decline of rents.")] = 0.0

@@ -43,17 +43,12 @@ class DeployOptions:
         None
     )
     tokens: Annotated[
-        float | None,
-        typer.Option(parser=inputs.count, metavar="COUNT", help="Training tokens, such as 50M."),
+        float | None, typer.Option(parser=inputs.count, metavar="COUNT", help="Training tokens, such as 50M.")
     ] = None
     sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 4096
-    budget_usd: Annotated[
-        float | None,
-        inputs.usd("Budget of the run, or of a month of serving."),
-    ] = None
+    budget_usd: Annotated[float | None, inputs.usd("Budget of the run, or of a month of serving.")] = None
     deadline: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Time limit of the training, such as 8w or 36h."),
+        str | None, typer.Option(metavar="DURATION", help="Time limit of the training, such as 8w or 36h.")
     ] = None
     hours_per_day: Annotated[float, typer.Option(help="Hours of serving per day, up to 24.")] = 24.0
     months: Annotated[float, typer.Option(help="Months for which capacity is needed.")] = 36.0

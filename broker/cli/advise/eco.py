@@ -132,9 +132,7 @@ def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
     found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
     return [
         CleanerLocation(
-            location=grid.region,
-            kg_co2e=carbon_kg(used.kwh, grid.grams_per_kwh),
-            grams_per_kwh=grid.grams_per_kwh,
+            location=grid.region, kg_co2e=carbon_kg(used.kwh, grid.grams_per_kwh), grams_per_kwh=grid.grams_per_kwh
         )
         for grid in found[:_CLEANEST]
         if grid.grams_per_kwh < used.intensity.grams_per_kwh

@@ -58,8 +58,7 @@ Parameters = Annotated[
     typer.Option("--parameters", metavar="COUNT", parser=count, help="Number of model parameters, such as 7B."),
 ]
 Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Local file: the model's Hugging Face config.json."),
+    Path | None, typer.Option("--config", metavar="FILE", help="Local file: the model's Hugging Face config.json.")
 ]
 Layers = Annotated[int | None, typer.Option("--layers", metavar="N", help="Number of layers.")]
 Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", help="Hidden size.")]

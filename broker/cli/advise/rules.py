@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
     from broker.economics.quoted import QuotedRule
 
-EXAMPLES = examples(
-    "gpubroker advise rules",
-    "gpubroker advise rules --failing",
-    "gpubroker advise rules --json",
-)
+EXAMPLES = examples("gpubroker advise rules", "gpubroker advise rules --failing", "gpubroker advise rules --json")
 
 
 def rules(

@@ -25,10 +25,7 @@ class RunCostOptions:
     """The options of `run-cost`."""
 
     gpu_hours: Annotated[float, typer.Option(help="GPU-hours of the successful run.")]
-    usd_per_gpu_hour: Annotated[
-        float | None,
-        inputs.usd("Price per GPU-hour."),
-    ] = None
+    usd_per_gpu_hour: Annotated[float | None, inputs.usd("Price per GPU-hour.")] = None
     gpu: inputs.Gpu = None
     failed_share: Annotated[float, typer.Option(help="Share of all GPU-hours that failed or was repeated.")] = 0.0
     experiments: Annotated[float, typer.Option(help="GPU-hours of experiments, in multiples of the run.")] = 0.0

@@ -31,8 +31,7 @@ class SavingsOptions:
     """The options of `savings`."""
 
     parameters: Annotated[
-        float,
-        typer.Option(parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
+        float, typer.Option(parser=inputs.count, metavar="COUNT", help="Number of model parameters.")
     ] = 7e9
     inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False
     exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False

@@ -42,8 +42,7 @@ class ScaleOptions:
     gpu_hours: Annotated[float | None, typer.Option(help="Work, in hours of one such GPU.")] = None
     parameters: inputs.Parameters = None
     tokens: Annotated[
-        float | None,
-        typer.Option(parser=inputs.count, metavar="COUNT", help="Work, as number of training tokens."),
+        float | None, typer.Option(parser=inputs.count, metavar="COUNT", help="Work, as number of training tokens.")
     ] = None
     mfu: Annotated[float | None, typer.Option(help="MFU on one GPU. Default: 0.4.")] = None
     measured: Annotated[
@@ -56,10 +55,7 @@ class ScaleOptions:
     ] = None
     sizes: Annotated[str | None, typer.Option(metavar="N,N,…", help="Cluster sizes to compare.")] = None
     deadline: Annotated[float | None, typer.Option(metavar="HOURS", help="Time limit in hours.")] = None
-    fixed_usd_per_hour: Annotated[
-        float,
-        inputs.usd("Other cost per hour: storage, staff."),
-    ] = 0.0
+    fixed_usd_per_hour: Annotated[float, inputs.usd("Other cost per hour: storage, staff.")] = 0.0
     price: inputs.Price = None
 
 

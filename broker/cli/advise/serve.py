@@ -50,8 +50,7 @@ class ServeOptions:
     spare: Annotated[int, typer.Option("--spare-machines", help="Spare machines for failures; 1 is N+1.")] = 0
     headroom: Annotated[float | None, typer.Option(help="Spare capacity as a share. Default: 0.2.")] = None
     tokens_per_second_per_replica: Annotated[
-        float | None,
-        typer.Option(help="Measured speed. Default: estimated per accelerator."),
+        float | None, typer.Option(help="Measured speed. Default: estimated per accelerator.")
     ] = None
     gpus_per_replica: Annotated[int, typer.Option(help="With a measured speed: GPUs per replica.")] = 1
     p95: Annotated[float | None, typer.Option(metavar="SECONDS", help="95th percentile of the latency.")] = None
@@ -62,10 +61,7 @@ class ServeOptions:
     sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0
     gpu: inputs.Gpus = None
     price: inputs.Price = None
-    rent_usd_per_hour: Annotated[
-        float | None,
-        inputs.usd("Rent of one replica."),
-    ] = None
+    rent_usd_per_hour: Annotated[float | None, inputs.usd("Rent of one replica.")] = None
     idle_share: Annotated[
         float | None, typer.Option(help="Share of hours without requests; evaluates scale to zero.")
     ] = None
@@ -79,8 +75,7 @@ class ServeOptions:
         typer.Option(metavar="NAME:QUALITY:SECONDS:USD", help="Available model, USD per task. Repeatable."),
     ] = None
     task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:COUNT:QUALITY[:SECONDS]", help="Type of task. Repeatable."),
+        list[str] | None, typer.Option(metavar="NAME:COUNT:QUALITY[:SECONDS]", help="Type of task. Repeatable.")
     ] = None
 
 

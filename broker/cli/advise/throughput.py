@@ -50,8 +50,7 @@ class ThroughputOptions:
     efficiency: Annotated[float | None, typer.Option(help="Achieved share of peak performance. Default: 0.7.")] = None
     gpus: Annotated[int, typer.Option(help="GPUs that hold one copy of the model; in training, all GPUs.")] = 1
     tokens: Annotated[
-        float | None,
-        typer.Option(parser=inputs.count, metavar="COUNT", help="Number of training tokens, such as 1T."),
+        float | None, typer.Option(parser=inputs.count, metavar="COUNT", help="Number of training tokens, such as 1T.")
     ] = None
     mfu: Annotated[float | None, typer.Option(help="MFU in training. Default: 0.4.")] = None
     measured: Annotated[float | None, typer.Option(help="Measured training tokens/s; prints the MFU.")] = None

@@ -32,14 +32,8 @@ class UnitCostOptions:
     """The options of `unit-cost`."""
 
     tokens_per_second: Annotated[float, typer.Option(help="Speed of the busy machine.")]
-    hardware_usd: Annotated[
-        float | None,
-        inputs.usd("Owned: purchase price."),
-    ] = None
-    rent_usd_per_hour: Annotated[
-        float | None,
-        inputs.usd("Rented: hourly rent."),
-    ] = None
+    hardware_usd: Annotated[float | None, inputs.usd("Owned: purchase price.")] = None
+    rent_usd_per_hour: Annotated[float | None, inputs.usd("Rented: hourly rent.")] = None
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", "-g", metavar="NAME", help="Rented: use the market price of this accelerator."),
@@ -49,10 +43,7 @@ class UnitCostOptions:
     years: Annotated[float, typer.Option(help="Owned: years of depreciation.")] = 3.0
     kwh_usd: Annotated[float, inputs.usd("Price per kWh.")] = 0.12
     pue: Annotated[float, typer.Option(help="Power usage effectiveness.")] = 1.0
-    api_usd: Annotated[
-        float | None,
-        inputs.usd("Price of an API per million tokens."),
-    ] = None
+    api_usd: Annotated[float | None, inputs.usd("Price of an API per million tokens.")] = None
     tokens_per_prediction: Annotated[float | None, typer.Option(help="Also show the cost of one prediction.")] = None
     price: inputs.Price = None
 

@@ -67,15 +67,11 @@ class PlacementBacktestOptions:
     days: Annotated[
         int, typer.Option(min=1, max=3650, help="With --job: start at each full hour of this many days.")
     ] = 30
-    work: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Work of the job. Default: 48h."),
-    ] = None
+    work: Annotated[str | None, typer.Option(metavar="TIME", help="Work of the job. Default: 48h.")] = None
     deadline: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TIME",
-            help="Deadline after the start. Repeatable. Default: 60h; with --job the job's own.",
+            metavar="TIME", help="Deadline after the start. Repeatable. Default: 60h; with --job the job's own."
         ),
     ] = None
     changeover: Annotated[
@@ -109,12 +105,10 @@ class PlacementBacktestOptions:
         None
     )
     on_demand_price: Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06."),
+        float | None, typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06.")
     ] = None
     spot_price: Annotated[
-        float | None,
-        typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731."),
+        float | None, typer.Option(metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731.")
     ] = None
     gang: Annotated[
         int,

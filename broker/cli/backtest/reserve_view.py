@@ -50,9 +50,7 @@ def _table(console: Console, report: ReserveReport, cells: list[ReserveCell], ra
     if len(rows) > 1:
         means = {mean.policy: mean.mean for mean in report.means() if mean.ratio == ratio}
         least = min((mean for policy, mean in means.items() if policy != OPTIMUM), default=None)
-        rows.append(
-            [Text("mean", style="bold"), *(_over(means.get(p), least) for p in policies if p != OPTIMUM), ""],
-        )
+        rows.append([Text("mean", style="bold"), *(_over(means.get(p), least) for p in policies if p != OPTIMUM), ""])
     return fitted(console, columns, rows)
 
 

@@ -20,8 +20,7 @@ FORECAST_EXAMPLES = examples(
     "gpubroker backtest forecast spending.csv", "gpubroker backtest forecast spending.csv --json"
 )
 ANOMALY_EXAMPLES = examples(
-    "gpubroker backtest anomalies spending.csv",
-    "gpubroker backtest anomalies spending.csv --labels labels.csv --json",
+    "gpubroker backtest anomalies spending.csv", "gpubroker backtest anomalies spending.csv --labels labels.csv --json"
 )
 Series = Annotated[
     Path,

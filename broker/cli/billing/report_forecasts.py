@@ -23,10 +23,7 @@ EXAMPLES = examples(
 
 
 def forecasts(
-    context: typer.Context,
-    period: NamedPeriod = "month",
-    team: OnlyTeam = None,
-    as_json: AsJson = False,
+    context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
 ) -> None:
     """Compare predictions of plans with what happened, and show what finished runs measured.
 

@@ -25,8 +25,7 @@ def units(
     period: NamedPeriod = "month",
     team: OnlyTeam = None,
     metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="What a difference of 1 of this figure cost."),
+        str | None, typer.Option("--metric", metavar="NAME", help="What a difference of 1 of this figure cost.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -35,10 +35,7 @@ class CapacityKind(StrEnum):
     COMMITMENT = "commitment"
 
 
-@app.command(
-    "list",
-    epilog=examples("gpubroker capacity list", "gpubroker capacity list --offline --json"),
-)
+@app.command("list", epilog=examples("gpubroker capacity list", "gpubroker capacity list --offline --json"))
 def list_(
     context: typer.Context,
     offline: Annotated[bool, typer.Option("--offline", help="Do not query providers.")] = False,

@@ -46,12 +46,10 @@ class CapacityPlanOptions:
         list[str] | None, typer.Option(metavar="NAME", help="Only prices of this provider. Repeatable.")
     ] = None
     on_demand_price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
+        list[str] | None, typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's.")
     ] = None
     spot_price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
+        list[str] | None, typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's.")
     ] = None
     reserved_price: Annotated[
         list[str] | None,
@@ -74,9 +72,7 @@ class CapacityPlanOptions:
     pue: Annotated[float, typer.Option(help="Power usage effectiveness: total power over IT power.")] = 1.0
     spot_share: Annotated[
         float | None,
-        typer.Option(
-            help="Share of bursts that runs on spot, 0 to 1. Default: as recorded; 0 with --demand.",
-        ),
+        typer.Option(help="Share of bursts that runs on spot, 0 to 1. Default: as recorded; 0 with --demand."),
     ] = None
 
 

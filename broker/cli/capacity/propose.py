@@ -58,11 +58,7 @@ class ProposeOptions:
 
 
 @gathered
-def propose(
-    context: typer.Context,
-    given: ProposeOptions,
-    as_json: AsJson = False,
-) -> None:
+def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = False) -> None:
     """Propose purchases: quotes of every kind for that time, from the least to the most committed. Buys nothing.
 
     Each line has its break-even, what it would have saved with the use of the past, and what it can lose. The printed

@@ -21,8 +21,7 @@ Binding = Annotated[
     str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
 ]
 Ceiling = Annotated[
-    str | None,
-    typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price."),
+    str | None, typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show verdict, cost and terms; change nothing.")]
 Least = Annotated[

@@ -61,10 +61,7 @@ def _lines(found: PurchaseReview) -> list[RenderableType]:
     lines += [f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in found.by_team]
     if found.credited:
         lines.append(f"other teams paid {found.owner} {found.credited.rounded(2)} for their part of it")
-    for name, cost, saved in (
-        ("on demand", found.on_demand, found.saved),
-        ("spot", found.spot, found.saved_spot),
-    ):
+    for name, cost, saved in (("on demand", found.on_demand, found.saved), ("spot", found.spot, found.saved_spot)):
         if cost is None or saved is None:
             lines.append(f"{name}: no price is known; give it with --{name.replace(' ', '-')}-price")
             continue

@@ -111,8 +111,7 @@ def grant(
     context: typer.Context,
     ahead: StandingOptions,
     job: Annotated[
-        str | None,
-        typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created."),
+        str | None, typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created.")
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,

@@ -75,11 +75,7 @@ class SessionOptions:
 
 
 @gathered
-def dev(
-    context: typer.Context,
-    given: SessionOptions,
-    as_json: AsJson = False,
-) -> None:
+def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) -> None:
     """Open a session: a machine to work on, through SSH, an editor or Jupyter.
 
     It is a job of the workload `development`, judged and paid for like any other, but its money is held for an hour at

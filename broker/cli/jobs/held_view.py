@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 _MOST_PERIODS = 4  # of one budget in a sentence
 _MOST_ROWS = 20
 
-_BY_JOB = (
-    Column("job"),
-    Column("period"),
-    Column("held", align="right"),
-    Column("from", 2),
-    Column("until", 1),
-)
+_BY_JOB = (Column("job"), Column("period"), Column("held", align="right"), Column("from", 2), Column("until", 1))
 
 
 def shares_of(shares: Iterable[BudgetShare]) -> list[str]:

@@ -117,8 +117,7 @@ def show(
     context: typer.Context,
     job: JobReference,
     wait: Annotated[
-        bool,
-        typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled."),
+        bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled.")
     ] = False,
     files: Annotated[
         bool, typer.Option("--files", help="Show the files that the job was submitted with instead.")

@@ -28,8 +28,7 @@ WhichResults = Annotated[
 ]
 TargetFolder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")]
 CheckpointStep = Annotated[
-    str | None,
-    typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
+    str | None, typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest.")
 ]
 
 

@@ -32,12 +32,7 @@ _CHECKPOINTS = (
     Column("attempt", 2, align="right"),
     Column("saved", 1, align="right"),
 )
-_SOURCES = (
-    Column("file", folds=True),
-    Column("size", align="right"),
-    Column("mode", 2),
-    Column("SHA-256", 1),
-)
+_SOURCES = (Column("file", folds=True), Column("size", align="right"), Column("mode", 2), Column("SHA-256", 1))
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 

@@ -47,11 +47,7 @@ def resume(
 
 @gathered
 def retry(
-    context: typer.Context,
-    job: JobReference,
-    how: Manner,
-    from_start: FromStart = False,
-    as_json: AsJson = False,
+    context: typer.Context, job: JobReference, how: Manner, from_start: FromStart = False, as_json: AsJson = False
 ) -> None:
     """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
     Of an array, only the tasks that failed are run again, each from its own checkpoint.

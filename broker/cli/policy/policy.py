@@ -161,7 +161,7 @@ def try_cases(
     epilog=examples(
         "gpubroker policy backtest --from 2026-11-01 --to 2026-12-01 stricter.yaml",
         "gpubroker policy backtest --from 30d policies/ --json",
-    ),
+    )
 )
 def backtest(
     context: typer.Context,

@@ -52,8 +52,7 @@ class PriceHistoryOptions:
         str | None, typer.Option(metavar="WHEN", help="Show the offers at this time instead of a period.")
     ] = None
     known_at: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="With --at: use only what had been recorded by this time."),
+        str | None, typer.Option(metavar="WHEN", help="With --at: use only what had been recorded by this time.")
     ] = None
     limit: filters.Limit = None
 

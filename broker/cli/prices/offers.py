@@ -41,8 +41,7 @@ class OffersOptions:
     provider: filters.Providers = None
     region: filters.Regions = None
     machine_type: Annotated[
-        list[str] | None,
-        typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable."),
+        list[str] | None, typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable.")
     ] = None
     available: Annotated[
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")

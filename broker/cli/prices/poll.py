@@ -23,11 +23,7 @@ EXAMPLES = examples(
 )
 
 
-def poll(
-    context: typer.Context,
-    provider: OnlyProviders = None,
-    as_json: AsJson = False,
-) -> None:
+def poll(context: typer.Context, provider: OnlyProviders = None, as_json: AsJson = False) -> None:
     """Poll providers for their offers now, concurrently.
 
     A provider that fails or is slow does not delay the others and keeps its earlier offers. Ctrl-C stops the poll;

@@ -33,11 +33,7 @@ _COLUMNS = (
     Column("estimated from", folds=True),
     Column("note"),
 )
-_BASIS = {
-    HazardBasis.FAMILY: "similar pools",
-    HazardBasis.PROVIDER: "the provider",
-    HazardBasis.ASSUMED: "assumed",
-}
+_BASIS = {HazardBasis.FAMILY: "similar pools", HazardBasis.PROVIDER: "the provider", HazardBasis.ASSUMED: "assumed"}
 _LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
 
 

@@ -42,8 +42,7 @@ class WatchOptions:
     ] = None
     available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False
     stale: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Alert after this time without a successful poll."),
+        str | None, typer.Option(metavar="TIME", help="Alert after this time without a successful poll.")
     ] = None
     name: Annotated[str | None, typer.Option(help="Name of the watch. Default: derived from the options.")] = None
     tell: Annotated[
@@ -189,8 +188,7 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
 def trial(
     context: typer.Context,
     target: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TARGET...", help="Recipients, by name in the settings. Default: all."),
+        list[str] | None, typer.Argument(metavar="TARGET...", help="Recipients, by name in the settings. Default: all.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

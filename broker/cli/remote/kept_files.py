@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from broker.cli.jobs.kept_files import (
-    Attempt,
-    CheckpointStep,
-    TargetFolder,
-    WhichResults,
-)
+from broker.cli.jobs.kept_files import Attempt, CheckpointStep, TargetFolder, WhichResults
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.remote import api_of, through
 from broker.cli.remote.tables import listed, number, text, time

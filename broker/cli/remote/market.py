@@ -42,11 +42,7 @@ class OfferOptions:
 
 
 @gathered
-def offers(
-    context: typer.Context,
-    given: OfferOptions,
-    as_json: AsJson = False,
-) -> None:
+def offers(context: typer.Context, given: OfferOptions, as_json: AsJson = False) -> None:
     """List the server's GPU offers, cheapest GPU-hour first."""
     from broker.cli.remote import view
 

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.cli.options import AsJson, PolicyFiles, Reason, examples
-from broker.cli.policy.applying import (
-    APPLY_EXAMPLES,
-    PREVIEW_EXAMPLES,
-    ROLLBACK_EXAMPLES,
-    Diff,
-    DryRun,
-    Past,
-    Yes,
-)
+from broker.cli.policy.applying import APPLY_EXAMPLES, PREVIEW_EXAMPLES, ROLLBACK_EXAMPLES, Diff, DryRun, Past, Yes
 from broker.cli.remote import api_of, group_of, through
 from broker.cli.remote.tables import DocumentColumn, listed, number, table, text, time
 from broker.core.errors import InvalidInput

@@ -21,8 +21,7 @@ PLAN_EXAMPLES = examples("gpubroker plan JOB.yaml", "gpubroker plan --gpu L4 -- 
 SUBMIT_EXAMPLES = examples("gpubroker submit JOB.yaml", "gpubroker submit JOB.yaml --yes --detach --secret HF_TOKEN")
 COMMAND_CLASS = given_job.TakesCommand
 Files = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[JOB.yaml]", help="Job file or SkyPilot task file.", show_default=False),
+    list[Path] | None, typer.Argument(metavar="[JOB.yaml]", help="Job file or SkyPilot task file.", show_default=False)
 ]
 
 

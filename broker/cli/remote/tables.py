@@ -82,12 +82,7 @@ def table(
 
 
 def listed(
-    context: typer.Context,
-    found: Document,
-    key: str,
-    columns: Sequence[DocumentColumn],
-    none: str,
-    *footer: str,
+    context: typer.Context, found: Document, key: str, columns: Sequence[DocumentColumn], none: str, *footer: str
 ) -> None:
     """Print the document with --json, else one line per row of its list ``key``; ``none`` instead if there are none."""
     terminal = Terminal.of(context)

@@ -71,12 +71,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> T
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", collapse_padding=True)
     for column in columns:
-        table.add_column(
-            column.title,
-            justify=column.align,
-            no_wrap=not column.folds,
-            overflow="fold",
-        )
+        table.add_column(column.title, justify=column.align, no_wrap=not column.folds, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -26,8 +26,7 @@ EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo -
 def demo(
     context: typer.Context,
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away."),
+        int | None, typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away.")
     ] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Show it on the page as well, while it runs and then until Ctrl-C.")
@@ -161,10 +160,7 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary, *, tells_page: bool
         Text(f"{verb:<11} {formats.money(abs(summary.savings), 4)}, {abs(summary.savings_percent):.1f} %", style=style),
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{formats.money(summary.held)} still held",
-        Text(
-            f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {program()} jobs show {summary.job_id}",
-            style="dim",
-        ),
+        Text(f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {program()} jobs show {summary.job_id}", style="dim"),
     )
     if tells_page and demo_page.available():
         _page(terminal, story)

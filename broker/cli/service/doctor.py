@@ -45,10 +45,7 @@ def doctor(
     ] = False,
     sweep: Annotated[
         bool,
-        typer.Option(
-            "--sweep",
-            help="Instead, query engines and providers for orphaned machines, attempts and holds.",
-        ),
+        typer.Option("--sweep", help="Instead, query engines and providers for orphaned machines, attempts and holds."),
     ] = False,
     end: Annotated[bool, typer.Option("--end", help="With --sweep: end the orphans, after confirmation.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: skip the confirmation.")] = False,

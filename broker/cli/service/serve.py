@@ -40,8 +40,7 @@ def serve(
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT",
-            help="Address of page, API, /healthz and /metrics, or off. Default: 127.0.0.1:9464.",
+            metavar="HOST:PORT", help="Address of page, API, /healthz and /metrics, or off. Default: 127.0.0.1:9464."
         ),
     ] = None,
     tls_cert: Annotated[
@@ -49,8 +48,7 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key in PEM.")] = None,
     plain_http: Annotated[
-        bool,
-        typer.Option("--plain-http", help="Serve without TLS on any address, because a proxy in front adds TLS."),
+        bool, typer.Option("--plain-http", help="Serve without TLS on any address, because a proxy in front adds TLS.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
     from broker.app.service.sweep import EndedLeftover, Swept
 
-_KINDS = {
-    "machine_without_attempt": "machine",
-    "attempt_without_machine": "attempt",
-    "hold_without_either": "money",
-}
+_KINDS = {"machine_without_attempt": "machine", "attempt_without_machine": "attempt", "hold_without_either": "money"}
 _STANDINGS = {
     "orphan": "orphan",
     "too_young": "too recent to judge",

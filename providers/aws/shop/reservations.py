@@ -15,14 +15,7 @@ from typing import Any
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    PurchaseProduct,
-    QuoteRequest,
-    Undo,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, QuoteRequest, Undo, UndoTerms
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine

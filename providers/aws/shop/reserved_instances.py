@@ -28,14 +28,7 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
 from providers.aws.shop import marketplace
-from providers.aws.shop.counter import (
-    LINUX,
-    AwsCounter,
-    cannot_be_undone,
-    dry_run,
-    wanted_regions,
-    wanted_types,
-)
+from providers.aws.shop.counter import LINUX, AwsCounter, cannot_be_undone, dry_run, wanted_regions, wanted_types
 from providers.aws.shop.savings_plans import check_years
 from providers.aws.times import utc
 from providers.rows import Unfit, decimal_text, name, usd
@@ -180,10 +173,7 @@ def _amount(value: object, what: str) -> Decimal:
 
 
 def _parameters(quote: CapacityQuote) -> dict[str, Any]:
-    parameters: dict[str, Any] = {
-        "ReservedInstancesOfferingId": quote.offering,
-        "InstanceCount": quote.machines,
-    }
+    parameters: dict[str, Any] = {"ReservedInstancesOfferingId": quote.offering, "InstanceCount": quote.machines}
     if quote.paid_upfront:
         limit = {"Amount": float(quote.paid_upfront.dollars), "CurrencyCode": "USD"}
         parameters["LimitPrice"] = limit

@@ -25,14 +25,7 @@ from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME
-from providers.azure.shop.counter import (
-    YEARS,
-    AzureCounter,
-    cannot_be_undone,
-    check_years,
-    dollars,
-    only_now,
-)
+from providers.azure.shop.counter import YEARS, AzureCounter, cannot_be_undone, check_years, dollars, only_now
 
 _CAPACITY = "/providers/Microsoft.Capacity"
 _VERSION = "2022-11-01"

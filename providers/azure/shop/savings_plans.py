@@ -14,14 +14,7 @@ from typing import Any
 
 from broker.core.errors import OutcomeUnknown, Refused
 from broker.core.market.offers import CapacityType, SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    OrderState,
-    PurchaseProduct,
-    QuoteRequest,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, UndoTerms
 from broker.core.values.money import Money
 from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects

@@ -24,15 +24,7 @@ from broker.core.purchases.quotes import (
 )
 from providers.gcp.calls import utc
 from providers.gcp.holdings import COMMITMENT_TYPES, MACHINES
-from providers.gcp.shop.counter import (
-    GcpCounter,
-    ResourceKind,
-    cannot_be_undone,
-    find,
-    insert,
-    quoted,
-    sold,
-)
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, cannot_be_undone, find, insert, quoted, sold
 from providers.gcp.shop.reservations import REPEATS_FOR, reserved
 
 _YEAR = timedelta(days=365)
