@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -11,11 +10,11 @@ from pydantic import BaseModel, field_validator
 from broker.core.errors import UnknownName
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
 from broker.core.values.accelerators import canonical
+from policies.bound_rule import BoundRule
 from policies.rules.allowed_locations import Names
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _PATTERN_SIGNS = frozenset("*?[")
@@ -41,17 +40,11 @@ def _canonical(name: str) -> str:
         raise ValueError(error.message) from error
 
 
-@dataclass(frozen=True, eq=False)
-class AllowedAccelerators:
+class AllowedAccelerators(BoundRule[AcceleratorNames]):
     """Denies a placement on an accelerator that is not allowed."""
 
     kind: ClassVar[str] = "accelerators"
     Config: ClassVar[type[BaseModel]] = AcceleratorNames
-
-    name: str
-    config: AcceleratorNames
-    scope: Scope
-    source: Source
 
     @cached_property
     def _objections(self) -> dict[str, str | None]:

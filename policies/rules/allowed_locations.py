@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -14,9 +13,9 @@ from pydantic_core import CoreSchema
 
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.fields import Patterns, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -65,17 +64,11 @@ class LocationPatterns(PolicyPart):
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class AllowedLocations:
+class AllowedLocations(BoundRule[LocationPatterns]):
     """Denies a placement at a provider or in a region that is not allowed."""
 
     kind: ClassVar[str] = "allowed_locations"
     Config: ClassVar[type[BaseModel]] = LocationPatterns
-
-    name: str
-    config: LocationPatterns
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
 from broker.core.policy.approvals import lasts, total_of
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.money import alike
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import ApprovalConfig
+from policies.bound_rule import BoundRule
 from policies.fields import GpuCount, Limit
-from policies.scope import Scope
 from policies.verdicts import allow, ask, length, out_of_scope
 
 
@@ -34,8 +33,7 @@ class Thresholds(ApprovalConfig):
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class ApproveAbove:
+class ApproveAbove(BoundRule[Thresholds]):
     """Requires an approval for a job that may exceed a threshold. Running jobs continue: their request was judged at
     submission.
     """
@@ -43,11 +41,6 @@ class ApproveAbove:
     kind: ClassVar[str] = "approve_above"
     Config: ClassVar[type[BaseModel]] = Thresholds
     never_asks: ClassVar[str] = "is redundant: approve_above always asks its approvers; delete `action`"
-
-    name: str
-    config: Thresholds
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

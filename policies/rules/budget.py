@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchem
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, BudgetUse, Facts, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.validation import each
 from broker.core.values.burns import Burn
@@ -21,8 +21,8 @@ from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
 from policies.approval_config import MayAsk, only_for
+from policies.bound_rule import BoundRule
 from policies.fields import Day, Limit, TimeZone, parse_percent
-from policies.scope import Scope
 from policies.verdicts import allow, ask, deny, length, out_of_scope, undecided
 
 _KIND = {"enum": list(MoneyKind)}
@@ -136,8 +136,7 @@ def _kind(value: object) -> MoneyKind:
         raise ValueError(f"expected one of {', '.join(MoneyKind)}; got {value!r}") from None
 
 
-@dataclass(frozen=True, eq=False)
-class Budget:
+class Budget(BoundRule[BudgetTerms]):
     """Objects to a request whose share of a period exceeds limit − spent − held in any period it touches.
 
     Judges everything the job would hold, including what it holds now, counted once. Single placements pass: only a
@@ -147,11 +146,6 @@ class Budget:
 
     kind: ClassVar[str] = "budget"
     Config: ClassVar[type[BaseModel]] = BudgetTerms
-
-    name: str
-    config: BudgetTerms
-    scope: Scope
-    source: Source
 
     @cached_property
     def spec(self) -> BudgetSpec:

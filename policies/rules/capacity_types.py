@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, model_validator
@@ -10,9 +9,9 @@ from pydantic import BaseModel, model_validator
 from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.fields import PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -34,17 +33,11 @@ class Types(PolicyPart):
         return value
 
 
-@dataclass(frozen=True, eq=False)
-class CapacityTypes:
+class CapacityTypes(BoundRule[Types]):
     """Denies a placement on another capacity type."""
 
     kind: ClassVar[str] = "capacity_types"
     Config: ClassVar[type[BaseModel]] = Types
-
-    name: str
-    config: Types
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

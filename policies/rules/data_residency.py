@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.fields import Patterns, PolicyPart
 from policies.rules.allowed_locations import Names
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -25,17 +24,11 @@ class Residency(PolicyPart):
     data: Patterns = ()
 
 
-@dataclass(frozen=True, eq=False)
-class DataResidency:
+class DataResidency(BoundRule[Residency]):
     """Denies a placement elsewhere. Case-insensitive."""
 
     kind: ClassVar[str] = "data_residency"
     Config: ClassVar[type[BaseModel]] = Residency
-
-    name: str
-    config: Residency
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Literal
 
@@ -10,11 +9,11 @@ from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_val
 
 from broker.core.policy.coverage import moment
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import zone
+from policies.bound_rule import BoundRule
 from policies.fields import LocalTime, PolicyPart, TimeZone, parse_local_time
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -56,19 +55,13 @@ class FreezeWindow(PolicyPart):
         return self.start.replace(tzinfo=local) <= now < self.end.replace(tzinfo=local)
 
 
-@dataclass(frozen=True, eq=False)
-class Freeze:
+class Freeze(BoundRule[FreezeWindow]):
     """Denies starts, moves and higher limits during the window, and with ``running: stop`` the continuation of running
     jobs. Jobs that continue get money within their limits.
     """
 
     kind: ClassVar[str] = "freeze"
     Config: ClassVar[type[BaseModel]] = FreezeWindow
-
-    name: str
-    config: FreezeWindow
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verdict
 from broker.core.values.units import PositiveDuration
+from policies.bound_rule import BoundRule
 from policies.fields import Percent, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
@@ -22,8 +21,7 @@ class IdleThreshold(PolicyPart):
     stretch: PositiveDuration = Field(alias="for", description="a duration such as 30m")
 
 
-@dataclass(frozen=True, eq=False)
-class IdleShutdown:
+class IdleShutdown(BoundRule[IdleThreshold]):
     """Stops an idle job. Without utilisation samples for the whole time it stops nothing."""
 
     kind: ClassVar[str] = "idle_shutdown"
@@ -31,11 +29,6 @@ class IdleShutdown:
     # Callers must provide accelerator utilisation.
     needs_usage: ClassVar[bool] = True
     never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
-
-    name: str
-    config: IdleThreshold
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

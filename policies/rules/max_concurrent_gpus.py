@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.concurrency import Others, room, starts, whose
 from policies.fields import GpuCount
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -22,8 +21,7 @@ class Gpus(RootModel[GpuCount]):
     model_config = ConfigDict(frozen=True)
 
 
-@dataclass(frozen=True, eq=False)
-class MaxConcurrentGpus:
+class MaxConcurrentGpus(BoundRule[Gpus]):
     """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
 
     Simulated GPUs count with simulated ones only. A job that moves does not count twice.
@@ -32,11 +30,6 @@ class MaxConcurrentGpus:
     kind: ClassVar[str] = "max_concurrent_gpus"
     Config: ClassVar[type[BaseModel]] = Gpus
     counts_live: ClassVar[bool] = True
-
-    name: str
-    config: Gpus
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.policy.approvals import total_of
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.values.money import Money, alike
+from policies.bound_rule import BoundRule
 from policies.fields import Limit
 from policies.job_limits import JobLimit
-from policies.scope import Scope
 from policies.verdicts import out_of_scope
 
 
@@ -32,17 +31,11 @@ _COST = JobLimit[Money](
 )
 
 
-@dataclass(frozen=True, eq=False)
-class MaxJobCost:
+class MaxJobCost(BoundRule[Amount]):
     """Denies a job that might cost more: its hold is its maximum cost. A running job stops at the limit."""
 
     kind: ClassVar[str] = "max_job_cost"
     Config: ClassVar[type[BaseModel]] = Amount
-
-    name: str
-    config: Amount
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
@@ -10,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.policy.approvals import lasts
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.values.units import PositiveDuration
+from policies.bound_rule import BoundRule
 from policies.job_limits import JobLimit
-from policies.scope import Scope
 from policies.verdicts import length, out_of_scope
 
 
@@ -32,17 +31,11 @@ _DURATION = JobLimit[timedelta](
 )
 
 
-@dataclass(frozen=True, eq=False)
-class MaxJobDuration:
+class MaxJobDuration(BoundRule[Length]):
     """Denies a job whose ``max_duration`` is longer. A running job stops at the limit."""
 
     kind: ClassVar[str] = "max_job_duration"
     Config: ClassVar[type[BaseModel]] = Length
-
-    name: str
-    config: Length
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
@@ -13,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonS
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
-from policies.scope import Scope
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.verdicts import allow, deny, length, out_of_scope
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
@@ -51,19 +50,13 @@ class Emissions(RootModel[Kilograms]):
     model_config = ConfigDict(frozen=True)
 
 
-@dataclass(frozen=True, eq=False)
-class MaxKgCo2e:
+class MaxKgCo2e(BoundRule[Emissions]):
     """Denies a placement where the job would emit more: emissions so far plus the expected ones (for all funded time if
     the work is unknown). A running job stops at the limit. Simulated machines emit nothing.
     """
 
     kind: ClassVar[str] = "max_kg_co2e"
     Config: ClassVar[type[BaseModel]] = Emissions
-
-    name: str
-    config: Emissions
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

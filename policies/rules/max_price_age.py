@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
@@ -10,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import PositiveDuration
-from policies.scope import Scope
+from policies.bound_rule import BoundRule
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
@@ -22,17 +21,11 @@ class Age(RootModel[PositiveDuration]):
     model_config = ConfigDict(frozen=True)
 
 
-@dataclass(frozen=True, eq=False)
-class MaxPriceAge:
+class MaxPriceAge(BoundRule[Age]):
     """Denies a start that costs cash at an older price. Running jobs keep their starting price."""
 
     kind: ClassVar[str] = "max_price_age"
     Config: ClassVar[type[BaseModel]] = Age
-
-    name: str
-    config: Age
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

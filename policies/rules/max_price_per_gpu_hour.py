@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import cleandoc
 from typing import Any, ClassVar
@@ -13,13 +12,13 @@ from pydantic_core import CoreSchema
 from broker.core.errors import UnknownName
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money, alike
 from broker.core.values.units import print_money
+from policies.bound_rule import BoundRule
 from policies.fields import Limit, parse_limit
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _DEFAULT = "default"
@@ -61,17 +60,11 @@ def _accelerator(name: str) -> str:
         raise ValueError(f"{error.message}; use `{_DEFAULT}` for all others") from error
 
 
-@dataclass(frozen=True, eq=False)
-class MaxPricePerGpuHour:
+class MaxPricePerGpuHour(BoundRule[PriceLimits]):
     """Denies a placement whose current price exceeds the limit. CPU machines have no GPU-hours."""
 
     kind: ClassVar[str] = "max_price_per_gpu_hour"
     Config: ClassVar[type[BaseModel]] = PriceLimits
-
-    name: str
-    config: PriceLimits
-    scope: Scope
-    source: Source
 
     @cached_property
     def _terms(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -10,9 +9,9 @@ from pydantic import BaseModel, Field, model_validator
 from broker.core.market.offers import Interconnect
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.fields import GpuCount, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
@@ -32,17 +31,11 @@ class Link(PolicyPart):
         return {"at_least": value} if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, eq=False)
-class MinInterconnect:
+class MinInterconnect(BoundRule[Link]):
     """Denies a placement on a machine with a weaker interconnect."""
 
     kind: ClassVar[str] = "min_interconnect"
     Config: ClassVar[type[BaseModel]] = Link
-
-    name: str
-    config: Link
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

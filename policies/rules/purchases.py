@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel
@@ -10,13 +9,13 @@ from pydantic import BaseModel
 from broker.core.policy.approvals import total_of
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.money import alike
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
 from policies.approval_config import ApprovalConfig
+from policies.bound_rule import BoundRule
 from policies.fields import Limit, Patterns
-from policies.scope import Scope
 from policies.verdicts import allow, ask, deny, length, out_of_scope
 
 
@@ -35,19 +34,13 @@ class PurchaseTerms(ApprovalConfig):
     buyers: Patterns = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Purchases:
+class Purchases(BoundRule[PurchaseTerms]):
     """Asks the approvers about a purchase within the terms, and denies any other."""
 
     kind: ClassVar[str] = "purchases"
     Config: ClassVar[type[BaseModel]] = PurchaseTerms
     never_asks: ClassVar[str] = "is redundant: purchases always asks its approvers; delete `action`"
     never_warns: ClassVar[str] = "does not apply to purchases, which always need an approval; delete `action`"
-
-    name: str
-    config: PurchaseTerms
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

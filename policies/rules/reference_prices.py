@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
-from policies.scope import Scope
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -20,17 +19,11 @@ class ReferencePriceUse(RootModel[Literal["forbidden"]]):
     model_config = ConfigDict(frozen=True)
 
 
-@dataclass(frozen=True, eq=False)
-class ReferencePrices:
+class ReferencePrices(BoundRule[ReferencePriceUse]):
     """Denies a start at a price from a price book. Running jobs continue."""
 
     kind: ClassVar[str] = "reference_prices"
     Config: ClassVar[type[BaseModel]] = ReferencePriceUse
-
-    name: str
-    config: ReferencePriceUse
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

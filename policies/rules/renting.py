@@ -3,7 +3,6 @@ run, and at what price holding would pay."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
@@ -12,12 +11,12 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import lasts
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, CapacityInHand, Facts, Source, Verdict
+from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
 from broker.core.values.units import PositiveDuration
+from policies.bound_rule import BoundRule
 from policies.concurrency import starts
 from policies.fields import Percent, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
@@ -41,17 +40,11 @@ class RentingThresholds(PolicyPart):
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class Renting:
+class Renting(BoundRule[RentingThresholds]):
     """Denies a start on rented GPUs while held ones should do the work. Running jobs are left alone."""
 
     kind: ClassVar[str] = "renting"
     Config: ClassVar[type[BaseModel]] = RentingThresholds
-
-    name: str
-    config: RentingThresholds
-    scope: Scope
-    source: Source
 
     @property
     def needs_holdings(self) -> bool:

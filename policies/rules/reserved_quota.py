@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,12 +11,12 @@ from pydantic import BaseModel, field_validator
 from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import matches
+from policies.bound_rule import BoundRule
 from policies.concurrency import Others, room, starts
 from policies.fields import GpuCount, Patterns, PolicyPart, parse_name
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
@@ -50,18 +49,12 @@ class Shares(PolicyPart):
         return types
 
 
-@dataclass(frozen=True, eq=False)
-class ReservedQuota:
+class ReservedQuota(BoundRule[Shares]):
     """Denies a team more prepaid capacity than its share. Further jobs wait or burst."""
 
     kind: ClassVar[str] = "reserved_quota"
     Config: ClassVar[type[BaseModel]] = Shares
     counts_live: ClassVar[bool] = True
-
-    name: str
-    config: Shares
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
@@ -10,10 +9,10 @@ from pydantic import BaseModel, model_validator
 
 from broker.core.policy.coverage import moment, seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import PositiveDuration
+from policies.bound_rule import BoundRule
 from policies.fields import AttemptCount, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
@@ -32,17 +31,11 @@ class Runaway(PolicyPart):
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class RunawayLimit:
+class RunawayLimit(BoundRule[Runaway]):
     """Denies a start if the job could exceed the age or has used its attempts; stops a running job at the age."""
 
     kind: ClassVar[str] = "runaway"
     Config: ClassVar[type[BaseModel]] = Runaway
-
-    name: str
-    config: Runaway
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

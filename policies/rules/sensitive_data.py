@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, RootModel
@@ -10,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
-from policies.scope import Scope
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
 from policies.verdicts import allow, deny, out_of_scope
 
 
@@ -21,17 +20,11 @@ class Where(RootModel[Literal["on_premises"]]):
     model_config = ConfigDict(frozen=True)
 
 
-@dataclass(frozen=True, eq=False)
-class SensitiveData:
+class SensitiveData(BoundRule[Where]):
     """Denies a placement of such a job on other capacity."""
 
     kind: ClassVar[str] = "sensitive_data"
     Config: ClassVar[type[BaseModel]] = Where
-
-    name: str
-    config: Where
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

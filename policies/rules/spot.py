@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import floor
 from typing import Annotated, ClassVar, Literal
@@ -13,10 +12,10 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, LiveAttempt, Source, Verdict
+from broker.core.policy.policy import Action, Facts, LiveAttempt, Verdict
+from policies.bound_rule import BoundRule
 from policies.concurrency import Others, starts
 from policies.fields import Percent, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
@@ -39,17 +38,11 @@ class SpotUse(PolicyPart):
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class Spot:
+class Spot(BoundRule[SpotUse]):
     """Denies spot that is not allowed, and on-demand that would lower the spot share below the minimum."""
 
     kind: ClassVar[str] = "spot"
     Config: ClassVar[type[BaseModel]] = SpotUse
-
-    name: str
-    config: SpotUse
-    scope: Scope
-    source: Source
 
     @property
     def counts_live(self) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import Duration
+from policies.bound_rule import BoundRule
 from policies.fields import Limit, PolicyPart
-from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 
 
@@ -26,8 +25,7 @@ class UnusualSpendingLimit(PolicyPart):
     answer_within: Duration = timedelta(hours=1)
 
 
-@dataclass(frozen=True, eq=False)
-class UnusualSpendingRule:
+class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
     """Stops a running job that is among the causes of an unanswered anomaly, checkpoint first."""
 
     kind: ClassVar[str] = "unusual_spending"
@@ -37,11 +35,6 @@ class UnusualSpendingRule:
     never_asks: ClassVar[str] = (
         "does not apply to unusual_spending, which asks whether spending was planned; delete `action`"
     )
-
-    name: str
-    config: UnusualSpendingLimit
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import ClassVar
 
@@ -10,11 +9,11 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import zone
+from policies.bound_rule import BoundRule
 from policies.fields import PolicyPart, TimeZone, WallTime
-from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -74,17 +73,11 @@ def _shown(end: time) -> str:
     return "24:00" if end == time.max else f"{end:%H:%M}"
 
 
-@dataclass(frozen=True, eq=False)
-class WorkingHours:
+class WorkingHours(BoundRule[Hours]):
     """Denies starts outside these hours, and the continuation of running jobs."""
 
     kind: ClassVar[str] = "working_hours"
     Config: ClassVar[type[BaseModel]] = Hours
-
-    name: str
-    config: Hours
-    scope: Scope
-    source: Source
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
