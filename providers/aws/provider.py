@@ -14,6 +14,7 @@ from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
+from providers import shops
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
 from providers.aws.charges import read_charges
@@ -23,7 +24,6 @@ from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.savings_plan_lists import SavingsPlanLists
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
-from providers.aws.shop import registry as shop
 from providers.aws.shop.counter import AwsCounter
 from providers.failures import Failures
 from providers.http import endpoint, shown
@@ -114,7 +114,7 @@ class Aws:
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         """See `SellsCapacity`."""
-        return shop.products(AwsCounter(self._need_login, self._everywhere, self._settings, self._clock))
+        return shops.products(NAME, AwsCounter(self._need_login, self._everywhere, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""

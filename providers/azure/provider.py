@@ -14,6 +14,7 @@ from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
+from providers import shops
 from providers.azure import discounts, holdings, instances
 from providers.azure.account import AzureAccount, RememberedScores
 from providers.azure.charges import read_charges
@@ -21,7 +22,6 @@ from providers.azure.locations import read_locations
 from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
-from providers.azure.shop import registry as shop
 from providers.azure.shop.counter import AzureCounter
 from providers.failures import Failures
 from providers.http import endpoint
@@ -105,7 +105,7 @@ class Azure:
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         """See `SellsCapacity`."""
         listed = RetailPrices(self._settings, self._clock).offers
-        return shop.products(AzureCounter(self._need_login, listed, self._settings, self._clock))
+        return shops.products(NAME, AzureCounter(self._need_login, listed, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""

@@ -12,6 +12,7 @@ from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRo
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
+from providers import shops
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, advised
@@ -24,7 +25,6 @@ from providers.gcp.machines import GcpMachine, in_one_of, machines
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME, GcpSettings
-from providers.gcp.shop import registry as shop
 from providers.gcp.shop.counter import GcpCounter, Priced
 from providers.http import endpoint
 from providers.rows import Found, distinct
@@ -130,7 +130,7 @@ class Gcp:
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         """See `SellsCapacity`."""
-        return shop.products(GcpCounter(self._asking, self._priced, self._clock))
+        return shops.products(NAME, GcpCounter(self._asking, self._priced, self._clock))
 
     def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
         """The machines that the request may mean, with their list prices; those to which GPUs would have to be attached

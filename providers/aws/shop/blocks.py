@@ -17,15 +17,7 @@ from typing import Any
 from broker.core.errors import InvalidInput, Malformed
 from broker.core.market.capacity import ReservationOffer
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    OrderState,
-    PurchaseProduct,
-    QuoteRequest,
-    Undo,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
 from providers.aws import spot
 from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.login import AwsLogin
@@ -33,7 +25,6 @@ from providers.aws.settings import NAME, PURCHASE_TAG
 from providers.aws.shop.counter import (
     LINUX,
     AwsCounter,
-    cannot_be_undone,
     carries,
     dry_run,
     read_answer,
@@ -41,6 +32,7 @@ from providers.aws.shop.counter import (
     wanted_regions,
     wanted_types,
 )
+from providers.shops import FinalProduct
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 _BOUGHT = "purchase_capacity_block"
@@ -62,15 +54,10 @@ STATES = {
 }
 
 
-class CapacityBlocks:
+class CapacityBlocks(FinalProduct[AwsCounter]):
     """See `SellsProduct`."""
 
-    marked = True
-    repeats_for = timedelta(0)
-    ends_itself = True
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
+    never = (NAME, "a capacity block", "AWS takes none back")
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """The blocks that the regions would sell now."""
@@ -102,12 +89,6 @@ class CapacityBlocks:
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         rows = tagged_reservations(self._counter.login(), quote.region, key)
         return [reservation_order(row) for row in rows]
-
-    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        raise cannot_be_undone("a capacity block", "AWS takes none back")
-
-    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone("a capacity block", "AWS takes none back")
 
 
 def check_length(length: timedelta) -> None:

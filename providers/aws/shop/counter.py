@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 from providers.aws import price_api
 from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, is_listed, machine
-from providers.aws.settings import NAME, PURCHASE_TAG, AwsSettings
+from providers.aws.settings import PURCHASE_TAG, AwsSettings
 
 LINUX = "Linux/UNIX"
 T_co = TypeVar("T_co", covariant=True)
@@ -92,8 +92,3 @@ def tags_of(key: str, resource: str) -> list[dict[str, Any]]:
 def carries(row: Mapping[str, Any], key: str) -> bool:
     """Whether EC2's row has the tag of the purchase."""
     return any(tag.get("Key") == PURCHASE_TAG and tag.get("Value") == key for tag in row.get("Tags") or ())
-
-
-def cannot_be_undone(what: str, why: str) -> Refused:
-    """The refusal to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")

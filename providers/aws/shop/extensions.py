@@ -12,24 +12,17 @@ from typing import Any
 
 from broker.core.errors import InvalidInput, Malformed
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    OrderState,
-    PurchaseProduct,
-    QuoteRequest,
-    Undo,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.money import Money
 from providers.aws import spot
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
 from providers.aws.shop.blocks import check_length
-from providers.aws.shop.counter import AwsCounter, cannot_be_undone, dry_run, read_answer
+from providers.aws.shop.counter import AwsCounter, dry_run, read_answer
 from providers.aws.times import utc
 from providers.rows import Unfit, decimal_text, name, usd, whole
+from providers.shops import FinalProduct
 
 _BOUGHT = "purchase_capacity_block_extension"
 _STATES = {
@@ -39,15 +32,11 @@ _STATES = {
 }
 
 
-class BlockExtensions:
+class BlockExtensions(FinalProduct[AwsCounter]):
     """See `SellsProduct`."""
 
+    never = (NAME, "an extension of a capacity block", "AWS takes none back")
     marked = False
-    repeats_for = timedelta(0)
-    ends_itself = True
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """What AWS would sell to lengthen the block ``request.extends`` by ``request.length``."""
@@ -92,12 +81,6 @@ class BlockExtensions:
             CapacityReservationIds=[quote.extends],
         )
         return [_order(row) for row in rows if _is_this(row, quote)]
-
-    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        raise cannot_be_undone("an extension of a capacity block", "AWS takes none back")
-
-    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone("an extension of a capacity block", "AWS takes none back")
 
 
 def _quote(

@@ -32,6 +32,7 @@ from providers.aws.shop.counter import (
     wanted_types,
 )
 from providers.aws.times import utc
+from providers.shops import CloudProduct
 
 _MADE = "create_capacity_reservation"
 # EC2 keeps a token for a day or longer (EC2 developer guide, "Ensuring idempotency"); this is well within.
@@ -39,16 +40,11 @@ _REPEATS_FOR = timedelta(hours=1)
 _LONGEST = timedelta(days=366)
 
 
-class CapacityReservations:
+class CapacityReservations(CloudProduct[AwsCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = _REPEATS_FOR
-    ends_itself = True
     product, undone = PurchaseProduct.CAPACITY_RESERVATION, Undo.ANY_TIME
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote for each zone that has the machines, at the on-demand price. That a zone has the type does not

@@ -28,10 +28,11 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
 from providers.aws.shop import marketplace
-from providers.aws.shop.counter import LINUX, AwsCounter, cannot_be_undone, dry_run, wanted_regions, wanted_types
+from providers.aws.shop.counter import LINUX, AwsCounter, dry_run, wanted_regions, wanted_types
 from providers.aws.shop.savings_plans import check_years
 from providers.aws.times import utc
 from providers.rows import Unfit, decimal_text, name, usd
+from providers.shops import CloudProduct, cannot_be_undone
 
 _BOUGHT = "purchase_reserved_instances_offering"
 _STATES = {
@@ -47,15 +48,10 @@ _EARLIER = timedelta(minutes=2)
 _SKUS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
 
 
-class ReservedInstances:
+class ReservedInstances(CloudProduct[AwsCounter]):
     """See `SellsProduct`."""
 
     marked = False
-    repeats_for = timedelta(0)
-    ends_itself = True
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """AWS's own offerings, not those of the marketplace."""
@@ -101,12 +97,13 @@ class ReservedInstances:
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         raise cannot_be_undone(
+            NAME,
             "a reserved instance",
             "AWS takes none back; a standard one can be sold on AWS's marketplace: gpubroker capacity sell PURCHASE",
         )
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone("a reserved instance", "AWS takes none back")
+        raise cannot_be_undone(NAME, "a reserved instance", "AWS takes none back")
 
     # --- the Reserved Instance Marketplace: `ResellsProduct` --------------------------------------------------------
 

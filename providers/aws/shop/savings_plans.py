@@ -29,8 +29,9 @@ from broker.core.values.money import Money
 from providers.aws.machines import machine
 from providers.aws.savings_plans import plan_rates
 from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS
-from providers.aws.shop.counter import AwsCounter, cannot_be_undone, wanted_types
+from providers.aws.shop.counter import AwsCounter, wanted_types
 from providers.aws.times import utc
+from providers.shops import CloudProduct, cannot_be_undone
 
 YEARS = {timedelta(days=365): "1 year", timedelta(days=3 * 365): "3 years"}
 _ASKED_IN = REGIONS[0]
@@ -50,15 +51,10 @@ _TOO_SHORT_TO_RETURN = timedelta(hours=1)
 _CENT_OF_CENT = Decimal("0.00001")  # as many digits as AWS takes
 
 
-class SavingsPlans:
+class SavingsPlans(CloudProduct[AwsCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = timedelta(hours=1)
-    ends_itself = True
-
-    def __init__(self, counter: AwsCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote for each kind of plan and payment option."""
@@ -92,7 +88,7 @@ class SavingsPlans:
         until = utc(row.get("returnableUntil"))
         if until is None or until <= self._counter.clock.now():
             when = "" if until is None else f" since {until:%Y-%m-%d %H:%M} UTC"
-            raise cannot_be_undone("this savings plan", f"AWS does not take it back{when}")
+            raise cannot_be_undone(NAME, "this savings plan", f"AWS does not take it back{when}")
         return UndoTerms(way="return", refund=quote.paid_upfront, until=until)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.core.errors import InvalidInput, Malformed, Refused
+from broker.core.errors import InvalidInput, Malformed
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.clock import Clock
@@ -93,11 +93,6 @@ def dollars(row: Mapping[str, Any], key: str) -> Money:
     if currency != "USD" or isinstance(amount, bool) or not isinstance(amount, int | Decimal):
         raise Malformed(f"{key}: expected an amount in USD, got {amount!r} {currency!r}", where=NAME)
     return Money.usd(Decimal(amount))
-
-
-def cannot_be_undone(what: str, why: str) -> Refused:
-    """The refusal to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")
 
 
 def term_of(quote: CapacityQuote) -> str:

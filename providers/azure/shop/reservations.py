@@ -29,6 +29,7 @@ from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME, PURCHASE_TAG
 from providers.azure.shop.counter import AzureCounter, only_now
 from providers.http import setting
+from providers.shops import CloudProduct
 
 _GROUPS_VERSION = "2021-04-01"
 _UNDONE = "gpubroker-undone"
@@ -41,15 +42,11 @@ _STATES = {
 }
 
 
-class AzureCapacityReservations:
+class AzureCapacityReservations(CloudProduct[AzureCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = timedelta(hours=1)
     ends_itself = False
-
-    def __init__(self, counter: AzureCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote a region, at the on-demand price. Whether machines are free is known only when one is ordered."""

@@ -25,7 +25,8 @@ from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME
-from providers.azure.shop.counter import YEARS, AzureCounter, cannot_be_undone, check_years, dollars, only_now
+from providers.azure.shop.counter import YEARS, AzureCounter, check_years, dollars, only_now
+from providers.shops import CloudProduct, cannot_be_undone
 
 _CAPACITY = "/providers/Microsoft.Capacity"
 _VERSION = "2022-11-01"
@@ -47,15 +48,10 @@ _STATES = {
 }
 
 
-class AzureReservedInstances:
+class AzureReservedInstances(CloudProduct[AzureCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = timedelta(hours=1)
-    ends_itself = True
-
-    def __init__(self, counter: AzureCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """What Azure asks for it now, paid at once: one quote a region that the price list names."""
@@ -114,7 +110,7 @@ class AzureReservedInstances:
         policy = inside(found, "policyResult", "properties")
         errors = [str(one.get("message")) for one in objects(policy.get("policyErrors"))]
         if errors:
-            raise cannot_be_undone("this reservation", "; ".join(errors))
+            raise cannot_be_undone(NAME, "this reservation", "; ".join(errors))
         refund = dollars(found, "pricingRefundAmount")
         reference = f"{found.get('sessionId')} {mine.get('id')}"
         return UndoTerms(way="return", refund=min(refund, quote.paid_upfront), reference=reference)

@@ -14,13 +14,14 @@ from typing import Any
 
 from broker.core.errors import OutcomeUnknown, Refused
 from broker.core.market.offers import CapacityType, SkippedRow
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest
 from broker.core.values.money import Money
 from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects
 from providers.azure.retail import PLAN_SOURCE
 from providers.azure.settings import NAME
-from providers.azure.shop.counter import YEARS, AzureCounter, cannot_be_undone, check_years, only_now, term_of
+from providers.azure.shop.counter import YEARS, AzureCounter, check_years, only_now, term_of
+from providers.shops import FinalProduct
 
 _BENEFITS = "/providers/Microsoft.BillingBenefits"
 _VERSION = "2022-11-01"
@@ -36,15 +37,11 @@ _STATES = {
 }
 
 
-class AzureSavingsPlans:
+class AzureSavingsPlans(FinalProduct[AzureCounter]):
     """See `SellsProduct`."""
 
-    marked = True
+    never = (NAME, "a savings plan", "Azure takes none back")
     repeats_for = timedelta(hours=1)
-    ends_itself = True
-
-    def __init__(self, counter: AzureCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """The promise that pays the machines at the plan's rates, one quote a region."""
@@ -83,12 +80,6 @@ class AzureSavingsPlans:
         except NotThere:
             return []
         return [_order(row, quote, key)]
-
-    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        raise cannot_be_undone("a savings plan", "Azure takes none back")
-
-    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone("a savings plan", "Azure takes none back")
 
 
 def _properties(subscription: str, quote: CapacityQuote, key: str) -> dict[str, Any]:

@@ -13,19 +13,13 @@ from typing import Any
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    OrderState,
-    PurchaseProduct,
-    QuoteRequest,
-    Undo,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
 from providers.gcp.calls import utc
 from providers.gcp.holdings import COMMITMENT_TYPES, MACHINES
-from providers.gcp.shop.counter import GcpCounter, ResourceKind, cannot_be_undone, find, insert, quoted, sold
+from providers.gcp.settings import NAME
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, sold
 from providers.gcp.shop.reservations import REPEATS_FOR, reserved
+from providers.shops import FinalProduct
 
 _YEAR = timedelta(days=365)
 _PLANS = {_YEAR: (12, "TWELVE_MONTH"), 3 * _YEAR: (36, "THIRTY_SIX_MONTH")}
@@ -49,15 +43,11 @@ def _order(row: Any, key: str) -> Order:
 _COMMITMENT = ResourceKind("RegionCommitmentsClient", "commitment", "commitment_resource", _order, regional=True)
 
 
-class GcpCommitments:
+class GcpCommitments(FinalProduct[GcpCounter]):
     """See `SellsProduct`."""
 
-    marked = True
+    never = (NAME, "a commitment", "Google takes none back")
     repeats_for = REPEATS_FOR
-    ends_itself = True
-
-    def __init__(self, counter: GcpCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote a zone, at the list price of the term."""
@@ -100,12 +90,6 @@ class GcpCommitments:
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         return find(self._counter.asking(), _COMMITMENT, quote, key)
-
-    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        raise cannot_be_undone("a commitment", "Google takes none back")
-
-    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone("a commitment", "Google takes none back")
 
 
 def _type(instance_type: str) -> str | None:

@@ -141,11 +141,6 @@ def sold(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> It
             yield row
 
 
-def cannot_be_undone(what: str, why: str) -> Refused:
-    """The refusal to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=NAME, hint="use it, or offer it to other teams")
-
-
 def _deletion(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], key: str) -> Any:
     """The operation by which somebody else deleted the resource ``key``; Google lists it for some days."""
     listing = _REGIONAL if kind.regional else _ZONAL

@@ -28,17 +28,9 @@ from providers.gcp.calls import GcpCaller, last, utc
 from providers.gcp.holdings import MACHINES
 from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import NAME
-from providers.gcp.shop.counter import (
-    GcpCounter,
-    ResourceKind,
-    cannot_be_undone,
-    find,
-    insert,
-    quoted,
-    request_id,
-    sold,
-)
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, request_id, sold
 from providers.gcp.shop.reservations import REPEATS_FOR
+from providers.shops import CloudProduct, cannot_be_undone
 
 # Calendar mode: 1 to 90 days, beginning within 120 days ("Future reservation requests in calendar mode overview").
 _DAY, _LONGEST, _AHEAD = timedelta(days=1), timedelta(days=90), timedelta(days=120)
@@ -70,15 +62,10 @@ def _order(row: Any, key: str) -> Order:
 _FUTURE = ResourceKind("FutureReservationsClient", "future_reservation", "future_reservation_resource", _order)
 
 
-class GcpFutureReservations:
+class GcpFutureReservations(CloudProduct[GcpCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = REPEATS_FOR
-    ends_itself = True
-
-    def __init__(self, counter: GcpCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """The period that Google recommends in each region, at the on-demand price."""
@@ -161,9 +148,11 @@ class GcpFutureReservations:
         row = asking.call("FutureReservationsClient", "get", str(quote.zone), **where)
         lock, word = utc(row.status.lock_time), row.status.procurement_status
         if word not in ("PENDING_APPROVAL", "APPROVED") or (lock is not None and lock <= self._counter.now()):
-            raise cannot_be_undone("this future reservation", f"it is locked ({word.lower()})")
+            raise cannot_be_undone(NAME, "this future reservation", f"it is locked ({word.lower()})")
         if word == "APPROVED" and lock is None:
-            raise cannot_be_undone("this future reservation", "Google names no time until which it can be cancelled")
+            raise cannot_be_undone(
+                NAME, "this future reservation", "Google names no time until which it can be cancelled"
+            )
         return UndoTerms(way="cancel", until=lock)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:

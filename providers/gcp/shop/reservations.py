@@ -17,6 +17,7 @@ from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, Purch
 from providers.gcp.calls import utc
 from providers.gcp.refusals import NotFound
 from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, request_id, sold
+from providers.shops import CloudProduct
 
 # Compute Engine knows a request by its id for an hour ("Request IDs"); the name guards longer.
 REPEATS_FOR = timedelta(minutes=50)
@@ -39,15 +40,10 @@ def reservation_order(row: Any, key: str) -> Order:
 _RESERVATION = ResourceKind("ReservationsClient", "reservation", "reservation_resource", reservation_order)
 
 
-class GcpReservations:
+class GcpReservations(CloudProduct[GcpCounter]):
     """See `SellsProduct`."""
 
-    marked = True
     repeats_for = REPEATS_FOR
-    ends_itself = True
-
-    def __init__(self, counter: GcpCounter) -> None:
-        self._counter = counter
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote a zone that has the machines, at the on-demand price. Whether machines are free there is known only

@@ -1,0 +1,68 @@
+"""What the clouds sell, by kind: one line here, one file in the cloud's `shop`; and what their products share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import ClassVar, Generic, TypeVar, cast
+
+from broker.core.errors import Refused
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, UndoTerms
+from broker.core.purchases.selling import SellsProduct
+from broker.core.registry import load
+
+CounterT = TypeVar("CounterT")
+PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
+    "aws": {
+        PurchaseProduct.CAPACITY_BLOCK: "providers.aws.shop.blocks:CapacityBlocks",
+        PurchaseProduct.BLOCK_EXTENSION: "providers.aws.shop.extensions:BlockExtensions",
+        PurchaseProduct.CAPACITY_RESERVATION: "providers.aws.shop.reservations:CapacityReservations",
+        PurchaseProduct.FUTURE_RESERVATION: "providers.aws.shop.future_reservations:FutureReservations",
+        PurchaseProduct.RESERVED_INSTANCES: "providers.aws.shop.reserved_instances:ReservedInstances",
+        PurchaseProduct.SAVINGS_PLAN: "providers.aws.shop.savings_plans:SavingsPlans",
+    },
+    "azure": {
+        PurchaseProduct.CAPACITY_RESERVATION: "providers.azure.shop.reservations:AzureCapacityReservations",
+        PurchaseProduct.RESERVED_INSTANCES: "providers.azure.shop.reserved_instances:AzureReservedInstances",
+        PurchaseProduct.SAVINGS_PLAN: "providers.azure.shop.savings_plans:AzureSavingsPlans",
+    },
+    "gcp": {
+        PurchaseProduct.CAPACITY_RESERVATION: "providers.gcp.shop.reservations:GcpReservations",
+        PurchaseProduct.FUTURE_RESERVATION: "providers.gcp.shop.future_reservations:GcpFutureReservations",
+        PurchaseProduct.COMMITMENT: "providers.gcp.shop.commitments:GcpCommitments",
+    },
+}
+
+
+def products(cloud: str, counter: object) -> Mapping[PurchaseProduct, SellsProduct]:
+    """What sells each kind of the cloud. ``counter``: what its products need of it."""
+    places = {kind.value: place for kind, place in PRODUCTS[cloud].items()}
+    return {kind: cast("SellsProduct", load(places, kind.value, "product")(counter)) for kind in PRODUCTS[cloud]}
+
+
+def cannot_be_undone(where: str, what: str, why: str) -> Refused:
+    """The refusal of the provider ``where`` to undo an order."""
+    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it, or offer it to other teams")
+
+
+class CloudProduct(Generic[CounterT]):
+    """The usual `SellsProduct` of a cloud: its orders carry a mark, and end by themselves."""
+
+    marked = True
+    repeats_for = timedelta(0)
+    ends_itself = True
+
+    def __init__(self, counter: CounterT) -> None:
+        self._counter = counter
+
+
+class FinalProduct(CloudProduct[CounterT]):
+    """A product that its provider never takes back. ``never``: the provider, the product, and why."""
+
+    never: ClassVar[tuple[str, str, str]]
+
+    def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
+        raise cannot_be_undone(*self.never)
+
+    def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
+        raise cannot_be_undone(*self.never)
