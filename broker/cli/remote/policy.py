@@ -11,7 +11,7 @@ import typer
 from broker.cli.options import AsJson, PolicyFiles, Reason, examples
 from broker.cli.policy.applying import APPLY_EXAMPLES, PREVIEW_EXAMPLES, ROLLBACK_EXAMPLES, Diff, DryRun, Past, Yes
 from broker.cli.remote import api_of, group_of, through
-from broker.cli.remote.tables import DocumentColumn, listed, number, table, text, time
+from broker.cli.remote.tables import DocumentColumn, listed, number, table, text, time, when
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def show(
 ) -> None:
     """Show the active policy: its rules with file and line, approvers, and who activated it. In a team: the rules that
     name no other team."""
-    from broker.cli.remote.view import when
     from broker.cli.render import formats
 
     terminal, api = through(context)

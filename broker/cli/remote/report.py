@@ -13,7 +13,7 @@ from broker.cli.billing.report_focus import EXAMPLES as FOCUS_EXAMPLES
 from broker.cli.billing.report_showback import Fixed, IdleRule, SharedRule, SharedTeams
 from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, NamedPeriod, OnlyTeam, examples
 from broker.cli.remote import api_of, group_of, through
-from broker.cli.remote.tables import DocumentColumn, facts, listed, money, number, share, table, text, time
+from broker.cli.remote.tables import DocumentColumn, facts, listed, money, number, share, table, text, time, usd
 from broker.core.errors import InvalidInput, StoreProblem
 
 app = typer.Typer(
@@ -54,8 +54,6 @@ def spend(
     as_json: AsJson = False,
 ) -> None:
     """Show spending of your teams from the ledger, most expensive first."""
-    from broker.cli.remote.view import usd
-
     api = api_of(context)
     bounds = _bounds(since, until)
     found = api.get("/reports/spend", by=by, period=period, sandbox=True if sandbox else None, **bounds)
@@ -170,8 +168,6 @@ def focus(
 
 
 def _team_costs(terminal: Any, found: Any) -> Any:
-    from broker.cli.remote.view import usd
-
     columns = (text("team"), *(money(name) for name in ("cash", "amortised", "idle", "shared", "total")))
     total = f"total {usd(found['total']['total'])}"
     return table(terminal.out, columns, found["rows"], "nothing was spent in this month", total)

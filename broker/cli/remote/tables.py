@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from broker.cli.remote.view import hourly, usd, when, words
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.cli.terminal import Terminal
+from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 Document = Mapping[str, Any]
+# Fields whose values are codes, which are shown as words; names and ids are shown as they are.
+_CODES = {
+    *("action", "answer", "capacity_type", "cause", "effect", "kind", "outcome", "product", "state", "status", "way"),
+    *("after", "before", "undo"),
+}
+
+
+def words(code: object) -> str:
+    """A code as words: ``paused_budget`` becomes ``paused budget``."""
+    return str(code).replace("_", " ")
+
+
+def usd(text: object) -> str:
+    """An amount of a document, rounded for people; a dash for an unknown one."""
+    return formats.NOTHING if text is None else formats.money(Money.usd(str(text)))
+
+
+def hourly(text: object) -> str:
+    """An hourly price of a document."""
+    return formats.rate(None if text is None else Money.usd(str(text)))
+
+
+def when(text: str | None) -> datetime | None:
+    """A time of a document (UTC)."""
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +51,20 @@ class DocumentColumn:
     """A column: its ``value`` of a row. ``rank``: as in `Column`."""
 
     title: str
-    value: Callable[[Document], str]
+    value: Callable[[Document], str | Text]
     rank: int = 0
     align: Literal["left", "right"] = "left"
     folds: bool = False
 
 
 def text(key: str, title: str = "", rank: int = 0, *, folds: bool = False) -> DocumentColumn:
-    """Words of a field; lists are joined, null is empty."""
+    """The text of a field; lists are joined, null is empty."""
 
     def value(row: Document) -> str:
         found = row[key]
         if isinstance(found, list):
             return ", ".join(map(str, found))
-        return "" if found is None else words(found) if isinstance(found, str) and found.islower() else str(found)
+        return "" if found is None else words(found) if key in _CODES and found.islower() else str(found)
 
     return DocumentColumn(title or words(key), value, rank, folds=folds)
 

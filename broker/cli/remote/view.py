@@ -3,99 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from broker.cli.remote.tables import (
+    Document,
+    DocumentColumn,
+    hourly,
+    money,
+    number,
+    price,
+    table,
+    text,
+    time,
+    usd,
+    when,
+    words,
+)
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-Document = Mapping[str, Any]
 _COLOURS = {
     "succeeded": "green",
     "running": "green",
     "failed": "red",
     **dict.fromkeys(("cancelled", "stopped", "paused_budget", "awaiting_approval", "interrupted"), "yellow"),
 }
-_JOBS = (
-    Column("job"),
-    Column("state"),
-    Column("team", 6),
-    Column("user", 7),
-    Column("submitted", 4, align="right"),
-    Column("machine", 2),
-    Column("cost", align="right"),
-    Column("wait reason", 3, folds=True),
-)
-_ATTEMPTS = (
-    Column("attempt", align="right"),
-    Column("machine"),
-    Column("price per h", 2, align="right"),
-    Column("state"),
-    Column("cause"),
-    Column("step", 3, align="right"),
-    Column("launched", 4),
-)
-_PLACEMENTS = (
-    Column("rank", align="right"),
-    Column("offer", folds=True),
-    Column("purchase type"),
-    Column("per h", align="right"),
-    Column("expected cost", align="right"),
-    Column("finish", 2),
-)
-_REQUESTS = (
-    Column("job"),
-    Column("requester"),
-    Column("team", 2),
-    Column("amount", align="right"),
-    Column("state", 1),
-    Column("approvers", 3),
-    Column("reason", folds=True),
-)
-_BUDGETS = (
-    Column("budget"),
-    Column("limit", align="right"),
-    Column("spent", align="right"),
-    Column("held", 1, align="right"),
-    Column("left", align="right"),
-    Column("forecast", 2, align="right"),
-    Column("period ends", 3),
-)
-_OFFERS = (
-    Column("gpu"),
-    Column("purchase type"),
-    Column("provider"),
-    Column("region", 2),
-    Column("machine", 3),
-    Column("per h", align="right"),
-    Column("age", 4, align="right"),
-)
-
-
-def words(code: object) -> str:
-    """A code as words: ``paused_budget`` becomes ``paused budget``."""
-    return str(code).replace("_", " ")
-
-
-def usd(text: object) -> str:
-    """An amount of a document, rounded for people; a dash for an unknown one."""
-    return formats.NOTHING if text is None else formats.money(Money.usd(str(text)))
-
-
-def hourly(text: object) -> str:
-    """An hourly price of a document."""
-    return formats.rate(None if text is None else Money.usd(str(text)))
-
-
-def when(text: str | None) -> datetime | None:
-    """A time of a document (UTC)."""
-    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
 def state(job: Document) -> Text:
@@ -107,22 +45,17 @@ def state(job: Document) -> Text:
 
 def jobs(console: Console, found: Sequence[Document], now: datetime) -> list[RenderableType]:
     """One row per job."""
-    rows: list[list[str | Text]] = []
-    for job in found:
-        submitted = when(job["submitted_at"]) or now
-        rows.append(
-            [
-                job["id"],
-                state(job),
-                job["team"] or "",
-                job["user"],
-                f"{formats.age(max(now - submitted, timedelta(0)))} ago",
-                _machine(job["attempts"][-1]["placement"]) if job["attempts"] else "",
-                usd(job["cost_so_far"]),
-                job["waiting_because"],
-            ]
-        )
-    return fitted(console, _JOBS, rows, formats.plural(len(rows), "job"))
+
+    def submitted(job: Document) -> str:
+        return f"{formats.age(max(now - (when(job['submitted_at']) or now), timedelta(0)))} ago"
+
+    columns = (
+        text("id", "job"), DocumentColumn("state", state), text("team", rank=6), text("user", rank=7),
+        DocumentColumn("submitted", submitted, 4, "right"),
+        DocumentColumn("machine", lambda job: _machine(job["attempts"][-1]["placement"]) if job["attempts"] else "", 2),
+        money("cost_so_far", "cost"), text("waiting_because", "wait reason", 3, folds=True),
+    )  # fmt: skip
+    return table(console, columns, found, "", formats.plural(len(found), "job"))
 
 
 def job(one: Document) -> Iterator[RenderableType]:
@@ -152,32 +85,26 @@ def _event(event: Document) -> str:
 
 def attempts(console: Console, found: Sequence[Document]) -> list[RenderableType]:
     """One row per attempt."""
-    rows: list[list[str | Text]] = [
-        [
-            str(one["number"]),
-            _machine(one["placement"]),
-            hourly(one["placement"]["rate_per_hour"]),
-            words(one["state"]),
-            words(one["cause"] or ""),
-            "" if one["step"] is None else f"{one['step']:,}",
-            formats.moment(when(one["launched_at"])),
-        ]
-        for one in found
-    ]
-    return fitted(console, _ATTEMPTS, rows, formats.plural(len(rows), "attempt"))
+    columns = (
+        number("number", "attempt"), DocumentColumn("machine", lambda one: _machine(one["placement"])),
+        DocumentColumn("price per h", lambda one: hourly(one["placement"]["rate_per_hour"]), 2, "right"),
+        text("state"), text("cause"),
+        DocumentColumn("step", lambda one: "" if one["step"] is None else f"{one['step']:,}", 3, "right"),
+        time("launched_at", "launched", 4),
+    )  # fmt: skip
+    return table(console, columns, found, "no attempts", formats.plural(len(found), "attempt"))
 
 
 def plan(console: Console, one: Document) -> Iterator[RenderableType]:
     """The placements, the verdict, and the money that a submission would hold."""
-    rows: list[list[str | Text]] = []
-    for placed in one["placements"] or one["estimate"]:
-        offer = placed["offer"]
-        kind = words(offer["capacity_type"]).replace(" ", "-")
-        cost, finish = usd(placed["expected_cost"]), formats.moment(when(placed["finish"]))
-        rows.append([str(placed["rank"]), _offer(offer), kind, hourly(placed["rate_per_hour"]), cost, finish])
+    rows = one["placements"] or one["estimate"]
+    columns = (
+        number("rank"), DocumentColumn("offer", lambda placed: _offer(placed["offer"]), folds=True),
+        DocumentColumn("purchase type", lambda placed: _kind(placed["offer"])), price("rate_per_hour", "per h"),
+        money("expected_cost", "expected cost"), time("finish", rank=2),
+    )  # fmt: skip
     yield f"{one['feasible']} of {one['offers_seen']} offers match; costs are estimates"
-    if rows:
-        yield from fitted(console, _PLACEMENTS, rows)
+    yield from table(console, columns, rows, "") if rows else ()
     verdict = one["verdict"]
     if verdict["answer"] is not None:
         because = "; ".join(said["message"] for said in verdict["verdicts"] if said.get("answer") != "allow")
@@ -194,61 +121,54 @@ def plan(console: Console, one: Document) -> Iterator[RenderableType]:
 
 def requests(console: Console, found: Document) -> list[RenderableType]:
     """Approval requests."""
-    rows: list[list[str | Text]] = [
-        [
-            one["job"],
-            one["user"],
-            one["team"] or "",
-            usd(one["total"]),
-            words(one["state"]),
-            ", ".join(sorted({who for question in one["questions"] for who in question["approvers"]})),
-            "; ".join(question["because"] for question in one["questions"]),
-        ]
-        for one in found["requests"]
-    ]
-    return fitted(console, _REQUESTS, rows, formats.plural(len(rows), "request")) if rows else [Text("no requests")]
+
+    def approvers(one: Document) -> str:
+        return ", ".join(sorted({who for question in one["questions"] for who in question["approvers"]}))
+
+    def reason(one: Document) -> str:
+        return "; ".join(question["because"] for question in one["questions"])
+
+    columns = (
+        text("job"), text("user", "requester"), text("team", rank=2), money("total", "amount"), text("state", rank=1),
+        DocumentColumn("approvers", approvers, 3), DocumentColumn("reason", reason, folds=True),
+    )  # fmt: skip
+    rows = found["requests"]
+    return table(console, columns, rows, "no requests", formats.plural(len(rows), "request"))
 
 
 def budgets(console: Console, found: Document) -> list[RenderableType]:
     """Budgets in their current periods."""
-    rows: list[list[str | Text]] = [
-        [
-            one["id"],
-            usd(one["limit"]),
-            usd(one["spent"]),
-            usd(one["held"]),
-            usd(one["left"]),
-            usd(one["forecast"]["expected"]),
-            formats.moment(when(one["period_end"])),
-        ]
-        for one in found["budgets"]
-    ]
-    return fitted(console, _BUDGETS, rows) if rows else [Text("no budgets")]
+    columns = (
+        text("id", "budget"), money("limit"), money("spent"), money("held", rank=1), money("left"),
+        DocumentColumn("forecast", lambda one: usd(one["forecast"]["expected"]), 2, "right"),
+        time("period_end", "period ends", 3),
+    )  # fmt: skip
+    return table(console, columns, found["budgets"], "no budgets")
 
 
 def queue(found: Document) -> Iterator[RenderableType]:
     """The waiting jobs in order."""
-    for number, one in enumerate(found["waiting"], 1):
-        yield f"{number}. {one['job']}  {one['user']}{_of_team(one)}"
+    for place, one in enumerate(found["waiting"], 1):
+        yield f"{place}. {one['job']}  {one['user']}{_of_team(one)}"
     if not found["waiting"]:
         yield "no job waits"
 
 
 def offers(console: Console, found: Sequence[Document], matching: int) -> list[RenderableType]:
     """Offers, the cheapest GPU-hour first."""
-    rows: list[list[str | Text]] = [
-        [
-            f"{one['accelerator']}:{one['count']}" if one["accelerator"] else "cpu",
-            words(one["capacity_type"]).replace(" ", "-"),
-            one["provider"],
-            one["zone"] or one["region"],
-            one["instance_type"],
-            hourly(one["price_per_hour"]),
-            formats.age(timedelta(seconds=one["age_seconds"])),
-        ]
-        for one in found
-    ]
-    return fitted(console, _OFFERS, rows, f"{len(rows)} of {formats.plural(matching, 'offer')}")
+    columns = (
+        DocumentColumn("gpu", lambda one: f"{one['accelerator']}:{one['count']}" if one["accelerator"] else "cpu"),
+        DocumentColumn("purchase type", _kind), text("provider"),
+        DocumentColumn("region", lambda one: str(one["zone"] or one["region"]), 2), text("instance_type", "machine", 3),
+        price("price_per_hour", "per h"),
+        DocumentColumn("age", lambda one: formats.age(timedelta(seconds=one["age_seconds"])), 4, "right"),
+    )  # fmt: skip
+    many = formats.plural(matching, "offer")
+    return table(console, columns, found, f"0 of {many}", f"{len(found)} of {many}")
+
+
+def _kind(offer: Document) -> str:
+    return words(offer["capacity_type"]).replace(" ", "-")
 
 
 def sum_of(amounts: Mapping[str, Any]) -> str:
