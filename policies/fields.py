@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import Annotated
 from zoneinfo import available_timezones
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 
 from broker.core.errors import did_you_mean
+from broker.core.ports import LEAST_HISTORY
 from broker.core.validation import each
 from broker.core.values.money import Money
-from broker.core.values.units import parse_money
+from broker.core.values.units import PositiveDuration, parse_money
 from broker.ledger.budgets import zone
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -42,6 +43,12 @@ def parse_hold_quantile(value: object) -> float:
     if not 50 <= percent <= 100:
         raise ValueError(f"expected 50% to 100%, got {value}")
     return percent
+
+
+def _kept_for_plans(time: timedelta) -> timedelta:
+    if time < LEAST_HISTORY:
+        raise ValueError(f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history")
+    return time
 
 
 def parse_patterns(value: object) -> tuple[str, ...]:
@@ -197,6 +204,7 @@ When = Annotated[
     str, PlainValidator(parse_when), WithJsonSchema({"type": "string", "examples": ["spend.asked > 100.0"]})
 ]
 Percent = Annotated[float, PlainValidator(parse_percent), WithJsonSchema({"type": "string", "examples": ["5%"]})]
+KeptHistory = Annotated[PositiveDuration, AfterValidator(_kept_for_plans)]
 HoldQuantile = Annotated[
     float, PlainValidator(parse_hold_quantile), WithJsonSchema({"type": "string", "examples": ["95%", "100%"]})
 ]

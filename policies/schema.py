@@ -38,7 +38,7 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import HoldQuantile, Limit, Name, Patterns, Percent, PolicyPart, When
+from policies.fields import HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -113,8 +113,8 @@ class Defaults(PolicyPart):
     keep_results: PositiveDuration | None = None
     keep_logs: PositiveDuration | None = None
     keep_snapshots: PositiveDuration | None = None
-    keep_events: PositiveDuration | None = None
-    keep_prices: PositiveDuration | None = None
+    keep_events: KeptHistory | None = None
+    keep_prices: KeptHistory | None = None
     hold_quantile: HoldQuantile | None = None
 
 

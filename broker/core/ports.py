@@ -251,6 +251,9 @@ class LendingTerms:
     share: float | None = None
 
 
+LEAST_HISTORY = timedelta(days=30)  # what `keep_events` and `keep_prices` may be at least
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyDefaults:
     """Defaults of the active policies for jobs, and the planner's switches, combined over all files.

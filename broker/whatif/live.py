@@ -16,6 +16,7 @@ class CountedAttempts:
         self._wanted = policy.counts_live
         self._singly = any(rule.kind == "max_concurrent_jobs" for rule in policy.rules)
         self._alike: dict[object, tuple[SimulatedAttempt, JobClass, int]] = {}
+        self._lives: dict[object, LiveAttempt] = {}
         self._told: tuple[LiveAttempt, ...] | None = ()
 
     def count(self, attempt: SimulatedAttempt, of: JobClass, sign: int) -> None:
@@ -28,15 +29,16 @@ class CountedAttempts:
         first, _, number = self._alike.get(key, (attempt, of, 0))
         if number + sign:
             self._alike[key] = first, of, number + sign
+            self._lives[key] = _live(first, of, number + sign)
         else:
-            del self._alike[key]
+            del self._alike[key], self._lives[key]
         self._told = None
 
     @property
     def attempts(self) -> tuple[LiveAttempt, ...]:
         """All of them; the same object until one starts or ends."""
         if self._told is None:
-            self._told = tuple(_live(*group) for group in self._alike.values())
+            self._told = tuple(self._lives.values())
         return self._told
 
 

@@ -28,6 +28,13 @@ def test_the_most_patient_file_holds(said: tuple[str, ...], after: timedelta | N
     assert load(files(*said)).defaults.end_orphans_after == after
 
 
+def test_plans_keep_a_month_of_history() -> None:
+    assert load(files("{keep_events: 30d, keep_prices: 400d}", "{keep_prices: 90d}")).defaults.keep_prices is not None
+    for key in ("keep_events", "keep_prices"):
+        with pytest.raises(InvalidInput, match="30d or more"):
+            load(files(f"{{{key}: 29d}}"))
+
+
 @pytest.mark.parametrize("text", ["30", "0s", "-1h", "soon", "true"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:

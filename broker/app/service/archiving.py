@@ -12,11 +12,10 @@ from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
+from broker.core.ports import LEAST_HISTORY
 from broker.runfolder import archive
 from broker.store.engine.times import from_micros
 from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind, PrunedPrices
-
-LEAST = timedelta(days=30)  # plans, forecasts and reports of the last month need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def archive_history(
     whole months (UTC); None: as the active policy says, which may be for ever. ``by``: who asked; None: the service.
 
     Each file is written and read back before its rows are deleted. May be stopped and repeated at any time: what was
-    written but not deleted is written again under the same name. Raises `InvalidInput` for less than `LEAST`,
+    written but not deleted is written again under the same name. Raises `InvalidInput` for less than `LEAST_HISTORY`,
     `MissingExtra`, `Unreachable`, `StoreProblem`.
     """
     said, now = broker.policy().defaults, broker.clock.now()
@@ -63,9 +62,9 @@ def archive_history(
 def _month(now: datetime, keep: timedelta | None) -> datetime | None:
     if keep is None:
         return None
-    if keep < LEAST:
+    if keep < LEAST_HISTORY:
         raise InvalidInput(
-            f"expected {LEAST.days}d or more to stay in the database, because plans and reports need them; got {keep}",
+            f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history; got {keep}",
             where="keep_events, keep_prices",
         )
     return (now - keep).astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
