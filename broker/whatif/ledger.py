@@ -136,6 +136,8 @@ class VirtualLedger:
         """Post entries of one job."""
         held, dates = account.held, account.dates
         touched = set()
+        if entries:
+            self.note("\n".join(f"{one.movement_id} {one.account} {one.amount.micros} {one.at}" for one in entries))
         for entry in entries:
             kind, micros = entry.money, entry.amount.micros
             self._totals[kind, entry.account] += micros
@@ -147,7 +149,6 @@ class VirtualLedger:
                 for state in account.budgets:
                     if kind in state.spec.counts:
                         state.add(entry.amount, (entry.covers_from, entry.covers_to))
-            self.note(f"{entry.movement_id} {entry.account} {micros} {entry.at}")
         account.entries += entries
         account.movements += len(entries) // 2
         self.movements += len(entries) // 2
@@ -180,8 +181,7 @@ class VirtualLedger:
 
     def note(self, line: str) -> None:
         """Add a line to what the hash of the simulation is made of."""
-        self._digest.update(line.encode())
-        self._digest.update(b"\n")
+        self._digest.update(f"{line}\n".encode())
 
     # What the end of a simulation checks.
 
