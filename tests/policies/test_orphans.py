@@ -31,8 +31,9 @@ def test_the_most_patient_file_holds(said: tuple[str, ...], after: timedelta | N
 def test_plans_keep_a_month_of_history() -> None:
     assert load(files("{keep_events: 30d, keep_prices: 400d}", "{keep_prices: 90d}")).defaults.keep_prices is not None
     for key in ("keep_events", "keep_prices"):
-        with pytest.raises(InvalidInput, match="30d or more"):
+        with pytest.raises(InvalidInput) as refused:
             load(files(f"{{{key}: 29d}}"))
+        assert "30d or more" in refused.value.problems[0].message
 
 
 @pytest.mark.parametrize("text", ["30", "0s", "-1h", "soon", "true"])
