@@ -226,6 +226,8 @@ class Settings(BaseSettings):
     ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
+    ``agreements``: providers with which the organisation has an agreement, by its name: ``hipaa = ["aws", "gcp"]``;
+    `gpubroker advise --compliance` limits advice to them.
     ``prices``: how each provider is polled, by provider name.
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
@@ -247,6 +249,7 @@ class Settings(BaseSettings):
     max_snapshot: Size = 10 * 10**9
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    agreements: dict[Annotated[str, Field(pattern="^[a-z0-9_-]+$")], tuple[str, ...]] = Field(default_factory=dict)
     prices: dict[str, PollSettings] = Field(default_factory=dict)
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notify: dict[str, SecretStr] = Field(default_factory=dict)
@@ -384,6 +387,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "max_snapshot": print_size(settings.max_snapshot),
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
+        "agreements": json.dumps(settings.agreements),
         "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),
         "engines": json.dumps(settings.engines),
         "notify": json.dumps({name: address.get_secret_value() for name, address in settings.notify.items()}),

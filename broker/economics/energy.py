@@ -30,15 +30,26 @@ class GridIntensity:
 
 
 @dataclass(frozen=True, slots=True)
+class GridRange:
+    """The grid of some hours over that of its year: factors from ``low`` to ``high``, and where they come from."""
+
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """``kwh`` at the meter of the building and ``kg_co2e``, from the average ``watts`` of one GPU. ``kg_co2e_low`` and
-    ``_high``: as the grid of the hours in question may differ from its year (`grid_range`)."""
+    ``_high``: as the grid of the hours in question may differ from its year (`grid_range`); ``range_source``: where
+    that comes from."""
 
     watts: float
     kwh: float
     kg_co2e: float
     kg_co2e_low: float
     kg_co2e_high: float
+    range_source: str
     pue: float
     intensity: GridIntensity
 
@@ -95,14 +106,18 @@ def footprint(
     pue = default_pue(location) if pue is None else pue
     kwh = energy_kwh(watts, hours, gpus, pue)
     kg = carbon_kg(kwh, intensity.grams_per_kwh)
-    low, high = grid_range(hours, rules)
-    return Footprint(watts, kwh, kg, kg * low, kg * high, pue, intensity)
+    of = grid_range(hours, rules)
+    return Footprint(watts, kwh, kg, kg * of.low, kg * of.high, of.source, pue, intensity)
 
 
-def grid_range(hours: float, rules: RulesOfThumb = DEFAULTS) -> tuple[float, float]:
-    """How far the grid of a run of that many hours may be from its annual average, as factors: a single day's wind and
-    sun count in full, over months they average out to the season."""
-    return rules.grid_of_days if hours < rules.grid_days_below_hours else rules.grid_of_months
+def grid_range(hours: float, rules: RulesOfThumb = DEFAULTS) -> GridRange:
+    """How far the grid of a run of that many hours may be from its annual average: a single day's wind and sun count in
+    full, over months they average out to the season. The source of the factors is in ``grid.toml``."""
+    days = hours < rules.grid_days_below_hours
+    low, high = rules.grid_of_days if days else rules.grid_of_months
+    known = _data()["ranges"]["days" if days else "months"]
+    stated = (low, high) != (known["low"], known["high"])
+    return GridRange(low, high, "your rules of thumb" if stated else known["source"])
 
 
 def grid_intensity(location: str) -> GridIntensity:

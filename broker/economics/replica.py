@@ -16,7 +16,7 @@ from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision,
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.throughput import inference_flops, peak_tflops
-from broker.economics.units import GB, GIB, TERA, not_negative, positive, share, whole
+from broker.economics.units import GB, GIB, TERA, fraction, not_negative, positive, share, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,9 @@ def replica_speed(
     (`RulesOfThumb.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica and
     output tokens × step(b) ÷ b, so that requests per second are one over the sum.
     """
+    fraction("prefill_efficiency", rules.prefill_efficiency)
+    fraction("decode_efficiency", rules.decode_efficiency)
+    positive("serving_pace", rules.serving_pace)
     peak = peak_tflops(card, model.precision)
     room = sequences(model, card, gpus, rules)
     if peak is None or room < 1 or (batch is not None and whole("batch", batch) > room):
@@ -137,7 +140,8 @@ def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, r
     by_memory = read / (gpus * card.bandwidth_gb_s * GB * rules.decode_efficiency)
     flops = batch * inference_flops(model.active - model.looked_up, 1)
     by_compute = flops / (gpus * peak * TERA * rules.prefill_efficiency)
-    return max(by_memory, by_compute) + exchange_seconds(model, card, gpus, batch, rules) + rules.serving_step_s
+    estimated = max(by_memory, by_compute) + exchange_seconds(model, card, gpus, batch, rules) + rules.serving_step_s
+    return estimated / rules.serving_pace
 
 
 def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
@@ -152,7 +156,7 @@ def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Rule
     flops = inference_flops(model.layers_active, read)
     flops += 2 * model.shape.layers * queries * model.prompt_tokens * read
     seconds = flops / (gpus * peak * TERA * rules.prefill_efficiency)
-    return seconds + exchange_seconds(model, card, gpus, read, rules)
+    return (seconds + exchange_seconds(model, card, gpus, read, rules)) / rules.serving_pace
 
 
 def exchange_seconds(

@@ -76,6 +76,7 @@ class RulesOfThumb:
     prefill_chunk_tokens: int = 8192  # of prompts read in one step
     prefill_efficiency: float = 0.5  # achieved share of peak compute
     serving_step_s: float = 0.002  # scheduling, sampling and launching of one step
+    serving_pace: float = 1.0  # speed of our own replicas over the estimate
     pcie_gb_s: float = 25  # one way, 16 lanes of generation 4 as achieved
     link_latency_s: float = 1e-5  # of one all-reduce
     pcie_latency_s: float = 3e-5
@@ -88,12 +89,13 @@ class RulesOfThumb:
     scale_above_spare_hours: float = 0.05
     quoted_fleet_claim: tuple[float, float, float] = (0.93, 0.20, 0.60)  # GPUs saved, at utilisation from, to
     # Energy
-    grid_of_days: tuple[float, float] = (0.5, 2.0)  # a grid's intensity in days and weeks, over that of its year
+    # A grid's intensity in days and weeks, and in months, over that of its year: see `ranges` of grid.toml
+    grid_of_days: tuple[float, float] = (0.5, 2.0)
     grid_of_months: tuple[float, float] = (0.8, 1.25)
     grid_days_below_hours: float = 730
     clean_grid_g_per_kwh: float = 100  # the scorecard's target
     grades: tuple[tuple[str, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))  # else E
-    idle_power_share: float = 0.15  # of the board power
+    idle_power_share: float = 0.15  # of the board power, an assumption; one H100 of ours draws 10 %
     # The whole path
     pretraining_tokens_per_parameter: float = 20  # Hoffmann et al. 2022
     fine_tuning_tokens: float = 50e6
@@ -119,6 +121,8 @@ class RulesOfThumb:
     # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
     measured_models: tuple[tuple[str, float, bool, float, int], ...] = ()  # with the size, and whether it was trained
+    # Of inference: accelerator, the model's size, tokens/s of a GPU, the share of them that was generated, runs
+    measured_served: tuple[tuple[str, float, float, float | None, int], ...] = ()
     measured_interruptions: tuple[tuple[str, float, int], ...] = ()  # likewise, of 1,000 hours of a spot GPU
     measured_price: tuple[tuple[str, float, int], ...] = ()  # likewise, USD of a GPU-hour as it was charged
 
@@ -136,6 +140,14 @@ class RulesOfThumb:
         """The share of the peak to expect of inference that reads only, and the number of finished runs of a model of
         this size that measured it; 0: assumed."""
         return self._of_size(accelerator, parameters, trained=False) or (self.prefill_efficiency, 0)
+
+    def served_on(self, accelerator: str, parameters: float) -> tuple[float, float | None, int] | None:
+        """Of finished runs of inference with a model of this size there: tokens/s of a GPU, read and generated ones
+        together; the share that was generated, None if no run said; the number of runs. None without any."""
+        for name, size, speed, generated, runs in self.measured_served:
+            if name == accelerator and abs(size / parameters - 1) <= SAME_SIZE:
+                return speed, generated, runs
+        return None
 
     def _of_size(self, accelerator: str, parameters: float | None, *, trained: bool) -> tuple[float, int] | None:
         for name, size, trains, share, runs in self.measured_models:
@@ -177,7 +189,7 @@ class RulesOfThumb:
 
 
 DEFAULTS = RulesOfThumb()
-MEASURED = ("measured_mfu", "measured_models", "measured_interruptions", "measured_price")
+MEASURED = ("measured_mfu", "measured_models", "measured_served", "measured_interruptions", "measured_price")
 
 
 def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:

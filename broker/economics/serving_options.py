@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.arrivals import Latencies, latencies
+from broker.economics.estimates import digits
 from broker.economics.families import shape_for
 from broker.economics.fits import fits
 from broker.economics.memory import Method, ModelUse, Precision, estimate
 from broker.economics.model import ModelShape
 from broker.economics.replica import ReplicaSpeed, ServedModel, prompt_seconds, replica_speed, step_seconds
 from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.served import at_measured_pace
 from broker.economics.serving import MOST_REPLICAS, Traffic, plan
 from broker.economics.units import HOURS_PER_MONTH, ceil, whole
 
@@ -48,6 +50,7 @@ class ServingOption:
     at full load. ``machines`` of ``gpus_per_machine`` are rented on demand (None where no price is known);
     ``monthly_usd_one_more``: with one machine more, so that losing one loses no capacity. ``first_token_p95_s`` and
     ``simulated_p95_s``: from simulated arrivals at the planned load, None where they were not simulated.
+    ``measured_runs``: finished runs that measured the speed, at ``pace`` times the estimate; 0: estimated.
     """
 
     accelerator: str
@@ -70,6 +73,17 @@ class ServingOption:
     monthly_usd_reserved: float | None
     monthly_usd_on_demand: float | None
     monthly_usd_one_more: float | None
+    measured_runs: int = 0
+    pace: float = 1.0
+
+    @property
+    def pace_text(self) -> str:
+        """``H100: 0.62 of the estimated speed, measured by 3 finished runs of a model of this size``; empty where
+        estimated."""
+        if not self.measured_runs:
+            return ""
+        runs = f"{self.measured_runs} finished run{'s' * (self.measured_runs > 1)} of a model of this size"
+        return f"{self.accelerator}: {digits(self.pace)} of the estimated speed, measured by {runs}"
 
     @property
     def ranked_by_usd(self) -> float | None:
@@ -112,12 +126,14 @@ def options(
                 parameters, active or parameters, shape, precision, traffic.prompt_tokens, traffic.tokens_per_request,
                 cached_share=traffic.cached_share, context=context,
             )  # fmt: skip
+            own, runs = at_measured_pace(model, card, rules)
             sizes = [
                 _option(traffic, model, card, prices, speed, least_replicas, spare_machines)
-                for speed in _speeds(model, card, batch, rules, smaller=traffic.p95_s is not None)
+                for speed in _speeds(model, card, batch, own, smaller=traffic.p95_s is not None)
             ]
             if sizes:
-                found.append(min(sizes, key=_rank))
+                best = min(sizes, key=_rank)
+                found.append(replace(best, measured_runs=runs, pace=own.serving_pace / rules.serving_pace))
     return tuple(sorted(found, key=_rank))
 
 
@@ -143,6 +159,7 @@ def simulated(
         parameters, active or parameters, shape or shape_for(parameters)[0], option.precision, traffic.prompt_tokens,
         traffic.tokens_per_request, cached_share=traffic.cached_share, context=context,
     )  # fmt: skip
+    rules, runs = at_measured_pace(model, card, rules)
     output = max(1, round(traffic.tokens_per_request))
     prompt = prompt_seconds(model, card, option.gpus_per_replica, rules)
 
@@ -166,7 +183,8 @@ def simulated(
         found = seen(replicas)
         speed = replica_speed(model, card, option.gpus_per_replica, option.batch, rules)
         if speed is not None:
-            option = _option(traffic, model, card, prices or GpuHourPrices(), speed, replicas, spare_machines)
+            raised = _option(traffic, model, card, prices or GpuHourPrices(), speed, replicas, spare_machines)
+            option = replace(raised, measured_runs=runs, pace=option.pace)
     return replace(
         option,
         first_token_p95_s=found.first_token_p95_s,

@@ -28,8 +28,8 @@ class RunOutcome:
     ``accelerator``: of all its machines; empty if they differed. ``usd``: including prepaid hours. ``expected_*``: None
     if not predicted because the amount of work was unknown. ``hours``: from the first launch to the end
     of the last machine; ``gpu_hours``: of all its machines, ``spot_gpu_hours`` and ``spot_interruptions``: of those
-    that were spot, whatever the first plan was. ``tokens``: total reported by its program; ``parameters``
-    and ``trains``: of the model named in its job file.
+    that were spot, whatever the first plan was. ``tokens``: total reported by its program, ``generated``: those of them
+    that it generated; ``parameters`` and ``trains``: of the model named in its job file.
     """
 
     job_id: str
@@ -47,6 +47,7 @@ class RunOutcome:
     parameters: float | None = None
     trains: bool = True
     tokens: float | None = None
+    generated: float | None = None
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
@@ -100,6 +101,19 @@ class ModelSpeed:
     runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class ServedSpeed:
+    """What finished runs of inference with a model of so many ``parameters`` reached on an accelerator, over ``runs``:
+    tokens per second of one GPU, read and generated ones together. ``generated_share``: how many of them were
+    generated; None where no run reported it."""
+
+    accelerator: str
+    parameters: float
+    tokens_per_second: float
+    generated_share: float | None
+    runs: int
+
+
 def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
     """The error of each kind of prediction; kinds that no run predicted are omitted."""
     pairs = defaultdict[Predicted, list[tuple[float, float]]](list)
@@ -144,13 +158,31 @@ def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tupl
 
 
 def model_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[ModelSpeed, ...]:
-    """By accelerator, size of the model, and whether it was trained; without shares above the peak."""
+    """By accelerator, size of the model, and whether it was trained; without shares above the peak, and without runs
+    that generated tokens, whose limit is another."""
     by = defaultdict[tuple[str, float, bool], list[RunOutcome]](list)
     for run in runs:
-        if run.gpu_hours > 0 and run.accelerator in peaks and run.tokens and run.parameters:
+        if run.gpu_hours > 0 and run.accelerator in peaks and run.tokens and run.parameters and not run.generated:
             by[run.accelerator, run.parameters, run.trains].append(run)
     found = (ModelSpeed(*key, _share_of_peak(of, peaks[key[0]]), len(of)) for key, of in sorted(by.items()))
     return tuple(one for one in found if one.share <= 1)
+
+
+def served_speeds(runs: Iterable[RunOutcome]) -> tuple[ServedSpeed, ...]:
+    """By accelerator and size of the model: of the runs that reported generated tokens, otherwise of all."""
+    by = defaultdict[tuple[str, float], list[RunOutcome]](list)
+    for run in runs:
+        if run.gpu_hours > 0 and run.accelerator and run.tokens and run.parameters and not run.trains:
+            by[run.accelerator, run.parameters].append(run)
+    found = []
+    for (accelerator, parameters), of in sorted(by.items()):
+        told = [run for run in of if run.generated] or of
+        tokens = sum(run.tokens or 0 for run in told)
+        generated = sum(run.generated or 0 for run in told)
+        speed = tokens / (sum(run.gpu_hours for run in told) * 3600)
+        share = min(generated / tokens, 1.0) if generated else None
+        found.append(ServedSpeed(accelerator, parameters, speed, share, len(told)))
+    return tuple(found)
 
 
 def _share_of_peak(runs: Sequence[RunOutcome], peak: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from importlib import resources
 
 import pytest
@@ -19,9 +20,11 @@ from broker.economics.energy import (
     footprint,
     grid_intensity,
     grid_near,
+    grid_range,
     known_regions,
     scorecard,
 )
+from broker.economics.rules import DEFAULTS
 
 DATA = tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
 
@@ -148,3 +151,12 @@ def test_a_short_run_has_the_wider_range() -> None:
     assert (short.kg_co2e_low, short.kg_co2e_high) == pytest.approx((short.kg_co2e / 2, short.kg_co2e * 2))
     assert long.kg_co2e_low / long.kg_co2e > short.kg_co2e_low / short.kg_co2e
     assert long.kg_co2e_low < long.kg_co2e < long.kg_co2e_high
+
+
+@pytest.mark.parametrize(("name", "hours"), [("days", 24), ("months", 2000)])
+def test_a_range_tells_its_source(name: str, hours: float) -> None:
+    told, of = DATA["ranges"][name], grid_range(hours)
+    assert (of.low, of.high, of.source) == (told["low"], told["high"], told["source"])
+    assert "assumption" in told["source"] or "http" in told["source"]
+    mine = replace(DEFAULTS, grid_of_days=(0.9, 1.1), grid_of_months=(0.9, 1.1))
+    assert grid_range(hours, mine).source == "your rules of thumb"

@@ -17,6 +17,8 @@ from broker.economics.memory import Precision
 from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.served import at_measured_pace
 from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 
@@ -274,3 +276,44 @@ def test_arrivals_one_at_a_time_are_a_known_queue() -> None:
     assert light.first_token_p50_s == pytest.approx(0.1)
     busy = latencies(0.9, prompt_s=0, output_tokens=10, step_s=lambda _: 0.1, batch=1, requests=20_000)
     assert 9 < busy.answer_p95_s < 18, "the 95th percentile of M/D/1 at 90 % is about 14 services"
+
+
+def test_finished_runs_set_the_pace_of_their_model_and_card() -> None:
+    """Runs at half of the estimate halve the speed there, lengthen its latencies, and leave other cards and sizes."""
+    traffic = Traffic(requests_per_minute=600, tokens_per_request=200, headroom=0.0, p95_s=60, prompt_tokens=600)
+    cards = [(lookup(name), GpuHourPrices(on_demand=2.0)) for name in ("H100", "L40S")]
+
+    def on_both(rules: RulesOfThumb, size: float = 8e9) -> dict[tuple[str, Precision], ServingOption]:
+        found = options(
+            traffic, parameters=size, shape=LLAMA_8B, context=0, batch=32, accelerators=cards, rules=rules
+        )  # fmt: skip
+        return {(one.accelerator, one.precision): one for one in found}
+
+    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 600, 200)
+    full = replica_speed(model, lookup("H100"), 1)
+    assert full is not None
+    half = replace(DEFAULTS, measured_served=(("H100", 8e9, full.requests_per_second * 800 / 2, 0.25, 3),))
+    before, after = on_both(DEFAULTS), on_both(half)
+    for precision in (Precision.FP16, Precision.FP8):
+        one, other = before["H100", precision], after["H100", precision]
+        assert other.tokens_per_second_per_replica == pytest.approx(one.tokens_per_second_per_replica / 2)
+        assert other.time_per_token_s == pytest.approx(2 * one.time_per_token_s)
+        assert "0.5 of the estimated speed, measured by 3 finished runs" in other.pace_text
+        paced = simulated(other, traffic, lookup("H100"), parameters=8e9, shape=LLAMA_8B, rules=half)
+        usual = simulated(one, traffic, lookup("H100"), parameters=8e9, shape=LLAMA_8B, rules=DEFAULTS)
+        assert (paced.simulated_p95_s or 0) > 1.5 * (usual.simulated_p95_s or 0)
+        assert paced.measured_runs == 3
+    assert after["L40S", Precision.FP16] == before["L40S", Precision.FP16]
+    assert on_both(half, 9e9) == on_both(DEFAULTS, 9e9)
+
+
+def test_runs_that_did_not_say_what_they_generated_count_as_this_traffic() -> None:
+    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP8, 600, 200)
+    sixteen = replica_speed(replace(model, precision=Precision.FP16), lookup("H100"), 1)
+    assert sixteen is not None
+    runs = replace(DEFAULTS, measured_served=(("H100", 8e9, sixteen.requests_per_second * 800, None, 1),))
+    rules, number = at_measured_pace(model, lookup("H100"), runs)
+    assert rules.serving_pace == pytest.approx(1.0)
+    assert number == 1
+    with pytest.raises(InvalidInput, match="serving_pace"):
+        replica_speed(model, lookup("H100"), 1, rules=replace(DEFAULTS, serving_pace=0.0))

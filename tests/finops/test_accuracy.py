@@ -9,7 +9,14 @@ import pytest
 from broker.core.values.accelerators import lookup
 from broker.economics.embedding import EmbeddingJob, embedding_speed
 from broker.economics.rules import DEFAULTS
-from broker.finops.accuracy import Predicted, RunOutcome, measured_speeds, model_speeds, prediction_errors
+from broker.finops.accuracy import (
+    Predicted,
+    RunOutcome,
+    measured_speeds,
+    model_speeds,
+    prediction_errors,
+    served_speeds,
+)
 
 RUN = RunOutcome("a", "H100", usd=120.0, hours=6.0, gpu_hours=48.0, interruptions=0, expected_usd=100.0,
                  expected_hours=5.0, expected_usd_per_gpu_hour=2.0, expected_interruptions=0.5)  # fmt: skip
@@ -71,3 +78,12 @@ def test_runs_of_one_model_measure_it_apart_from_others() -> None:
     assert plain is not None
     assert known is not None
     assert known.items_per_second / plain.items_per_second == pytest.approx(0.6 / DEFAULTS.prefill_efficiency)
+
+
+def test_runs_that_generate_measure_serving_and_not_reading() -> None:
+    served = replace(RUN, parameters=8e9, trains=False, tokens=48 * 3600 * 2000.0, generated=48 * 3600 * 500.0)
+    silent = replace(served, job_id="b", tokens=48 * 3600 * 8000.0, generated=None)
+    (speed,) = served_speeds([served, silent, RUN])
+    assert (speed.tokens_per_second, speed.generated_share, speed.runs) == (2000.0, 0.25, 1)
+    assert served_speeds([silent])[0].generated_share is None
+    assert [one.runs for one in model_speeds([served, silent], {"H100": 1e15})] == [1], "the silent one alone"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.billing.outcomes import finished_runs, peaks
 from broker.economics.rules import RulesOfThumb
-from broker.finops.accuracy import measured_speeds, model_speeds
+from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds
 
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
@@ -19,7 +19,7 @@ PAST = timedelta(days=90)
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
     """The rules with what runs of the last 90 days before ``now`` (UTC) measured, by accelerator: the MFU, of runs
     whose job file names the model that they trained and whose program reported tokens, also by the model's size and of
-    inference; how often spot was taken; what was charged."""
+    inference, with the tokens per second of serving; how often spot was taken; what was charged."""
     runs = finished_runs(look, now - PAST, now)
     speeds = measured_speeds(runs, peaks())
     mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
@@ -34,4 +34,11 @@ def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfT
     models = tuple(
         (one.accelerator, one.parameters, one.trains, one.share, one.runs) for one in model_speeds(runs, peaks())
     )
-    return replace(rules, measured_mfu=mfu, measured_models=models, measured_interruptions=taken, measured_price=paid)
+    served = tuple(
+        (one.accelerator, one.parameters, one.tokens_per_second, one.generated_share, one.runs)
+        for one in served_speeds(runs)
+    )
+    return replace(
+        rules, measured_mfu=mfu, measured_models=models, measured_served=served, measured_interruptions=taken,
+        measured_price=paid,
+    )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
 
 # Regions as providers name them, lower case. London, Zurich and Jovanovac lie in regions that are called European, and
@@ -24,6 +25,10 @@ _RESIDENCY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 RESIDENCIES = tuple(_RESIDENCY)
+_HOW_TO_AGREE = (
+    "record the providers with which you have such an agreement in gpubroker.toml: `[agreements]`, then "
+    '`hipaa = ["aws", "gcp"]`'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +63,54 @@ class Places:
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
 
-def places_of(providers: list[str] | None, regions: list[str] | None, residency: str | None) -> Places:
-    """The places of options. Raises `UnknownName` for a residency without a list of regions."""
+def places_of(
+    providers: list[str] | None,
+    regions: list[str] | None,
+    residency: str | None,
+    compliance: Iterable[str] = (),
+    agreements: Mapping[str, Sequence[str]] | None = None,
+) -> Places:
+    """The places of options; all of them hold together. ``agreements``: by name (``hipaa``), the providers with which
+    the organisation has one; ``compliance``: the names that are required.
+
+    Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not
+    recorded and if no provider is left.
+    """
+    named, known = tuple(one.lower() for one in providers or ()), agreements or {}
+    for one in dict.fromkeys(one.lower() for one in compliance):
+        if one not in known:
+            raise InvalidInput(
+                f"no agreement {one!r} is recorded{did_you_mean(one, known)}", where="--compliance", hint=_HOW_TO_AGREE
+            )
+        with_it = [name.lower() for name in known[one]]
+        named = tuple(name for name in with_it if not named or any(fnmatchcase(name, pattern) for pattern in named))
+        if not named:
+            raise InvalidInput(
+                f"no provider is left: the agreement {one!r} names {', '.join(with_it) or 'none'}", where="--compliance"
+            )
     allowed = tuple(one.lower() for one in regions or ())
     denied: tuple[str, ...] = ()
     if residency is not None:
         if residency.lower() not in _RESIDENCY:
             raise UnknownName("residency", residency, RESIDENCIES)
         territory, denied = _RESIDENCY[residency.lower()]
-        allowed = allowed or territory
-    return Places(tuple(one.lower() for one in providers or ()), allowed, denied)
+        allowed = _within(allowed, territory, residency) if allowed else territory
+    return Places(named, allowed, denied)
+
+
+def _within(regions: Iterable[str], territory: Iterable[str], residency: str) -> tuple[str, ...]:
+    """Patterns of regions that are in a territory, whose patterns have only ``*``: those of ``regions`` that its
+    patterns cover, and its own that those cover. Raises `InvalidInput` without any."""
+    found: list[str] = []
+    for pattern in regions:
+        provider, slash, region = pattern.rpartition("/")
+        if any(fnmatchcase(region, one) for one in territory):  # a `*` in it is covered by a `*`
+            found.append(pattern)
+        elif not set("?[") & set(region):
+            found += [f"{provider}{slash}{one}" for one in territory if fnmatchcase(one, region)]
+    if not found:
+        raise InvalidInput(
+            f"none of {', '.join(regions)} is known to lie in {residency.upper()}", where="--region",
+            hint="leave --region out, or name regions of that territory, such as 'eu-west-*'",
+        )  # fmt: skip
+    return tuple(found)

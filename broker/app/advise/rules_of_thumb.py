@@ -11,6 +11,7 @@ from broker.store import quick_queries
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+    from broker.store.jobs.reading import StoreReading
 
 SECTION = "rules_of_thumb"
 
@@ -25,6 +26,12 @@ def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
         version = broker().store.active_policy()
         files = version.files if version else {}
     return of_files(files)
+
+
+def of_store(look: StoreReading) -> RulesOfThumb:
+    """The rules of thumb of the policies in force at that view of the store. Raises InvalidInput as `of_files`."""
+    version = look.active_policy()
+    return of_files(version.files if version else {})
 
 
 def of_files(files: Mapping[str, str]) -> RulesOfThumb:

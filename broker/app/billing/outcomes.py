@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.store.jobs.reading import StoreReading
 
-TOKENS = "tokens"
+TOKENS, GENERATED = "tokens", "generated_tokens"
 MOST_RUNS = 2_000  # that are read, those that ended last
 _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
@@ -102,6 +102,7 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
                 parameters=model.parameters if model else None,
                 trains=model is None or model.method != "inference",
                 tokens=told.get(job_id, {}).get(TOKENS),
+                generated=told.get(job_id, {}).get(GENERATED),
             )
         )
     return found

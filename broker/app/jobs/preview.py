@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.advise import rules_of_thumb
 from broker.app.jobs import after, arrays
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
-from broker.app.jobs.recorded_capacity import is_recorded, recorded_offers, unreached
+from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.sealed_secrets import missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
@@ -77,9 +78,6 @@ class PlanBasis:
     now: datetime
     elsewhere: bool = False
     market: PlanInputs | None = None
-
-
-_ANY = "any"  # the engine that would reach capacity on record
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,8 @@ def preview(
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
         seen = planned(broker, job, by, basis, by_carbon=by_carbon)
-        seen = seen.noted(*unreached(seen.job, broker.store.holdings(), seen.offers, basis.now))
+        if holdings := look.holdings():
+            seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, rules_of_thumb.of_store(look)))
         if missing := missing_secrets(job):
             seen = seen.noted(f"`submit` would refuse the job: secrets not in the environment: {', '.join(missing)}")
         if not seen.plan.placements:
@@ -213,8 +212,10 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
     market = basis.market or market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
     if holdings := basis.look.holdings():
         wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
-        paid_for = recorded_offers(holdings, market.offers, basis.now, wanted) if wanted else ()
-        market = replace(market, offers=[*market.offers, *paid_for])
+        if wanted:
+            rules = rules_of_thumb.of_store(basis.look)
+            paid_for = recorded_offers(holdings, market.offers, basis.now, rules, wanted)
+            market = replace(market, offers=[*market.offers, *paid_for])
     if basis.elsewhere:
         market = replace(market, conditions=_anyhow(job, market))
     seen = _placed(job, by, market, basis)
@@ -274,12 +275,10 @@ def _sized(job: Job, look: StoreReading, now: datetime) -> tuple[Job, Sizing | N
     policies, and the speeds that finished runs measured. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
-    from broker.app.advise import rules_of_thumb  # most jobs name their machines
-    from broker.app.advise.measured import measured
+    from broker.app.advise.measured import measured  # most jobs name their machines
     from broker.app.advise.model_job import sized
 
-    active = look.active_policy()
-    rules = rules_of_thumb.of_files(active.files if active else {})
+    rules = rules_of_thumb.of_store(look)
     return sized(job, measured(look, rules, now) if job.work is None else rules)
 
 
@@ -331,7 +330,7 @@ def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan 
     prices allowed; only for a job that can start nowhere without that."""
     if found.placements or not (found.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
-    reached = [replace(one, engine=_ANY) if is_recorded(one) else one for one in market.offers]
+    reached = [replace(one, engine=ANY) if is_recorded(one) else one for one in market.offers]
     conditions = _anyhow(job, replace(market, offers=reached))
     anyhow = replace(conditions, allow_reference_prices=True)
     plan = make_plan(job, reached, now=now, submitted_at=now, conditions=anyhow)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker.app.advise import rules_of_thumb
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import paces_for
 from broker.app.jobs.queue_classes import EntryClasses
-from broker.app.jobs.recorded_capacity import unreached
+from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.market.market import market_for, query_for, without_others
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -25,6 +26,8 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.shares import MachineShare, total
 from broker.core.policy.policy import Facts
+from broker.economics.reserve.holdings import RecordedHolding
+from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
@@ -49,7 +52,8 @@ _TRIES_LEFT_OUT = 4  # tries for which a job that the gate refused is left out, 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
     """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted.
-    ``out_of_reach``: in words, the capacity on record that would serve it, if an engine reached it."""
+    ``out_of_reach``: in words, the capacity on record that would serve it, if an engine reached it; ``reached``: its
+    turn there then, at the marginal price of that capacity (`explained`)."""
 
     view: JobView
     turn: Turn
@@ -57,13 +61,15 @@ class QueuedJob:
     finish: datetime | None
     planned: bool = False
     out_of_reach: tuple[str, ...] = ()
+    reached: QueuedJob | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
     """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
     queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that come after
-    others, which have not ended. ``running_of``: ``running`` by team."""
+    others, which have not ended. ``running_of``: ``running`` by team. ``on_record``: ids of the offers that stand for
+    capacity on record, in a queue that was placed as if an engine reached it."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
@@ -72,16 +78,38 @@ class Queue:
     machines: tuple[MachineUse, ...] = ()
     later: tuple[JobView, ...] = ()
     running_of: Mapping[str, int] = field(default_factory=dict)
+    on_record: frozenset[str] = frozenset()
+
+
+def explained(broker: Broker, also: Sequence[JobView] = ()) -> Queue:
+    """The queue for people. Where capacity on record that no engine reaches could serve a job, all are placed a second
+    time as if an engine reached it: each job's turn there is ``reached``."""
+    found = queue(broker, also)
+    if not any(one.out_of_reach for one in found.waiting):
+        return found
+    then = queue(broker, also, reached=True)
+    there = {
+        one.view.id: one
+        for one in then.waiting
+        if one.turn.option is not None and one.turn.option.name in then.on_record
+    }
+    return replace(found, waiting=tuple(replace(one, reached=there.get(one.view.id)) for one in found.waiting))
 
 
 def queue(
-    broker: Broker, also: Sequence[JobView] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
+    broker: Broker,
+    also: Sequence[JobView] = (),
+    *,
+    effort: int = EFFORT,
+    left_out: Container[str] = frozenset(),
+    reached: bool = False,
 ) -> Queue:
     """All waiting jobs placed together, by priority, deadline, fairness between teams, and gangs. Changes nothing.
 
     ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were submitted now. ``left_out``: ids
     of jobs that are not placed. Running jobs are assumed to release their machines when their plan says, or when their
-    time is used up. No pool is kept for a job that avoids it after a failed launch.
+    time is used up. No pool is kept for a job that avoids it after a failed launch. ``reached``: as if an engine
+    reached the capacity on record.
     """
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in also}
@@ -91,8 +119,11 @@ def queue(
         facts_for = facts_of(look, policy, now)
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
-    returns, holdings = _returns(views, now), broker.store.holdings()
+        holdings = look.holdings()
+        rules = rules_of_thumb.of_store(look) if holdings else DEFAULTS
+    returns = _returns(views, now)
     out_of_reach: dict[frozenset[str | None], tuple[str, ...]] = {}
+    on_record = set[str]()
     boards: dict[tuple[OfferQuery, str | None], tuple[PlanInputs, Board]] = {}
     machines: dict[str, int] = {}
     whole: dict[str, tuple[MachineShare, MachineShare]] = {}
@@ -104,13 +135,14 @@ def queue(
     def options_of(view: JobView, known: Facts) -> QueueEntry:
         market, board = boards[board_of(view.job)]
         order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
+        engines = {**market.conditions.engines, ANY: view.job.needs} if reached else market.conditions.engines
         return entry_of(
             view.id,
             view.job,
             board,
             now=now,
             submitted_at=view.submitted_at,
-            conditions=replace(market.conditions, capacity_order=order, paces=paces),
+            conditions=replace(market.conditions, capacity_order=order, paces=paces, engines=engines),
             remaining=remaining_work(view),
             excluded=left_alone(view, now),
             deny=denials(policy, moving_on(view, now), known),
@@ -121,6 +153,9 @@ def queue(
         of = board_of(view.job)
         if of not in boards:
             market = market_for(broker, view.job)
+            if reached:
+                market = _with_recorded(market, holdings, now, rules)
+                on_record |= {offer.id for offer in market.offers if is_recorded(offer)}
             boards[of] = market, Board.of(unused(market.offers), market.conditions.hazard)
             for offer in market.offers:
                 if offer.divided:
@@ -131,7 +166,7 @@ def queue(
                     # Of what another team lends, a job may see fewer than there are.
                     machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
         if (wanted := _accelerators(view)) not in out_of_reach:
-            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now))
+            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, rules))
         entries.append(classes.entry(view, facts[view.id]))
     free: dict[str, Free] = {}
     for pool, slots in machines.items():
@@ -150,13 +185,14 @@ def queue(
         for turn in turns
     )
     later = tuple(view for view in views if view.comes_later and not view.state.final)
-    return Queue(now, waiting, running.total(), free, machine_use(without_others(broker, owned), live), later, running)
+    shared = machine_use(without_others(broker, owned), live)
+    return Queue(now, waiting, running.total(), free, shared, later, running, frozenset(on_record))
 
 
 def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     """The queue for a person who may see only the jobs of these teams (None: all). All jobs are placed together; turns
     and running jobs of other teams are not counted."""
-    found = queue(broker)
+    found = explained(broker)
     if teams is None:
         return found
     waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
@@ -243,6 +279,14 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
         )
         views[name] = advance(None, Event(name, 1, now, None, submitted))
     return list(views.values())
+
+
+def _with_recorded(
+    market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, rules: RulesOfThumb
+) -> PlanInputs:
+    """With an offer at its marginal price for all that is paid for by record, as if an engine reached it."""
+    more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, rules)]
+    return replace(market, offers=[*market.offers, *more])
 
 
 def _accelerators(view: JobView) -> frozenset[str | None]:

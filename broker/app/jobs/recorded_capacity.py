@@ -13,9 +13,12 @@ from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
+    from broker.economics.rules import RulesOfThumb
 
 RECORDED = "capacity"
 """The source of these offers, followed by the number of the record: ``capacity #3``."""
+ANY = "any"
+"""The engine that would reach it, where a plan asks what would happen then."""
 _MACHINE = 8  # accelerators of a server at most; the record tells their sum only
 _REMEDY = "have them in Slurm or Kubernetes, run gpubroker on them, or log in to their provider"
 
@@ -26,11 +29,16 @@ def is_recorded(offer: Offer) -> bool:
 
 
 def recorded_offers(
-    holdings: Sequence[RecordedHolding], offers: Iterable[Offer], now: datetime, wanted: Collection[str] = ()
+    holdings: Sequence[RecordedHolding],
+    offers: Iterable[Offer],
+    now: datetime,
+    rules: RulesOfThumb,
+    wanted: Collection[str] = (),
 ) -> Iterator[Offer]:
     """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
     all), as long as none of ``offers`` is such a bought accelerator that an engine reaches. Its price is what an hour
-    of use costs beyond what is paid anyway: the electricity, or nothing. It has no engine."""
+    of use costs beyond what is paid anyway: the electricity at the price and PUE of ``rules``, or nothing. It has no
+    engine."""
     for recorded in _unreached(holdings, offers, now):
         one = recorded.holding
         if wanted and one.accelerator not in wanted:
@@ -45,7 +53,7 @@ def recorded_offers(
             accelerator=one.accelerator,
             count=count,
             capacity_type=CapacityType.OWNED if owned else CapacityType.RESERVED,
-            price=Money.usd(f"{_energy(one) * count:.6f}"),
+            price=Money.usd(f"{_energy(one, rules) * count:.6f}"),
             as_of=now,
             source=f"{RECORDED} #{recorded.number}",
             amortised=Money.usd(f"{one.usd_per_gpu_hour * count:.6f}"),
@@ -57,7 +65,9 @@ def recorded_offers(
         )
 
 
-def unreached(job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime) -> Iterator[str]:
+def unreached(
+    job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, rules: RulesOfThumb
+) -> Iterator[str]:
     """A note for each of those that the job could use: what an hour of it costs, and how jobs can start there."""
     wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
     for recorded in _unreached(holdings, offers, now):
@@ -66,8 +76,9 @@ def unreached(job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Of
             continue
         from broker.economics.estimates import about
 
-        energy = _energy(one)
-        costs = f"{about(energy)} of electricity a GPU-hour" if energy else "no further price an hour"
+        energy = _energy(one, rules)
+        power = f"${rules.kwh_usd:g} a kWh, PUE {rules.pue:g}"
+        costs = f"{about(energy)} of electricity a GPU-hour ({power})" if energy else "no further price an hour"
         place = "/".join(filter(None, (one.provider, one.site)))
         yield (
             f"{one.gpus} {one.accelerator} at {place} are paid for until {one.ends:%Y-%m-%d} (#{recorded.number} of "
@@ -90,11 +101,9 @@ def _unreached(
             yield recorded
 
 
-def _energy(holding: Holding) -> float:
+def _energy(holding: Holding, rules: RulesOfThumb) -> float:
     """USD of electricity of a GPU-hour in use; 0 where somebody else pays it."""
-    from broker.economics.rules import DEFAULTS
-
-    return holding.energy_usd_per_gpu_hour(DEFAULTS.kwh_usd, DEFAULTS.pue) if _is_owned(holding) else 0.0
+    return holding.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) if _is_owned(holding) else 0.0
 
 
 def _is_owned(holding: Holding) -> bool:

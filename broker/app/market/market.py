@@ -268,9 +268,13 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
     total = broker.store.count_offers() if simulated else real
     now = broker.clock.now()
     if holdings := broker.store.holdings():
-        from broker.app.jobs.recorded_capacity import recorded_offers  # most stores have nothing on record
+        from broker.app.advise import rules_of_thumb  # most stores have nothing on record
+        from broker.app.jobs.recorded_capacity import recorded_offers
 
-        paid_for = [one for one in recorded_offers(holdings, found, now, query.accelerators) if _asked_for(query, one)]
+        with broker.store.reading() as look:
+            rules = rules_of_thumb.of_store(look)
+        recorded = recorded_offers(holdings, found, now, rules, query.accelerators)
+        paid_for = [one for one in recorded if _asked_for(query, one)]
         found, total = [*found, *paid_for], total + len(paid_for)
     rates = {name: run.converted for name, run in broker.store.last_polls().items() if run.converted}
     return OfferListing(tuple(found), total, now, rates)

@@ -48,7 +48,7 @@ class CleanerLocation(Result):
 
 class EcoAdvice(Advice):
     """Energy and carbon. ``watts``: average power of a GPU. ``kg_co2e_low``, ``_high``: the range that the grid
-    of these hours may be in."""
+    of these hours may be in; ``range_source``: where that comes from."""
 
     gpu: str
     gpus: int
@@ -60,6 +60,7 @@ class EcoAdvice(Advice):
     kg_co2e: Estimate
     kg_co2e_low: Estimate
     kg_co2e_high: Estimate
+    range_source: str
     pue: Figure
     intensity: GridIntensity
     scorecard: Scorecard

@@ -17,10 +17,28 @@ from broker.core.job.jobs import Priority
 from broker.core.values.money import Money
 
 
+class ReachedTurn(Result):
+    """A job's turn on recorded capacity, if an engine reached it. ``expected_cost`` in USD at the marginal price of
+    that capacity: of one hour if ``finish`` is null."""
+
+    offer: str
+    start: Moment
+    finish: Moment | None
+    expected_cost: Money
+
+    @classmethod
+    def of(cls, one: QueuedJob | None) -> Self | None:
+        if one is None or one.start is None or one.turn.option is None:
+            return None
+        option = one.turn.option
+        return cls(offer=option.name, start=one.start, finish=one.finish, expected_cost=_money(option.cost))
+
+
 class WaitingJob(Result):
     """A job that waits, and its expected placement. ``expected_cost`` in USD; it is the cost of one hour if ``start``
     is set and ``finish`` is null, because the amount of work is unknown. ``planned``: it is not submitted.
-    ``out_of_reach``: recorded capacity that would serve it, if an engine reached it."""
+    ``out_of_reach``: recorded capacity that would serve it, if an engine reached it; ``reached``: its turn there then,
+    null where it would go elsewhere."""
 
     turn: int
     id: str
@@ -40,6 +58,7 @@ class WaitingJob(Result):
     wait_reason: WaitReason | None
     planned: bool
     out_of_reach: list[str]
+    reached: ReachedTurn | None
 
     @classmethod
     def of(cls, one: QueuedJob, turn: int) -> Self:
@@ -55,12 +74,13 @@ class WaitingJob(Result):
             limited=option is not None and option.pool is not None,
             start=one.start,
             finish=one.finish,
-            expected_cost=Money(round(option.cost * 1e6)) if option else None,
+            expected_cost=_money(option.cost) if option else None,
             late=one.turn.late,
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
             planned=one.planned,
             out_of_reach=list(one.out_of_reach),
+            reached=ReachedTurn.of(one.reached),
         )
 
 
@@ -151,3 +171,7 @@ class PlannedTogether(QueueResult):
         queue = QueueResult.of(found)
         refusals = [RefusedJob.of(seen) for seen in refused]
         return cls.from_parts(queue, refused=refusals)
+
+
+def _money(usd: float) -> Money:
+    return Money(round(usd * 1e6))

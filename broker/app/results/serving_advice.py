@@ -8,7 +8,8 @@ from broker.economics.memory import Precision
 
 
 class ServingChoice(Result):
-    """Serving on one accelerator."""
+    """Serving on one accelerator. ``measured_runs``: finished runs of a model of this size that measured the speed, at
+    ``pace`` times the estimate; 0: estimated."""
 
     accelerator: str
     precision: Precision
@@ -30,6 +31,8 @@ class ServingChoice(Result):
     monthly_usd_reserved: EstimatedUsd | None
     monthly_usd_on_demand: EstimatedUsd | None
     monthly_usd_one_more: EstimatedUsd | None
+    measured_runs: int
+    pace: Estimate
 
 
 class ScaleToZeroResult(Result):

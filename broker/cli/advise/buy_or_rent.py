@@ -64,6 +64,7 @@ class BuyOrRentOptions:
     ] = None
     peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -88,7 +89,7 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
         raise InvalidInput("--from-history cannot be combined with --hours-per-day or --utilisation")
     if given.gpu is not None:
         purchase_usd, rent_usd_per_hour, watts = _looked_up(
-            terminal, given.gpu, given.rented_as, given.price, (purchase_usd, rent_usd_per_hour, watts), notes
+            terminal, given.gpu, given.rented_as, given, (purchase_usd, rent_usd_per_hour, watts), notes
         )
     missing = [
         flag
@@ -141,7 +142,7 @@ def _looked_up(
     terminal: Terminal,
     gpu: str,
     kind: CapacityType,
-    price: list[str] | None,
+    options: BuyOrRentOptions,
     given: tuple[float | None, float | None, float | None],
     notes: list[str],
 ) -> tuple[float | None, float | None, float | None]:
@@ -156,7 +157,8 @@ def _looked_up(
         purchase = (low + high) / 2
         notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} per GPU")
     if rent is None:
-        quote = inputs.market(terminal, price, card.name).gpu_hour(card.name, kind)
+        prices = inputs.market(terminal, options.price, card.name, options.where.places(terminal))
+        quote = prices.gpu_hour(card.name, kind)
         if quote is None:
             raise InvalidInput(
                 f"no {kind.value.replace('_', '-')} price of {card.name} is known",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from broker.core.market.offers import CapacityType
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from broker.app.advise.places import Places
     from broker.app.advise.same_machine import RentedAs
     from broker.economics.rules import RulesOfThumb
     from broker.economics.ways import WaysCompared, WaysInputs
@@ -47,9 +48,7 @@ class CapacityTypeOptions:
         bool, typer.Option("--from-history", help="Utilisation from the recorded use of your jobs.")
     ] = False
     days: Annotated[float, typer.Option(help="With --from-history: length of the period in days.")] = 90.0
-    provider: Annotated[
-        str | None, typer.Option(help="Rent at this provider. Default: the one with the most capacity types.")
-    ] = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
     server_usd: Annotated[float | None, inputs.usd("Price of a server with its GPUs.")] = None
     reserved: Annotated[
         float | None,
@@ -97,13 +96,14 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     """Compare the cost of the same GPUs owned, reserved, on demand and on spot, and the inputs that change the answer.
 
     Reservations are paid for every hour (take-or-pay), on-demand and spot machines for the hours in use. Servers and
-    machines are counted whole. With --gpu, missing prices are looked up for one machine at one provider.
+    machines are counted whole. With --gpu, missing prices are looked up for one machine at one provider: the one with
+    the most capacity types, of those named.
     """
     from broker.app.results.cost_advice import CapacityAdvice
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
-    provider = given.provider
+    provider = given.where.provider[0] if given.where.provider and len(given.where.provider) == 1 else None
     server_usd = given.server_usd
     term_years = given.term_years
     positive("years", given.years, most=50)  # first, because the lookup of prices needs it
@@ -119,7 +119,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     if given.gpu is not None:
         server_usd, watts = _server(given.gpu, given.per_machine, server_usd, thumb, notes)
         provider, term_years, elsewhere = _rents(
-            terminal, given.gpu, given.per_machine, provider, prices, (term_years, given.years), notes
+            terminal, given.gpu, given.per_machine, given.where, prices, (term_years, given.years), notes
         )
     case = WaysInputs(
         gpus=given.gpus,
@@ -196,7 +196,7 @@ def _rents(
     terminal: Terminal,
     gpu: str,
     per_machine: int,
-    provider: str | None,
+    where: inputs.PlaceOptions,
     prices: dict[CapacityType, float | None],
     times: tuple[float, float],
     notes: list[str],
@@ -209,16 +209,19 @@ def _rents(
     from broker.core.values.accelerators import canonical
 
     term_years, years = times
+    provider = where.provider[0] if where.provider and len(where.provider) == 1 else None
     if all(price is not None for price in prices.values()):
         return provider, term_years, None
+    places = where.places(terminal)
     offers = current_offers(terminal.settings().store_url, partial(terminal.broker, look_after=False))
     name = canonical(gpu)
     try:
-        machine = same_machine(offers, name, per_machine, provider=provider, most_term_months=12 * years)
-    except InvalidInput:
+        machine = same_machine(filter(places.has, offers), name, per_machine, most_term_months=12 * years)
+    except InvalidInput as error:
         if any(price is not None for price in prices.values()):
             return provider, term_years, None
-        raise
+        inputs.check_providers(places.providers, {offer.provider for offer in offers})
+        raise _none_in(error, places) from error
     for way, price in machine.prices.items():
         if prices[way] is None:
             prices[way] = price.usd_per_hour
@@ -233,7 +236,15 @@ def _rents(
     missing = [formats.purchase_type(way) for way, price in prices.items() if price is None]
     if missing:
         notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: omitted")
-    return machine.provider, term_years, cheapest_elsewhere(offers, machine)
+    anywhere = replace(where, provider=None).places(terminal)  # another provider within the same limits
+    return machine.provider, term_years, cheapest_elsewhere(filter(anywhere.has, offers), machine)
+
+
+def _none_in(error: InvalidInput, places: Places) -> InvalidInput:
+    if not places.limited:
+        return error
+    limits = "within --provider, --region, --residency and --compliance"
+    return InvalidInput(f"{error.message} {limits}", hint=f"widen these limits; or {error.hint}")
 
 
 def _kind_of_price(way: CapacityType, price: RentedAs) -> str:

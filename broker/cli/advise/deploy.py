@@ -115,7 +115,7 @@ def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOpti
         peak_to_baseline=given.peak_to_baseline,
         sensitive=given.sensitive,
         location=given.location,
-        places=where.places(),
+        places=where.places(terminal),
         burst_hours=given.burst_hours,
     )
     prices = inputs.with_held(terminal, inputs.market(terminal, given.price, places=situation.places), thumb)

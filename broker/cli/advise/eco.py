@@ -104,7 +104,7 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
-        "the range: the grid in these hours against its average of the year; its factors are our judgement, no source",
+        f"the range: the grid of these hours against that of its year ({used.range_source})",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
     elsewhere = cleaner(used, given.location)
@@ -187,7 +187,7 @@ def _screen(
     parts: list[RenderableType] = [
         view.heading(
             f"{digits(used.kg_co2e)} kg CO2e",
-            f" ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)}) from {digits(used.kwh)} kWh: "
+            f" ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg) from {digits(used.kwh)} kWh: "
             f"{gpus} × {card.name} for {hours:g} h",
         ),
         view.figures(

@@ -58,7 +58,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
         raise InvalidInput("the length of an item is missing", hint="give either --tokens-per-item or --image-size")
     tokens = given.tokens or embedding.patches(given.image_size or 0, given.patch_size)
     job = embedding.EmbeddingJob(given.items, tokens, given.parameters, given.dimensions, given.value_bytes)
-    prices = inputs.market(terminal, given.price, places=where.places())
+    prices = inputs.market(terminal, given.price, places=where.places(terminal))
     options = []
     for card in inputs.accelerators(given.gpu):
         speed = embedding.embedding_speed(job, card, rules=thumb)

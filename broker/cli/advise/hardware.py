@@ -41,6 +41,7 @@ class HardwareOptions:
     gpu: inputs.Gpus = None
     buy: Annotated[bool, typer.Option("--buy", help="Compare street prices instead of hourly prices.")] = False
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
     trial: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
@@ -59,7 +60,8 @@ def hardware(context: typer.Context, given: HardwareOptions, drawing: Drawing, a
 
     terminal = Terminal.of(context)
     trials = compare(_trials(given.trial)) if given.trial else ()
-    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
+    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
+    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
     candidates, unpriced = _candidates(given.gpu, prices, buy=given.buy)
     if not candidates and not trials:
         raise InvalidInput(
@@ -68,7 +70,7 @@ def hardware(context: typer.Context, given: HardwareOptions, drawing: Drawing, a
     values = rank(candidates, given.bound_by)
     rows = radar(candidates, given.bound_by) if candidates else ()
     unit = "purchase price" if given.buy else "rent"
-    notes = [f"prices: {'the middle of street prices per GPU' if given.buy else 'the cheapest on-demand GPU-hour'}"]
+    notes = ["prices: the middle of street prices per GPU"] if given.buy else _origins(candidates, prices)
     notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
         told = {"bound_by": given.bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
@@ -115,6 +117,20 @@ def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> t
     return found, missing if gpu else []
 
 
+def _origins(candidates: list[Candidate], prices: CurrentPrices) -> list[str]:
+    """Where the prices are from, for the first few."""
+    from broker.cli.advise import view
+
+    told = ["prices: the cheapest on-demand GPU-hour"]
+    for one in candidates[:_TOLD]:
+        quote = prices.gpu_hour(one.accelerator.name)
+        if quote is not None:
+            told.append(f"{one.accelerator.name}: {view.quoted(quote)}")
+    more = len(candidates) - _TOLD
+    return [*told, *([f"and {more} more: `gpubroker offers --gpu NAME` shows each"] if more > 0 else [])]
+
+
+_TOLD = 5  # prices whose origin is told
 _MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 

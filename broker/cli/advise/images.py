@@ -110,7 +110,7 @@ def _options(
     from broker.economics.images import image_speed
 
     prices = inputs.market(
-        terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None, where.places()
+        terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None, where.places(terminal)
     )
     found = []
     for card in inputs.accelerators(given.gpu):

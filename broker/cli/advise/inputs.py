@@ -179,12 +179,24 @@ class PlaceOptions:
     residency: Annotated[
         str | None, typer.Option("--residency", metavar="EU|US", help="Only regions of that territory, by their names.")
     ] = None
+    compliance: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--compliance",
+            metavar="NAME",
+            help="Only providers with which you have that agreement ([agreements] in gpubroker.toml). Repeatable.",
+        ),
+    ] = None
 
-    def places(self) -> Places:
-        """The places. Raises `UnknownName`."""
+    def places(self, terminal: Terminal) -> Places:
+        """The places, by the agreements of the settings. Raises `UnknownName`, `InvalidInput`."""
         from broker.app.advise.places import places_of
 
-        return places_of(self.provider, self.region, self.residency)
+        agreements = terminal.settings().agreements if self.compliance else {}
+        return places_of(self.provider, self.region, self.residency, self.compliance or (), agreements)
+
+
+ANYWHERE = PlaceOptions()
 
 
 def market(
@@ -193,15 +205,30 @@ def market(
     """Current prices; ``stated`` prices take precedence. ``only``: the accelerator of a price without a name;
     ``places``: where.
 
-    Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator.
+    Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator or provider.
     """
     from datetime import UTC, datetime
 
     from broker.app.advise.prices import known
 
     own = stated_prices(stated, only)
-    now, opened = datetime.now(UTC), lambda: terminal.broker(look_after=False)
-    return known(terminal.settings().store_url, now, opened, places).with_stated(own)
+    now, opened = datetime.now(UTC), partial(terminal.broker, look_after=False)
+    found = known(terminal.settings().store_url, now, opened, places)
+    if places is not None and places.providers and not found.rows:
+        offering = {row.provider for row in known(terminal.settings().store_url, now, opened).rows}
+        check_providers(places.providers, {*opened().registries.providers, *offering})
+    return found.with_stated(own)
+
+
+def check_providers(named: tuple[str, ...], known: set[str]) -> None:
+    """Raises `UnknownName` for a provider, or a pattern, that matches none that is ``known``."""
+    from fnmatch import fnmatchcase
+
+    from broker.core.errors import UnknownName
+
+    for name in named:
+        if not any(fnmatchcase(one, name) for one in known):
+            raise UnknownName("provider", name, known, where="--provider")
 
 
 def with_held(terminal: Terminal, prices: CurrentPrices, rules: RulesOfThumb) -> CurrentPrices:

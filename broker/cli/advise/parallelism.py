@@ -50,6 +50,7 @@ class ParallelismOptions:
         typer.Option("--nvlink/--no-nvlink", help="Whether the GPUs are linked. Default: as in the offers."),
     ] = None
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -74,7 +75,7 @@ def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJs
         ),
         rules=thumb,
     )
-    prices = inputs.market(terminal, given.price, card.name)
+    prices = inputs.market(terminal, given.price, card.name, given.where.places(terminal))
     chosen = choose(needs, card, linked=given.linked, gpus=given.gpus, rules=thumb)
     found = supply(prices, chosen)
     if given.linked is None and found.linked == 0 and found.offers:

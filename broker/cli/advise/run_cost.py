@@ -44,6 +44,7 @@ class RunCostOptions:
     quality: Annotated[float | None, typer.Option(help="Quality reached, for the cost per quality point.")] = None
     baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -62,7 +63,7 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
         if given.gpu is None:
             raise InvalidInput("the price is missing", hint="give --usd-per-gpu-hour, or --gpu to look it up")
         name = canonical(given.gpu)
-        quote = inputs.market(terminal, given.price, name).gpu_hour(name)
+        quote = inputs.market(terminal, given.price, name, given.where.places(terminal)).gpu_hour(name)
         if quote is None:
             raise InvalidInput(f"no price of {name} is known", hint="give --usd-per-gpu-hour, or --price")
         usd_per_gpu_hour = quote.usd_per_gpu_hour

@@ -57,6 +57,7 @@ class ScaleOptions:
     deadline: Annotated[float | None, typer.Option(metavar="HOURS", help="Time limit in hours.")] = None
     fixed_usd_per_hour: Annotated[float, inputs.usd("Other cost per hour: storage, staff.")] = 0.0
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -89,7 +90,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
             f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an "
             + (f"MFU of {alone.mfu:.0%}, as stated" if given.mfu else thumb.mfu_text(card.name, given.parameters))
         )
-    prices = inputs.market(terminal, given.price, card.name)
+    prices = inputs.market(terminal, given.price, card.name, given.where.places(terminal))
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")

@@ -92,7 +92,7 @@ def serve(context: typer.Context, given: ServeOptions, as_json: AsJson = False) 
     from broker.economics.units import HOURS_PER_MONTH
 
     terminal = Terminal.of(context)
-    thumb = inputs.thumb(context)
+    thumb = inputs.measured(terminal, inputs.thumb(context))
     notes: list[str] = []
     traffic = _traffic(given, thumb, notes)
     options = _options(terminal, given, traffic, thumb, notes) if given.model.known else ()
@@ -197,7 +197,7 @@ def _options(
     model = given.model.subject()
     notes += model.notes
     only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
-    prices = inputs.market(terminal, given.price, only, given.where.places())
+    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
         quote = prices.gpu_hour(name, kind)
@@ -238,6 +238,7 @@ def _options(
         spare_machines=given.spare,
         rules=thumb,
     )
+    notes += dict.fromkeys(one.pace_text for one in found if one.pace_text)
     if not found or not traffic.prompt_tokens:
         return found
 

@@ -80,6 +80,7 @@ class SizeOptions:
     ] = None
     gpu: inputs.Gpus = None
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -119,7 +120,8 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
         splits[0] * splits[1] if given.gpus is None else given.gpus, *splits, given.zero or 0, given.offload
     )
     needs = estimate(workload, layout, rules)
-    prices = inputs.market(terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None)
+    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
+    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
     found = priced_fits(needs, inputs.accelerators(given.gpu), prices, fixed=fixed, rules=rules)
     cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
     notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")

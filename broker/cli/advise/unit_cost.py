@@ -16,6 +16,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from broker.app.advise.places import Places
     from broker.economics.rules import RuleCheck, RulesOfThumb
     from broker.economics.unit_cost import UnitCost
 
@@ -46,6 +47,7 @@ class UnitCostOptions:
     api_usd: Annotated[float | None, inputs.usd("Price of an API per million tokens.")] = None
     tokens_per_prediction: Annotated[float | None, typer.Option(help="Also show the cost of one prediction.")] = None
     price: inputs.Price = None
+    where: inputs.PlaceOptions = inputs.ANYWHERE
 
 
 @gathered
@@ -62,7 +64,7 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
     thumb = inputs.thumb(context)
     notes = [f"utilisation {given.utilisation:.0%}"]
     if rent_usd_per_hour is None and given.hardware_usd is None:
-        rent_usd_per_hour, note = _market_rent(terminal, given.gpu, given.price)
+        rent_usd_per_hour, note = _market_rent(terminal, given.gpu, given.price, given.where.places(terminal))
         notes.append(note)
     if given.hardware_usd is not None and rent_usd_per_hour is not None:
         raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
@@ -104,7 +106,7 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
         terminal.show(*_screen(found, per_prediction, break_even, given.api_usd, rules, notes))
 
 
-def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -> tuple[float, str]:
+def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None, places: Places) -> tuple[float, str]:
     """The market's rent of one such accelerator, and a note on its source. Raises `InvalidInput` if none is known."""
     from broker.cli.advise import view
     from broker.core.values.accelerators import canonical
@@ -114,7 +116,7 @@ def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -
             "the price is missing", hint="give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
         )
     name = canonical(gpu)
-    quote = inputs.market(terminal, price, name).gpu_hour(name)
+    quote = inputs.market(terminal, price, name, places).gpu_hour(name)
     if quote is None:
         raise InvalidInput(
             f"no price of {name} is known", hint="run `gpubroker prices poll`, or give --rent-usd-per-hour"

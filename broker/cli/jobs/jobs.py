@@ -94,14 +94,15 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the waiting jobs in order, with the expected placement, start and cost of each.
 
     All waiting jobs are placed together: by priority, then deadline, then in turns between teams. A multi-node job gets
-    all its machines at once.
+    all its machines at once. Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; the start
+    and cost that it would bring are shown.
     """
-    from broker.app.jobs.queue import queue as placed
+    from broker.app.jobs.queue import explained
     from broker.app.results.queue import QueueResult
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
-    found = placed(terminal.broker())
+    found = explained(terminal.broker())
     terminal.result(lambda: QueueResult.of(found), lambda: queue_view.table(terminal.out, found))
 
 

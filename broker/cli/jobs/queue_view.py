@@ -38,6 +38,7 @@ _COLUMNS = (
     Column("finish", 5),
     Column("note", folds=True),
 )
+_REACHED = 5  # jobs that are told what capacity on record would bring
 _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
@@ -54,7 +55,24 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
     cells = [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)]
     unused = dict.fromkeys(note for one in found.waiting for note in one.out_of_reach)
     free += [Text(note, style="dim") for note in unused]
+    free += _reached(found)
     return [*fitted(console, _COLUMNS, cells, told), *free]
+
+
+def _reached(found: Queue) -> list[Text]:
+    """What capacity on record would bring if an engine reached it, for the first jobs."""
+    there = [(one, one.reached) for one in found.waiting if one.reached is not None]
+    lines = [Text(f"{one.view.id} then: {_turn(then, found)}; now: {_turn(one, found)}", "dim") for one, then in there]
+    more = [Text(f"and {len(lines) - _REACHED} more jobs", "dim")] if len(lines) > _REACHED else []
+    return [*lines[:_REACHED], *more]
+
+
+def _turn(one: QueuedJob, found: Queue) -> str:
+    """``starts in 3h, $4.20 /h``."""
+    if one.start is None or one.turn.option is None:
+        return "nothing serves it"
+    starts = "now" if one.start <= found.now else f"in {formats.length(one.start - found.now)}"
+    return f"starts {starts}, {formats.money(_usd(one.turn.option.cost))}{'' if one.finish else ' /h'}"
 
 
 def free_line(one: MachineUse) -> Text:
@@ -124,9 +142,9 @@ def plan_together(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
         )
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.queue import as_if_submitted, queue  # other views of the queue come with one
+    from broker.app.jobs.queue import as_if_submitted, explained  # other views of the queue come with one
 
-    found = queue(broker, as_if_submitted(broker, jobs, by=terminal.actor))
+    found = explained(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]
     if as_json:
         from broker.app.results.queue import PlannedTogether

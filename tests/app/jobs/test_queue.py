@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import QueueLots, as_if_submitted, queue
+from broker.app.jobs.queue import QueueLots, as_if_submitted, explained, queue
 from broker.app.jobs.queue_classes import EntryClasses
 from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
@@ -281,8 +281,32 @@ def test_paid_capacity_that_no_engine_reaches_is_told(site: Broker, monkeypatch:
     site.store.add_holding(held, by="ann")
     assert queue(site).waiting[0].out_of_reach == (), "an engine reaches machines of the same kind"
     monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
-    (told,) = QueueResult.of(queue(site)).waiting[0].out_of_reach
-    assert "4 H100 at colo are paid for" in told
+    found = QueueResult.of(explained(site)).waiting[0]
+    assert "4 H100 at colo are paid for" in found.out_of_reach[0]
+    assert found.expected_cost is not None
+    assert Money.usd("20") < found.expected_cost < Money.usd("21"), "2 h rented at $10, and its start"
+    assert found.reached is not None
+    assert (found.reached.start, found.reached.expected_cost) == (now, Money.ZERO), "paid anyway"
+
+
+def test_capacity_on_record_is_shared_out_at_its_electricity_by_the_order_of_the_queue(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs, one machine of 1 kW at the policy's $0.50 a kWh and PUE 1.2: the first job in turn has it, at $1.20."""
+    site.store.activate_policy({"t.yaml": WAITS + "rules_of_thumb: {kwh_usd: 0.5, pue: 1.2}\n"}, by="test")
+    monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
+    now = site.clock.now()
+    year = timedelta(days=365)
+    site.store.add_holding(Holding(HoldingKind.OWNED, "H100", 1, "owned", "lab", now, now + year, watts=1000), by="ann")
+    both = as_if_submitted(site, [job(site, "a", "priority: high\n"), job(site, "b", "value_of_time: $100\n")], by=ANN)
+    first, second = explained(site, both).waiting
+    assert first.reached is not None
+    assert first.reached.turn.option is not None
+    assert first.reached.turn.option.cost == pytest.approx(1.2), "2 h"
+    assert second.reached is None, "it would still rent: its time is dear"
+    assert first.turn.option is not None
+    assert first.turn.option.name.startswith("acme/"), "the real turn stays where a job can start"
+    assert explained(site, both).free == queue(site, both).free
 
 
 def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(

@@ -12,6 +12,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 
@@ -22,13 +23,13 @@ WANTED = Job(name="train", run="x", resources=(MachineRequest(accelerator="A100"
 
 
 def told(holding: Holding, *offers: Offer, job: Job = WANTED) -> list[str]:
-    return list(unreached(job, [RecordedHolding(3, holding, NOW, "ann")], offers, NOW))
+    return list(unreached(job, [RecordedHolding(3, holding, NOW, "ann")], offers, NOW, DEFAULTS))
 
 
 def test_its_price_is_its_electricity() -> None:
     (note,) = told(CAMPUS)
     assert "32 A100 at owned/campus" in note
-    assert "$0.130 of electricity a GPU-hour" in note, "22 kW / 32 × $0.12 × 1.58"
+    assert "$0.130 of electricity a GPU-hour ($0.12 a kWh, PUE 1.58)" in note, "22 kW / 32 × $0.12 × 1.58"
     assert "no further price" in told(replace(CAMPUS, kind=HoldingKind.RESERVATION, watts=0))[0]
 
 
@@ -51,14 +52,16 @@ def test_capacity_that_is_an_offer_is_not_told_again() -> None:
     assert told(CAMPUS, replace(spot, capacity_type=CapacityType.OWNED)) == []
 
 
-def offered(holding: Holding, *offers: Offer) -> list[Offer]:
-    return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW))
+def offered(holding: Holding, *offers: Offer, rules: RulesOfThumb = DEFAULTS) -> list[Offer]:
+    return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW, rules))
 
 
 def test_it_is_an_offer_of_whole_machines_at_the_marginal_price() -> None:
     (owned,) = offered(CAMPUS)
     assert (owned.count, owned.slots, owned.capacity_type) == (8, 4, CapacityType.OWNED)
     assert float(owned.price.dollars) == pytest.approx(22 / 4 * 0.12 * 1.58) if owned.price else False
+    (cheap,) = offered(CAMPUS, rules=replace(DEFAULTS, kwh_usd=0.31, pue=1.2))
+    assert cheap.price == Money.usd("2.046"), "5.5 kW at the site's own $0.31 and PUE 1.2"
     (reserved,) = offered(replace(CAMPUS, kind=HoldingKind.RESERVATION, gpus=12))
     assert (reserved.count, reserved.slots, reserved.price) == (6, 2, Money.ZERO)
 

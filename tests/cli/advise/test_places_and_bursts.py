@@ -11,7 +11,7 @@ import pytest
 from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.places import places_of
 from broker.app.advise.prices import CurrentPrices, HeldGpus
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
 from broker.store.quick_queries import Cheapest
@@ -64,6 +64,8 @@ def test_a_provider_limits_prices_and_files(gpubroker: Any, tmp_path: Path) -> N
     assert all("lambda/" in str(value) for value in prices.values())
     nowhere = gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--provider", "nobody")
     assert nowhere.code == 2
+    misspelt = gpubroker("advise", "size", "--parameters", "7B", "--provider", "lamda")
+    assert (misspelt.code, "did you mean 'lambda'" in misspelt.err) == (2, True)
     assert gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--residency", "mars").code == 2
 
 
@@ -109,3 +111,48 @@ def test_places_are_patterns_in_lower_case() -> None:
     assert "eu-*" in places_of(None, None, "EU").regions
     with pytest.raises(UnknownName):
         places_of(None, None, "mars")
+
+
+def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) -> None:
+    """A region outside the territory once replaced it."""
+    us = "--for fine-tune --parameters 7B --residency eu --region us-*"
+    refused = gpubroker("advise", "deploy", *us.split())
+    assert (refused.code, "known to lie in EU" in refused.err) == (2, True)
+    found = deploy(gpubroker, "--for fine-tune --parameters 7B --residency eu --region aws/eu-*", tmp_path)
+    assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
+    assert "aws/eu-*" in found["job_file"]
+    assert places_of(None, ["aws/*"], "eu").regions[0] == "aws/eu-*"
+    assert places_of(None, ["eu-west-[12]"], "eu").regions == ("eu-west-[12]",), "London is left out besides"
+    with pytest.raises(InvalidInput):
+        places_of(None, ["??-*"], "eu")  # it may be anywhere
+
+
+AGREED = {"hipaa": ("aws", "gcp"), "hds": ("ovh",)}
+
+
+def test_an_agreement_limits_to_the_providers_that_it_names() -> None:
+    assert places_of(None, None, None, ["HIPAA"], AGREED).providers == ("aws", "gcp")
+    assert places_of(["g*"], None, None, ["hipaa"], AGREED).providers == ("gcp",)
+    for named, compliance, why in (
+        (None, ["hipaa", "hds"], "no provider is left"), (["ovh"], ["hipaa"], "no provider is left"),
+        (None, ["hippa"], "did you mean 'hipaa'"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=why):
+            places_of(named, None, None, compliance, AGREED)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["size --parameters 7B --gpu H100", "capacity --gpu H100 --gpus 8 --hours-per-day 8", "hardware --gpu H100",
+     "scale --gpu H100 --gpu-hours 100", "buy-or-rent --gpu H100 --years 3 --hours-per-day 8",
+     "unit-cost --gpu H100 --tokens-per-second 1000", "run-cost --gpu H100 --gpu-hours 10"],
+)  # fmt: skip
+def test_every_price_of_the_market_keeps_to_the_places(
+    gpubroker: Any, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("GPUBROKER_AGREEMENTS", '{"hipaa": ["lambda"], "hds": ["nobody"]}')
+    text = gpubroker("advise", *line.split(), "--compliance", "hipaa").out
+    assert "lambda" in text
+    assert not [name for name in ("aws/", "gcp/", "azure/", "vast/", "oci/") if name in text]
+    refused = gpubroker("advise", *line.split(), "--compliance", "hds")
+    assert (refused.code, "unknown provider 'nobody'" in refused.err) == (2, True)

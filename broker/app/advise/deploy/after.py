@@ -9,6 +9,7 @@ from broker.app.advise.goal import Goal
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.energy import footprint
+from broker.economics.estimates import digits
 from broker.economics.rules import RulesOfThumb
 from broker.economics.savings import WorkloadDescription, ladder
 
@@ -89,8 +90,10 @@ def _sustainability(
         "sustainability",
         rule,
         {
-            "kwh": used.kwh, "kg_co2e": used.kg_co2e, "grams_per_kwh": used.intensity.grams_per_kwh,
-            "location": used.intensity.region, "pue": used.pue,
+            "kwh": used.kwh, "kg_co2e": used.kg_co2e, "kg_co2e_low": used.kg_co2e_low,
+            "kg_co2e_high": used.kg_co2e_high, "range": used.range_source,
+            "grams_per_kwh": used.intensity.grams_per_kwh, "location": used.intensity.region, "pue": used.pue,
         },
-        f"{used.kg_co2e:,.1f} kg CO2e; {clean:,.1f} on a clean grid: a guardrail max_kg_co2e caps it",
+        f"{digits(used.kg_co2e)} kg CO2e ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg by the grid of "
+        f"the hours); {digits(clean)} kg on a clean grid: a guardrail max_kg_co2e caps it",
     )  # fmt: skip

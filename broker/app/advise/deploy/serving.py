@@ -130,7 +130,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         meets_deadline=True,
         steps=steps,
         warnings=warnings,
-        assumptions=(*situation.model.notes, *_assumptions(situation, rules), *answer.assumptions),
+        assumptions=(*situation.model.notes, *_assumptions(situation, option, rules), *answer.assumptions),
         job=job,
         job_file=job_text(job, summary),
         policy_file=policy,
@@ -388,11 +388,11 @@ def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, ow
         )
 
 
-def _assumptions(situation: DeployDemand, rules: RulesOfThumb) -> list[str]:
+def _assumptions(situation: DeployDemand, option: ServingOption, rules: RulesOfThumb) -> list[str]:
     return [
         f"{situation.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
         f"as many requests at once as fit in memory, at most {rules.serving_most_sequences}",
-        "speeds are roofline estimates: measure on one card before you buy",
+        option.pace_text or "speeds are roofline estimates: measure on one card before you buy",
         f"a server costs {rules.server_per_card_price:g} times its cards",
         f"it sells for {rules.resale_share:.0%} of that at the end",
         f"energy at ${rules.kwh_usd:g}/kWh, PUE {rules.pue:g}; a year is {HOURS_PER_YEAR:,} hours",
