@@ -103,6 +103,19 @@ def prefill_bytes(shape: ModelShape, tokens: int) -> float:
     return tokens * (4.0 * shape.hidden + 6.0 * wide)
 
 
+def passing_bytes(shape: ModelShape, *, eager: bool = False) -> float:
+    """What the operations of all layers beside matrices and attention read and write for a token of a prompt, 16 bits a
+    value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation and the
+    KV cache (4 × queries, keys and values). ``eager``: each operation by itself, as in plain PyTorch: norms and
+    residuals 20 × hidden, 10 × the width, rotation in five passes.
+    """
+    wide = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if eager:
+        return shape.layers * (20.0 * shape.hidden + 10.0 * wide + 20.0 * (queries + keys) + 8.0 * keys + 4.0 * queries)
+    return shape.layers * (12.0 * shape.hidden + 6.0 * wide + 4.0 * (queries + 2 * keys))
+
+
 def working_bytes(shape: ModelShape, batch: int, context: int, adapters: AdapterInputs | None = None) -> float:
     """The layer that is recomputed in the backward pass: its activations, and the gradients of the MLP's two widest
     vectors and of its output."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.core.values.accelerators import Accelerator
-from broker.economics.activations import prefill_bytes
+from broker.economics.activations import passing_bytes, prefill_bytes
 from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate, usable_gib
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -24,7 +24,8 @@ class ServedModel:
     """A model as it is served: ``parameters`` in all and ``active`` for a token, its shape, weights and KV precision.
 
     A request has ``prompt_tokens``, of which a prefix cache knows ``cached_share``, and ``output_tokens`` generated.
-    ``context``: tokens to keep room for in the KV cache, if more than both.
+    ``context``: tokens to keep room for in the KV cache, if more than both. ``eager``: operations run one by one, as in
+    plain PyTorch, not joined as in engines.
     """
 
     parameters: float
@@ -36,6 +37,7 @@ class ServedModel:
     kv_precision: Precision = Precision.FP16
     cached_share: float = 0.0
     context: float = 0.0
+    eager: bool = False
 
     def __post_init__(self) -> None:
         positive("parameters", self.parameters)
@@ -85,11 +87,12 @@ def replica_speed(
     """The speed of a replica; None where it does not hold the model with one sequence, or the card's peak is unknown.
 
     ``batch``: sequences at once; None for as many as the free memory holds, at most those an engine schedules
-    (`RulesOfThumb.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica and
-    output tokens × step(b) ÷ b, so that requests per second are one over the sum.
+    (`RulesOfThumb.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica,
+    which gives its first token, and step(b) ÷ b for each further one, so that requests per second are one over the sum.
     """
-    fraction("prefill_efficiency", rules.prefill_efficiency)
-    fraction("decode_efficiency", rules.decode_efficiency)
+    for name in ("prefill_efficiency", "decode_efficiency", "matrix_efficiency", "attention_efficiency",
+                 "cache_efficiency"):  # fmt: skip
+        fraction(name, getattr(rules, name))
     positive("serving_pace", rules.serving_pace)
     peak = peak_tflops(card, model.precision)
     room = sequences(model, card, gpus, rules)
@@ -98,16 +101,17 @@ def replica_speed(
     at_once = min(room, rules.serving_most_sequences) if batch is None else batch
     step = step_seconds(model, card, gpus, at_once, rules)
     prompt = prompt_seconds(model, card, gpus, rules)
-    each = prompt + model.output_tokens * step / at_once
+    further = model.output_tokens if not prompt else max(0.0, model.output_tokens - 1)
+    each = prompt + further * step / at_once
     prefill = prompt / each
     return ReplicaSpeed(
         gpus=gpus,
         batch=at_once,
         requests_per_second=1 / each,
         tokens_per_second=model.output_tokens / each,
-        time_to_first_token_s=prompt + step,
+        time_to_first_token_s=prompt + rules.serving_step_s if prompt else step,
         step_s=step,
-        time_per_token_s=step / (1 - prefill),
+        time_per_token_s=step / (1 - prefill) if further else step,
         prefill_share=prefill,
     )
 
@@ -127,35 +131,45 @@ def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfTh
 
 
 def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: RulesOfThumb = DEFAULTS) -> float:
-    """One token for each of ``batch`` sequences: the slower of memory and compute, and the exchange between cards.
+    """One token for each of ``batch`` sequences: the matrices, at the slower of reading and computing; the KV cache,
+    read after them, layer by layer; the exchange between cards; starts and ends of kernels.
 
     The input embedding is not read. Half of the output is in the cache on average. A mixture of experts reads the
     experts that the batch asks for: all of them from a few sequences on.
     """
     peak = peak_tflops(card, model.precision)
     assert peak is not None
-    read = (min(model.parameters, model.active * batch) - model.looked_up) * model.precision.bytes
-    context = model.prompt_tokens + model.output_tokens / 2
-    read += batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
-    by_memory = read / (gpus * card.bandwidth_gb_s * GB * rules.decode_efficiency)
+    bandwidth = gpus * card.bandwidth_gb_s * GB
+    weights = (min(model.parameters, model.active * batch) - model.looked_up) * model.precision.bytes
     flops = batch * inference_flops(model.active - model.looked_up, 1)
+    by_memory = weights / (bandwidth * rules.decode_efficiency)
     by_compute = flops / (gpus * peak * TERA * rules.prefill_efficiency)
-    estimated = max(by_memory, by_compute) + exchange_seconds(model, card, gpus, batch, rules) + rules.serving_step_s
-    return estimated / rules.serving_pace
+    context = model.prompt_tokens + model.output_tokens / 2
+    cache = batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
+    reading = cache / (bandwidth * rules.cache_efficiency)
+    beside = exchange_seconds(model, card, gpus, batch, rules) + model.shape.layers * rules.layer_step_s
+    return (max(by_memory, by_compute) + reading + beside + rules.serving_step_s) / rules.serving_pace
 
 
 def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
-    """Reading one prompt on the whole replica: 2 FLOPs per active parameter of the layers and token, the attention's
-    scores (2 × layers × query width × tokens², causal), and the exchange between cards."""
+    """Reading one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token), the
+    attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
+    (`passing_bytes`), and the exchange between cards. Of a long prompt most is attention, of a small model most is
+    movement, so that the achieved share of the peak follows from model and prompt."""
     read = model.prompt_tokens * (1 - model.cached_share)
     if not read:
         return 0.0
     peak = peak_tflops(card, model.precision)
     assert peak is not None
     queries = model.shape.heads * model.shape.head_dim
-    flops = inference_flops(model.layers_active, read)
-    flops += 2 * model.shape.layers * queries * model.prompt_tokens * read
-    seconds = flops / (gpus * peak * TERA * rules.prefill_efficiency)
+    matrices = inference_flops(model.layers_active, read) / (peak * TERA * rules.matrix_efficiency)
+    scores = 2 * model.shape.layers * queries * model.prompt_tokens * read
+    attention = scores / ((card.tflops_16bit or peak) * TERA * rules.attention_efficiency)
+    moved = passing_bytes(model.shape, eager=model.eager) * read
+    moving = moved / (card.bandwidth_gb_s * GB * rules.decode_efficiency)
+    seconds = (matrices + attention + moving) / gpus
+    if model.eager:
+        seconds = max(seconds, model.shape.layers * rules.eager_layer_s)
     return (seconds + exchange_seconds(model, card, gpus, read, rules)) / rules.serving_pace
 
 

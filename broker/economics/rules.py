@@ -74,8 +74,15 @@ class RulesOfThumb:
     cold_start_s: float = 60  # 30-120 s
     serving_most_sequences: int = 256  # that an engine schedules at once
     prefill_chunk_tokens: int = 8192  # of prompts read in one step
-    prefill_efficiency: float = 0.5  # achieved share of peak compute
-    serving_step_s: float = 0.002  # scheduling, sampling and launching of one step
+    prefill_efficiency: float = 0.5  # achieved share of peak compute of encoders, and of a step's batch
+    # Our own measurements on an H100 (tests/gpu/measure.py): large matrices 0.73-0.78 of the peak in BF16 and 0.61-0.78
+    # in FP8, attention 0.5-0.68 from 4,096 tokens on, the KV cache at 0.74-0.9 of the bandwidth, 16 kernels of a layer
+    matrix_efficiency: float = 0.7
+    attention_efficiency: float = 0.5
+    cache_efficiency: float = 0.8
+    layer_step_s: float = 5e-5  # of a step, for each layer: its kernels start and end
+    eager_layer_s: float = 3.5e-4  # of a pass, for each layer, where operations are launched one by one
+    serving_step_s: float = 0.0005  # scheduling and sampling of one step
     serving_pace: float = 1.0  # speed of our own replicas over the estimate
     pcie_gb_s: float = 25  # one way, 16 lanes of generation 4 as achieved
     link_latency_s: float = 1e-5  # of one all-reduce

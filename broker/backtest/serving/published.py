@@ -101,6 +101,7 @@ def measured() -> tuple[ServingMeasurement, ...]:
             row["output"],
             Precision(row.get("kv_precision", "fp16")),
             row.get("cached", 0.0),
+            eager=row.get("eager", False),
         )
         found.append(
             ServingMeasurement(
