@@ -388,7 +388,7 @@ def movement(notes: Notes, small: bool) -> None:
 
 
 @dataclass
-class Network:
+class BlockWeights:
     """Blocks with their weights, FP32 where they are trained."""
 
     shape: Blocks
@@ -401,7 +401,7 @@ class Network:
         return [self.first, self.places, self.head, *(one for block in self.blocks for one in block)]
 
 
-def network(shape: Blocks, kind: torch.dtype) -> Network:
+def network(shape: Blocks, kind: torch.dtype) -> BlockWeights:
     h, w = shape.hidden, shape.width
 
     def flat(n: int) -> torch.Tensor:
@@ -416,7 +416,7 @@ def network(shape: Blocks, kind: torch.dtype) -> Network:
 
     ends = 2 * shape.patch if shape.conditioned else 1000
     places = flat(shape.tokens * h).view(shape.tokens, h)
-    return Network(shape, weight(h, shape.patch, kind=kind), places, [block() for _ in range(shape.layers)],
+    return BlockWeights(shape, weight(h, shape.patch, kind=kind), places, [block() for _ in range(shape.layers)],
                    weight(ends, h, kind=kind))  # fmt: skip
 
 
@@ -441,7 +441,7 @@ def block_forward(x: torch.Tensor, by: torch.Tensor | None, shape: Blocks, *bloc
     return x + gates[1] * y if by is not None else x + y
 
 
-def network_forward(net: Network, items: torch.Tensor, by: torch.Tensor | None, recompute: bool) -> torch.Tensor:
+def network_forward(net: BlockWeights, items: torch.Tensor, by: torch.Tensor | None, recompute: bool) -> torch.Tensor:
     x = F.linear(items, net.first) + net.places
     for block in net.blocks:
         if recompute:
