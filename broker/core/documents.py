@@ -68,13 +68,7 @@ class Document:
     texts: Mapping[Path, str] = field(repr=False)
 
     def problem(
-        self,
-        path: Path,
-        message: str,
-        *,
-        at_key: bool = False,
-        unknown_key: bool = False,
-        known: Sequence[str] = (),
+        self, path: Path, message: str, *, at_key: bool = False, unknown_key: bool = False, known: Sequence[str] = ()
     ) -> Problem:
         """A finding about the value at ``path``, or (``at_key``) about the key itself, possibly an ``unknown_key``. A
         path that is not in the file gets the position of its nearest ancestor. ``known``: the names to list after the

@@ -175,13 +175,7 @@ def budget_uses(
 
 
 def in_scope(
-    spec: BudgetSpec,
-    *,
-    user: str,
-    team: str | None,
-    project: str | None,
-    workload: str | None,
-    environment: str | None,
+    spec: BudgetSpec, *, user: str, team: str | None, project: str | None, workload: str | None, environment: str | None
 ) -> bool:
     """Whether money with those tags counts under the budget. Names in a budget may be shell-style patterns."""
     return (

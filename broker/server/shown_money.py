@@ -67,12 +67,7 @@ def this_month(by: Caller) -> str:
 
 
 def spend_report(
-    by: Caller,
-    dimensions: str,
-    period: ReportPeriod,
-    *,
-    sandbox: bool = False,
-    only: Mapping[str, str] | None = None,
+    by: Caller, dimensions: str, period: ReportPeriod, *, sandbox: bool = False, only: Mapping[str, str] | None = None
 ) -> SpendReport:
     """Spending of the teams that the caller may see, by dimensions separated by commas. ``only``: of these values of
     other dimensions. Raises `InvalidInput`, `UnknownName`."""

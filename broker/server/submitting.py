@@ -161,13 +161,7 @@ def _once(
 ) -> ChangeAnswer:
     said = f"{action} {subject} {body.model_dump_json()}"
     asked = ChangeRequest(
-        by.actor.identity,
-        by.token,
-        by.origin,
-        key,
-        sha256(said.encode()).hexdigest(),
-        action,
-        subject,
+        by.actor.identity, by.token, by.origin, key, sha256(said.encode()).hexdigest(), action, subject
     )
 
     def told_of(view: JobView) -> ChangeAnswer:

@@ -10,14 +10,7 @@ from broker.app.access.tokens import NewToken, issued, owner_of_new
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
-from broker.core.access.device_logins import (
-    INTERVAL,
-    VALID,
-    DeviceLogin,
-    new_device_code,
-    new_user_code,
-    typed,
-)
+from broker.core.access.device_logins import INTERVAL, VALID, DeviceLogin, new_device_code, new_user_code, typed
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, Throttled

@@ -142,12 +142,7 @@ def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules
 
 
 def _notes(
-    job: Job,
-    needs: MemoryEstimate,
-    machines: tuple[str, ...],
-    nodes: int,
-    work: Work | None,
-    rules: RulesOfThumb,
+    job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, rules: RulesOfThumb
 ) -> tuple[str, ...]:
     assert job.model is not None
     named = (

@@ -114,11 +114,7 @@ def plan(
 
 
 def _not_renewed(
-    limits: CapacityLimits,
-    holdings: Sequence[RecordedHolding],
-    stated: Stated,
-    market: BurstPrices,
-    now: datetime,
+    limits: CapacityLimits, holdings: Sequence[RecordedHolding], stated: Stated, market: BurstPrices, now: datetime
 ) -> dict[int, str]:
     """The holdings that the policies forbid to renew unchanged, by number, with the reason."""
     found: dict[int, str] = {}
@@ -142,9 +138,7 @@ def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[Recorded
     ]
 
 
-def demand_of_files(
-    files: Sequence[tuple[str, Path]],
-) -> tuple[dict[str, list[int]], list[str]]:
+def demand_of_files(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, list[int]], list[str]]:
     """Demand by accelerator from files, each with a name for its series (empty: as its file or column is called), and
     the assumptions. Raises InvalidInput."""
     from broker.backtest.reserve.demand import read_demand

@@ -173,8 +173,7 @@ def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[
         return mine
     if any(named(question.approvers, who) for question in asked.open):
         raise NotAllowed(
-            f"{current.id} is your own request, which somebody else must approve",
-            hint=_others(asked, who),
+            f"{current.id} is your own request, which somebody else must approve", hint=_others(asked, who)
         )
     if any(name == who for _, name in asked.yes):
         raise NotAllowed(f"you have approved {current.id} already", hint=_others(asked, who))

@@ -46,9 +46,7 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
     if snapshot is None:
         if has_local_files(job):
             raise InvalidInput(
-                "the job names files, and none were uploaded with it",
-                where="snapshot",
-                hint="`gpubroker submit`",
+                "the job names files, and none were uploaded with it", where="snapshot", hint="`gpubroker submit`"
             )
         return job
     if snapshot.pool != pool_of(broker, by):

@@ -106,11 +106,7 @@ def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None
     them. Empty for a job that has not ended."""
     if view.ended_at is None:
         return {}
-    times = {
-        "checkpoints": said.keep_checkpoints,
-        "results": said.keep_results,
-        "logs": said.keep_logs,
-    }
+    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
     if view.job.snapshot is not None:
         times["snapshots"] = said.keep_snapshots
     return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}

@@ -165,12 +165,7 @@ def market_for(
 
 
 def _with_bought(
-    broker: Broker,
-    job: Job,
-    offers: Sequence[Offer],
-    bought: Sequence[Purchase],
-    policy: PolicySet,
-    look: StoreReading,
+    broker: Broker, job: Job, offers: Sequence[Offer], bought: Sequence[Purchase], policy: PolicySet, look: StoreReading
 ) -> tuple[Sequence[Offer], Sequence[tuple[Offer, datetime]]]:
     """The offers with bought machines as the job's team may use them, and those that it may wait for."""
     from broker.procurement.lending import as_seen_by  # most stores have no purchases

@@ -22,12 +22,7 @@ from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.backtests import MemoryBacktest, PlacementBacktest, ReserveBacktest, ServingBacktest
 from broker.app.results.book import BookReport
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
-from broker.app.results.capacity import (
-    CapacityList,
-    HoldingProofResult,
-    PurchaseChecklistResult,
-    RecordedCapacity,
-)
+from broker.app.results.capacity import CapacityList, HoldingProofResult, PurchaseChecklistResult, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList, CapacityPlanList
 from broker.app.results.charges import BilledReport, ChargesResult
 from broker.app.results.cost_advice import (
@@ -45,13 +40,7 @@ from broker.app.results.focus import FocusExportResult
 from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.hardware_advice import EcoAdvice, EmbedAdvice, HardwareAdvice, ImagesAdvice
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
-from broker.app.results.kept_files import (
-    FetchedFilesResult,
-    JobCheckpoints,
-    JobDifference,
-    JobOutputs,
-    JobSources,
-)
+from broker.app.results.kept_files import FetchedFilesResult, JobCheckpoints, JobDifference, JobOutputs, JobSources
 from broker.app.results.notices import NoticeList, RetriedNotices
 from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList

@@ -208,10 +208,7 @@ class Look:
 
 
 def looks(
-    broker: Broker,
-    still_leading: Callable[[], bool],
-    pause: Callable[[float], object],
-    share: JobShare | None = None,
+    broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object], share: JobShare | None = None
 ) -> Iterator[Look]:
     """Reconcile in passes while ``still_leading`` returns True, and yield each. ``share``: the jobs that this process
     looks after, renewed before each pass; None: all. If the store does not answer (locked,

@@ -115,9 +115,7 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
             lambda offer: orders_of(offer, broker.store.purchases(), broker.clock.now()),
         ),
         Controllers(
-            judges.placing,
-            judges.what_runs,
-            tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans),
+            judges.placing, judges.what_runs, tasks=RunningArrays(broker.store, broker.policy, judges.placing.plans)
         ),
         judges.check,
         limits=judges.enforcement,

@@ -21,9 +21,7 @@ from functools import partial
 
 from broker.core.events import events as ev
 from broker.core.events import folding
-from broker.core.events.agent_events import (
-    FROM_AGENT,
-)
+from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.attempts import ImpossibleSequence, advance_attempt
 from broker.core.events.events import Event
 from broker.core.events.outcomes import AttemptState, Cause, JobState

@@ -39,13 +39,7 @@ class AttemptState(StrEnum):
 
 
 _FINAL = frozenset(
-    {
-        AttemptState.SUCCEEDED,
-        AttemptState.FAILED,
-        AttemptState.INTERRUPTED,
-        AttemptState.CANCELLED,
-        AttemptState.LOST,
-    }
+    {AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.INTERRUPTED, AttemptState.CANCELLED, AttemptState.LOST}
 )
 
 

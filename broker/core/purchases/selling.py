@@ -7,14 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import (
-    CapacityQuote,
-    Order,
-    PurchaseProduct,
-    QuoteRequest,
-    ResaleTerms,
-    UndoTerms,
-)
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, QuoteRequest, ResaleTerms, UndoTerms
 from broker.core.values.money import Money
 
 

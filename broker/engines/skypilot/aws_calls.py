@@ -21,12 +21,7 @@ def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapp
         import boto3
         from botocore import xform_name  # type: ignore[import-untyped]  # ships no types
         from botocore.config import Config  # type: ignore[import-untyped]  # ships no types
-        from botocore.exceptions import (  # type: ignore[import-untyped]  # ships no types
-            BotoCoreError,
-            ClientError,
-            ConnectionError,
-            HTTPClientError,
-        )
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # type: ignore[import-untyped]  # ships no types
     except ImportError as error:
         raise MissingExtra("skypilot", f"{needed_for} on AWS") from error
     try:

@@ -10,13 +10,7 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import (
-    QueueTurn,
-    SecretsMissing,
-    StrategyWaits,
-    WaitReason,
-    same_reason,
-)
+from broker.core.events.wait_reasons import QueueTurn, SecretsMissing, StrategyWaits, WaitReason, same_reason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason

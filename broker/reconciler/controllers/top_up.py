@@ -77,13 +77,7 @@ class Need:
 
 
 def need_of(
-    view: JobView,
-    funds: Funds,
-    held: Money,
-    committed: Money,
-    billed: timedelta,
-    now: datetime,
-    pace: TopUpPace,
+    view: JobView, funds: Funds, held: Money, committed: Money, billed: timedelta, now: datetime, pace: TopUpPace
 ) -> Need | None:
     """The change of the hold that an attempt needs now; None if its money lasts long enough or its job's limits end
     first, and the hold is not used faster than was judged. Pure.

@@ -220,12 +220,7 @@ def _looks_due(attempt: AttemptView, meter: Meter, now: datetime, every: timedel
 
 
 def _metered(
-    view: JobView,
-    attempt: AttemptView,
-    meter: Meter | None,
-    series_of: SeriesOf,
-    posted_of: PostedOf,
-    now: datetime,
+    view: JobView, attempt: AttemptView, meter: Meter | None, series_of: SeriesOf, posted_of: PostedOf, now: datetime
 ) -> tuple[Meter, list[CostStretch]]:
     """The attempt's meter after posting the stretches, and these: on-demand machines at the rate of their placement,
     spot machines at the observed prices."""

@@ -8,18 +8,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    CompoundSelect,
-    Connection,
-    bindparam,
-    func,
-    literal,
-    select,
-    text,
-    union_all,
-    update,
-)
+from sqlalchemy import BigInteger, CompoundSelect, Connection, bindparam, func, literal, select, text, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -142,11 +131,7 @@ def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates 
 def _dates_row(dates: Dates | None) -> dict[str, int]:
     if dates is None:
         return {"holds_from": 0, "holds_to": 0, "burns": 0}
-    return {
-        "holds_from": to_micros(dates.start),
-        "holds_to": to_micros(dates.end),
-        "burns": dates.rate.micros,
-    }
+    return {"holds_from": to_micros(dates.start), "holds_to": to_micros(dates.end), "burns": dates.rate.micros}
 
 
 def dates_of(row: Any) -> Dates | None:

@@ -94,10 +94,7 @@ class Paid:
 
 
 def paid_in(
-    connection: Connection,
-    columns: Sequence[ColumnElement[Any]],
-    start: datetime,
-    end: datetime,
+    connection: Connection, columns: Sequence[ColumnElement[Any]], start: datetime, end: datetime
 ) -> Iterator[Paid]:
     """What was spent in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
     same tags."""

@@ -162,9 +162,5 @@ def _attempt(told: Mapping[str, Any]) -> AttemptRecord | None:
         interruption_rate=said["interruption_rate"],
     )
     return AttemptRecord(
-        offer=offer,
-        nodes=placement["nodes"],
-        since=since,
-        ended=None if ended is None else ended.at,
-        cause=cause,
+        offer=offer, nodes=placement["nodes"], since=since, ended=None if ended is None else ended.at, cause=cause
     )

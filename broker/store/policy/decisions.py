@@ -44,12 +44,7 @@ def record(connection: Connection, decision: Decision) -> None:
 
 
 def read(
-    connection: Connection,
-    *,
-    job_id: str | None,
-    action: ActionKind | None,
-    since: datetime | None,
-    limit: int | None,
+    connection: Connection, *, job_id: str | None, action: ActionKind | None, since: datetime | None, limit: int | None
 ) -> list[Decision]:
     """The decisions that match all arguments, newest first. ``since``: UTC. Unreadable ones are logged and omitted."""
     query = select(DECISION).order_by(_NEWEST_FIRST).limit(limit)

@@ -152,10 +152,7 @@ class AuditRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
     __tablename__: ClassVar[str] = "audit_log"
-    __table_args__ = (
-        Index("audit_log_person", "person", "number"),
-        Index("audit_log_subject", "subject", "number"),
-    )
+    __table_args__ = (Index("audit_log_person", "person", "number"), Index("audit_log_subject", "subject", "number"))
 
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     at: int = Field(sa_type=BigInteger)

@@ -61,11 +61,7 @@ class EventRow(Row, table=True):
 
     __tablename__: ClassVar[str] = "attempt_event"
     __table_args__ = (
-        Index(
-            "attempt_event_approval",
-            "at",
-            sqlite_where=_ABOUT_APPROVAL,
-        ),
+        Index("attempt_event_approval", "at", sqlite_where=_ABOUT_APPROVAL),
         Index("attempt_event_asking", "job_id", sqlite_where=_ABOUT_APPROVAL),
         Index("attempt_event_lost", "job_id", "attempt", sqlite_where=ENDED_BADLY),
         Index("attempt_event_metrics", "job_id", "seq", sqlite_where=REPORTED),

@@ -23,11 +23,7 @@ class EntryRow(Row, table=True):
     __table_args__ = (
         UniqueConstraint("movement_id", "account", name="ledger_entry_movement"),
         Index("ledger_entry_job", "job_id"),
-        Index(
-            "ledger_entry_spent",
-            "covers_to",
-            sqlite_where=text("account = 'spent'"),
-        ),
+        Index("ledger_entry_spent", "covers_to", sqlite_where=text("account = 'spent'")),
         Index("ledger_entry_long", "covers_to", sqlite_where=LONG),
         Index("ledger_entry_own", "capacity_type", "covers_to", sqlite_where=ON_OWN),
         Index("ledger_entry_unattempted", "attempt", "covers_to", sqlite_where=WITHOUT_ATTEMPT),

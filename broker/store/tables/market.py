@@ -81,10 +81,7 @@ class OfferRow(Row, table=True):
     ``trusted``: while the price is in doubt, the last one that was not."""
 
     __tablename__: ClassVar[str] = "offer"
-    __table_args__ = (
-        UniqueConstraint("pool_id", "source", name="offer_source"),
-        Index("offer_polled_by", "polled_by"),
-    )
+    __table_args__ = (UniqueConstraint("pool_id", "source", name="offer_source"), Index("offer_polled_by", "polled_by"))
 
     id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=False))
     pool_id: int = Field(sa_type=BigInteger, foreign_key="pool.id")

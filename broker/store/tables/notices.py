@@ -26,13 +26,7 @@ class NoticeRow(Row, table=True):
     ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
 
     __tablename__: ClassVar[str] = "notice"
-    __table_args__ = (
-        Index(
-            "notice_waiting",
-            "next_try",
-            sqlite_where=text("next_try IS NOT NULL"),
-        ),
-    )
+    __table_args__ = (Index("notice_waiting", "next_try", sqlite_where=text("next_try IS NOT NULL")),)
 
     key: str = Field(primary_key=True)
     target: str = Field(primary_key=True)

@@ -26,12 +26,7 @@ class DecidedSavings:
 
 
 def after(
-    situation: DeployDemand,
-    card: Accelerator,
-    gpus: int,
-    hours: float,
-    decided: DecidedSavings,
-    rules: RulesOfThumb,
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, decided: DecidedSavings, rules: RulesOfThumb
 ) -> tuple[PathStep, ...]:
     """``hours``: of a run, or in use per month. Nothing is advised that an earlier step has decided."""
     serves = situation.goal is Goal.SERVE

@@ -14,12 +14,7 @@ from broker.core.job.file.repository import Repository, repository
 from broker.core.job.file.skypilot import STORAGE_KEYS
 from broker.core.job.jobs import ResumePoint, Work
 from broker.core.validation import each
-from broker.core.values.units import (
-    MAX_DURATION,
-    parse_cpus,
-    parse_duration,
-    parse_memory,
-)
+from broker.core.values.units import MAX_DURATION, parse_cpus, parse_duration, parse_memory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")

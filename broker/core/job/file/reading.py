@@ -30,13 +30,7 @@ from broker.core.validation import validate
 _NOTHING = JobOverrides()
 
 
-def parse_job(
-    text: str | bytes,
-    *,
-    file: str,
-    now: datetime,
-    overrides: JobOverrides = _NOTHING,
-) -> Job:
+def parse_job(text: str | bytes, *, file: str, now: datetime, overrides: JobOverrides = _NOTHING) -> Job:
     """Parse a job file.
 
     ``file`` appears in errors, and its stem is the default ``name``; it is not opened. ``now`` (timezone-aware) decides

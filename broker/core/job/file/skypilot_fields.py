@@ -193,9 +193,7 @@ DiskTierField = Annotated[
     DiskTier, PlainValidator(_disk_tier), WithJsonSchema({"enum": [tier.value for tier in DiskTier]})
 ]
 NetworkTierField = Annotated[
-    NetworkTier,
-    PlainValidator(_network_tier),
-    WithJsonSchema({"enum": [tier.value for tier in NetworkTier]}),
+    NetworkTier, PlainValidator(_network_tier), WithJsonSchema({"enum": [tier.value for tier in NetworkTier]})
 ]
 Labels = Annotated[
     tuple[tuple[str, str], ...],
