@@ -24,7 +24,8 @@ from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ManualClock
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import ExitRecord
-from tests.contracts.engine_contract import Bench, EngineContract
+from tests.contracts.engine_bench import Bench
+from tests.contracts.engine_contract import EngineContract
 from tests.money.clock import StageClock
 from tests.money.cloud import MachineFate, ScriptedCloud
 from tests.money.folders import Folders

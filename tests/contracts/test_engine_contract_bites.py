@@ -14,7 +14,8 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.engines.local import Local
 from tests.contracts import engine_contract
-from tests.contracts.engine_contract import Bench, EngineContract
+from tests.contracts.engine_bench import Bench
+from tests.contracts.engine_contract import EngineContract
 from tests.engines.test_local import local_bench
 from tests.waiting import looks
 

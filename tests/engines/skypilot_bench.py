@@ -13,7 +13,7 @@ from broker.core.values.clock import Clock, SystemClock
 from broker.core.values.money import Money
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.sdk import Sdk
-from tests.contracts.engine_contract import Bench
+from tests.contracts.engine_bench import Bench
 from tests.fakes import skypilot as fake
 
 URL = "http://127.0.0.1:46580"

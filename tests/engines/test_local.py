@@ -19,7 +19,8 @@ from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.engines.local import Local
-from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines
+from tests.contracts.engine_bench import Bench, alive, eventually, lines
+from tests.contracts.engine_contract import EngineContract
 
 
 def placement() -> Placement:

@@ -22,7 +22,7 @@ from broker.core.values.clock import SystemClock
 from broker.engines.detached import Slot
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
-from tests.contracts.engine_contract import Bench, alive, eventually, lines
+from tests.contracts.engine_bench import Bench, alive, eventually, lines
 from tests.engines.test_local import agent_pid, placement, slot_of
 
 WHOLE = MachineShare(3000, 3072, (("L4", 2),))

@@ -30,7 +30,8 @@ from broker.core.values.clock import SystemClock
 from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.sdk import Sdk, meaning
-from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
+from tests.contracts.engine_bench import Bench, eventually, lines
+from tests.contracts.engine_contract import EngineContract
 from tests.engines.skypilot_bench import ApiServerConnectionError, bench_on, made, offer, placed
 from tests.fakes import skypilot as fake
 

@@ -12,7 +12,7 @@ import pytest
 from broker.core.ports import EngineState
 from broker.core.values.clock import ManualClock, SystemClock
 from broker.engines.skypilot.engine import SkypilotSettings
-from tests.contracts.engine_contract import Bench, eventually
+from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
 

@@ -21,7 +21,7 @@ from broker.core.ports import EngineState, Observation
 from broker.engines.skypilot import aftermath
 from broker.engines.skypilot.aws_ends import aws_end, aws_word, of_machines
 from broker.engines.skypilot.evidence import CloudSays
-from tests.contracts.engine_contract import Bench, eventually
+from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import bench_on, offer, placed
 from tests.fakes import skypilot as fake
 

@@ -15,7 +15,7 @@ from broker.core.job.placements import Placement
 from broker.core.ports import EngineState
 from broker.engines.skypilot import aftermath, node
 from broker.engines.skypilot import engine as skypilot_engine
-from tests.contracts.engine_contract import Bench, eventually
+from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import ApiServerConnectionError, bench_on, offer, placed
 from tests.fakes import skypilot as fake
 

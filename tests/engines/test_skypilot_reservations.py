@@ -22,7 +22,7 @@ from broker.core.values.clock import SystemClock
 from broker.engines.detached import Slot
 from broker.engines.skypilot.engine import SkypilotSettings
 from broker.engines.skypilot.reservations import check_room, outside, outside_of_bought, settings
-from tests.contracts.engine_contract import Bench
+from tests.contracts.engine_bench import Bench
 from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
 

@@ -21,7 +21,8 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.engines.slurm import SlurmEngine
 from broker.engines.slurm_commands import meaning
-from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
+from tests.contracts.engine_bench import Bench, eventually, lines
+from tests.contracts.engine_contract import EngineContract
 from tests.slurm_cluster import SlurmCluster, own_cluster
 
 _NUMBERS = count(1)  # one cluster for all tests: no key twice

@@ -1,9 +1,5 @@
-"""One broker on the money stage: the real use cases, reconciler, store, policies, gate and ledger, over a cloud, a
-market, run folders and a clock of the script's.
-
-Looks are as far apart as the script says, which is mostly much coarser than a broker's own cadence. While nobody looks,
-nodes stop by the leases that they have, so the promise does not depend on the cadence.
-"""
+"""One broker on the money stage: the real use cases, reconciler, store, policies, gate and ledger, over a scripted
+cloud, market, run folders and clock. The script sets the times between ticks; meanwhile nodes stop by their leases."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -52,12 +47,8 @@ PURCHASE = "purchase-of-web"
 MICROSECOND, SECOND, MINUTE = timedelta(microseconds=1), timedelta(seconds=1), timedelta(minutes=1)
 
 
-def _instead(text: str, _: str) -> str:
-    return text
-
-
 class Violation(AssertionError):
-    """The promise was broken. ``rule``: which part of it."""
+    """``rule``: the part of the promise that was broken."""
 
     def __init__(self, rule: str, what: str) -> None:
         super().__init__(f"{rule}: {what}")
@@ -68,8 +59,7 @@ class MoneyWorld:
     """``store``: an empty one. ``ignoring``: parts of the promise that are not looked at."""
 
     def __init__(self, store: Store, begins: datetime = BEGINS, ignoring: frozenset[str] = frozenset()) -> None:
-        self.store = store
-        self.ignoring = ignoring
+        self.store, self.ignoring = store, ignoring
         self.clock = StageClock(begins)
         self.folders = Folders(self.clock)
         self.cloud = ScriptedCloud(self.clock, self.folders, self._launched)
@@ -85,7 +75,7 @@ class MoneyWorld:
         self._garbled: dict[str, str] = {}
         self._errors = Errors()
         self.clock_was_wrong = False
-        self.did = Counter[str]()  # what came of the moves, by what people call it
+        self.did = Counter[str]()  # outcomes of the moves
         self.restart()
         self.market.tell(store, begins, begins)
         self._apply(None)
@@ -366,7 +356,11 @@ class MoneyWorld:
 
     def do_heal(self) -> None:
         for job_id, text in self._garbled.items():
-            damage_view(self.store, job_id, partial(_instead, text))
+
+            def as_it_was(_: str, text: str = text) -> str:
+                return text
+
+            damage_view(self.store, job_id, as_it_was)
         self._garbled.clear()
         self.cloud.failing.clear()
         self.folders.failing.clear()
@@ -396,7 +390,7 @@ class MoneyWorld:
         for view in self.views():
             if not view.state.final:
                 jobs.cancel(self.broker, view, by=person(view.user))
-        # Silence counts for half a minute a look at most; a quarter of an hour of it ends what never spoke.
+        # Silence counts at most 30 s a look; 15 minutes of it end what never spoke.
         for minutes in (0, 1, 3, 3, *[0.5] * 40, 60, 3, 600, 3, 2000, 3, 20000, 3):
             self.passes(minutes * MINUTE)
             self.look()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.core.job.jobs import Data
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
@@ -309,81 +306,6 @@ def test_what_a_condition_asks_about_is_covered_too(when: str, worse: Action) ->
     assert of(asks, again(place()), facts).answer is Answer.ALLOW
     assert of(asks, worse, facts).answer is Answer.ASK
     assert of(plain, worse, facts).answer is Answer.ALLOW, "where nothing asks about it, it may change"
-
-
-# --- any two actions ------------------------------------------------------------------------------------------------
-
-_ACTIONS = st.builds(
-    lambda provider, region, price, accelerator, count, kind, hours, asked, sensitive, link: replace(
-        action(
-            placement=placement(
-                str(price), provider=provider, region=region, accelerator=accelerator, count=count, capacity_type=kind,
-                interconnect=link,
-            ),
-            hold={MoneyKind.CASH: Money.usd(asked)},
-            window=(NOW, NOW + hours * HOUR),
-        ),
-        job=job(data=Data(location="gcp/eu-1", sensitive=sensitive)),
-    ),
-    st.sampled_from(["aws", "gcp"]), st.sampled_from(["eu-1", "us-1"]), st.integers(40, 44),
-    st.sampled_from(["H100", "B200"]), st.sampled_from([4, 8]), st.sampled_from(list(CapacityType)[1:]),
-    st.integers(9, 11), st.integers(89, 91), st.just(True), st.sampled_from([Interconnect.PCIE, Interconnect.NONE]),
-)  # fmt: skip
-
-
-def _same(*names: str) -> Callable[[Action, Action], bool]:
-    def same(one: Action, two: Action) -> bool:
-        assert one.placement is not None
-        assert two.placement is not None
-        return all(getattr(one.placement.offer, name) == getattr(two.placement.offer, name) for name in names)
-
-    return same
-
-
-def _no_dearer(one: Action, two: Action) -> bool:
-    assert one.placement is not None
-    assert two.placement is not None
-    before, after = one.placement.offer, two.placement.offer
-    assert before.price is not None
-    assert after.price is not None
-    cheap = after.price.micros * before.count <= before.price.micros * after.count
-    return _same("provider", "region", "accelerator")(one, two) and cheap
-
-
-# By hand, and not from what the rules say of themselves: when a yes to the first may let the second through.
-MAY_COVER: dict[str, Callable[[Action, Action], bool]] = {
-    "allowed_locations": _same("provider", "region"),
-    "max_price_per_gpu_hour": _no_dearer,
-    "capacity_types": _same("capacity_type"),
-    "accelerators": _same("accelerator"),
-    "data_residency": _same("provider", "region"),
-    "sensitive_data": _same("provider", "region", "capacity_type"),
-    "min_interconnect": _same("interconnect"),
-    "max_job_cost": lambda one, two: True,
-    "max_job_duration": lambda one, two: True,
-    "approve_above": lambda one, two: True,
-}
-
-
-@pytest.mark.parametrize("kind", MAY_COVER)
-@given(first=_ACTIONS, second=_ACTIONS)
-def test_an_approval_of_any_action_covers_no_other_that_is_worse(kind: str, first: Action, second: Action) -> None:
-    entry, section = entry_of(kind)
-    policies = policy(entry, section)
-    if {of(policies, one, PLAIN).answer for one in (first, second)} != {Answer.ASK}:
-        return
-    assert first.placement is not None
-    assert second.placement is not None
-    grant = approved(policies, first, PLAIN)
-    more = total_of(second) > total_of(first) or second.placement.gpus > first.placement.gpus
-    longer = (lasts(second) or HOUR) > (lasts(first) or HOUR)
-    covered_now = of(policies, again(second), replace(PLAIN, grants=(grant,))).answer is Answer.ALLOW
-    if covered_now:
-        assert not more
-        assert not longer
-        assert MAY_COVER[kind](first, second)
-    elif not (more or longer):
-        assert not MAY_COVER[kind](first, second) or second.placement.offer.count > first.placement.offer.count
 
 
 # --- what was kept before, what was given ahead, and the words for it ----------------------------------------------

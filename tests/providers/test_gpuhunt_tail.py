@@ -269,10 +269,7 @@ ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "hotaisle": ("/hotaisle/api/teams/team/virtual_machines/available/", lambda body: body),
     "jarvislabs": ("/jarvislabs/misc/server_meta", lambda body: body["server_meta"]),
     "crusoe": ("/crusoe/v1alpha5/projects/p-1/compute/vms/types", lambda body: body["items"]),
-    "cloudrift": (
-        "/cloudrift/api/v1/instance-types/list",
-        lambda body: body["data"]["instance_types"][0]["variants"],
-    ),
+    "cloudrift": ("/cloudrift/api/v1/instance-types/list", lambda body: body["data"]["instance_types"][0]["variants"]),
     "daytona": ("/daytona/gpu-pricing", lambda body: body["gpus"]),
 }
 

@@ -14,12 +14,9 @@ from broker.app.jobs.approvals import ApprovalState, GrantRequest
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import preview
-from broker.app.jobs.submit import submit
 from broker.app.results.reasons import ended, waits
 from broker.app.service import background
-from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -29,19 +26,8 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.loop import Tick
 from tests.actors import ANN, BOB, OLGA, ROOT, person, with_clock
-
-POLICY = """\
-version: 1
-policy: t
-budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]
-guardrails:
-  - {name: big, approve_above: {cost: $2, approvers: [bob, carol], expires: 6h}}
-"""
-JOB = "name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
-SANDBOX = "constraints: {providers: [sandbox]}\n"
-MORE = JobLimits(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
+from tests.app.jobs.approving import JOB, MORE, POLICY, SANDBOX, bodies, held, now_of, start, tick
 
 
 @pytest.fixture
@@ -57,29 +43,6 @@ def broker(broker: Broker, clock: ManualClock) -> Broker:
 @pytest.fixture(autouse=True)
 def _in_force(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": POLICY}, by="test")
-
-
-def start(broker: Broker, cost: str = "$3", name: str = "big", by: Actor = ANN) -> JobView:
-    job = parse_job(JOB.format(name=name, cost=cost) + SANDBOX, file="job.yaml", now=broker.clock.now())
-    return submit(broker, job, by=by)
-
-
-def held(broker: Broker, view: JobView) -> Money:
-    with broker.store.reading() as look:
-        balance = look.balance(view.id).get(MoneyKind.SANDBOX)
-    return balance.held if balance else Money.ZERO
-
-
-def tick(broker: Broker) -> Tick:
-    return reconciler(broker).tick()
-
-
-def now_of(broker: Broker, view: JobView) -> JobView:
-    return jobs.find(broker, view.id)
-
-
-def bodies(broker: Broker, view: JobView) -> list[str]:
-    return [event.body.kind for event in jobs.events(broker, view)]
 
 
 class TestSubmission:

@@ -9,7 +9,7 @@ from broker.app.service.periodic_duty import Rounds
 from broker.core.errors import Unreachable
 from broker.store import Store
 from broker.store.engine.leader import LeaderRole
-from tests.contracts.engine_contract import eventually
+from tests.contracts.engine_bench import eventually
 
 
 class FailingWork:

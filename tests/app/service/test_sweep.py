@@ -31,7 +31,7 @@ from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.sweep import LeftoverKind, LeftoverState
 from broker.runfolder.runfolder import RunFolder
 from tests.actors import EVERYBODYS
-from tests.contracts.engine_contract import eventually
+from tests.contracts.engine_bench import eventually
 from tests.unreadable import damage_view
 
 HOURS_AGO = datetime.now(UTC) - timedelta(hours=5)

@@ -20,7 +20,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState
 from broker.reconciler.loop import Reconciler
 from broker.settings import read_settings
-from tests.contracts.engine_contract import eventually
+from tests.contracts.engine_bench import eventually
 
 pytestmark = pytest.mark.system  # each starts a job, and programs beside it
 
