@@ -296,3 +296,23 @@ def test_while_a_call_for_an_attempt_is_under_way_no_other_one_is_made() -> None
     let_go.set()
     assert calls.close(SOON) == 0
     assert made == ["other"]
+
+
+def test_an_engine_that_always_fails_keeps_no_job_from_being_judged_and_told_to_stop(
+    stage: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+    stage.begin(stage.place, AskedAlways(noted(judged)))
+    stage.submit(JOB)
+    stage.until(stage.launched("j-1"))
+    stage.mailbox.starts("j-1-1")
+    stage.until(lambda: stage.job("j-1").state is JobState.RUNNING)
+
+    def fails(handles: Sequence[str]) -> Mapping[str, Observation]:
+        raise RetryLater("the engine's API is down")
+
+    monkeypatch.setattr(stage.engine, "observe", fails)
+    judged.clear()
+    stage.until(lambda: len(judged) > 1, looks=20)
+    stage.says("j-1", ev.CancelRequested(by="ann"))
+    stage.until(lambda: stage.job("j-1").attempts[0].stop_requested is not None, looks=20)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from broker.core.errors import RetryLater
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import AttemptView, JobView
-from broker.core.ports import Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store
@@ -85,26 +83,6 @@ def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop
     two.looks(1)
     assert two.job("j-1").attempts[0].stop_requested is Cause.CANCELLED_BY_USER
     assert two.mailbox.leases["j-1-1"][-1].stop is Cause.CANCELLED_BY_USER, "its node hears of it"
-
-
-def test_an_engine_that_always_fails_keeps_no_job_from_being_judged_and_told_to_stop(
-    stage: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged: list[str] = []
-    stage.begin(stage.place, AskedAlways(noted(judged)))
-    stage.submit(JOB)
-    stage.until(stage.launched("j-1"))
-    stage.mailbox.starts("j-1-1")
-    stage.until(lambda: stage.job("j-1").state is JobState.RUNNING)
-
-    def fails(handles: Sequence[str]) -> Mapping[str, Observation]:
-        raise RetryLater("the engine's API is down")
-
-    monkeypatch.setattr(stage.engine, "observe", fails)
-    judged.clear()
-    stage.until(lambda: len(judged) > 1, looks=20)
-    stage.says("j-1", ev.CancelRequested(by="ann"))
-    stage.until(lambda: stage.job("j-1").attempts[0].stop_requested is not None, looks=20)
 
 
 def test_an_answer_about_a_job_that_was_given_up_is_left_to_its_new_process(two: TwoEngines) -> None:
