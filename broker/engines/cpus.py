@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def bound_to(cpus: Sequence[int]) -> Iterator[None]:
-    """Binds processes that this thread starts meanwhile, and their children, to these CPUs; none: as this thread."""
+    """Binds processes that this thread starts in the block, and their children, to these CPUs; none: to the
+    thread's."""
     if not cpus or not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,7 +1,7 @@
 """The nodes of one job beside each other on one machine: an agent each, with its own folder, GPUs and CPUs.
 
-An engine that has no machine per node starts this as a program. It ends when all agents have ended, hands SIGTERM on to
-them, and ends the rest if one of them dies without a word, as a cluster ends a gang that has lost a machine.
+An engine without a machine per node starts this as a program. It ends when all agents have ended, passes SIGTERM on to
+them, and ends the others if one dies without an exit record, as a cluster ends a gang that has lost a machine.
 
 Usage: python -m broker.engines.gang FOLDER LOCK_FD...
 """
@@ -26,7 +26,7 @@ GANG = "gang.json"
 
 @dataclass(frozen=True, slots=True)
 class GangNode:
-    """``cpus``: those that the node is bound to; ``limits``: variables that name its part of the machine."""
+    """``cpus``: the CPUs that the node is bound to; ``limits``: variables that name its part of the machine."""
 
     cpus: tuple[int, ...]
     limits: Mapping[str, str]
@@ -50,8 +50,8 @@ class Gang:
 
 
 def agent_folders(slot: Slot) -> tuple[str, ...]:
-    """The folder of each node's agent within the slot, by rank, with a slash at its end; one empty text if the slot is
-    the only agent's own."""
+    """The folder of each node's agent within the slot, by rank, with a slash at its end; one empty text for a single
+    agent, which uses the slot itself."""
     gang = slot.read(GANG)
     return ("",) if gang is None else tuple(f"node-{rank}/" for rank in range(len(gang["nodes"])))
 
@@ -112,7 +112,7 @@ def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
                 keep_open=locks,
             )
         agents.append(agent)
-        if stopped:  # told while they started
+        if stopped:  # SIGTERM came while they started
             agent.terminate()
     statuses: dict[int, int] = {}
     while len(statuses) < len(agents):
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     for lock in locks:
         os.set_inheritable(lock, False)
     slot = Slot(folder)
-    slot.keep_first("started.json", process_record(os.getpid()))  # should its starter have died before it wrote that
+    slot.keep_first("started.json", process_record(os.getpid()))  # its starter may have died before it wrote this
     told = slot.read(GANG)
     assert told is not None, "written before the start"
     return run(slot, Gang.from_json(told), locks)

@@ -82,7 +82,7 @@ class Local:
 
         note_owner(slot, launch, self._clock)
         whole = launch.placement.offer.whole if launch.placement else None
-        if whole is None:  # an attempt of an earlier version, which gave a job the whole machine
+        if whole is None:  # an attempt of an earlier version, which assigned the whole machine
             slot.start(arguments, agent_environment(launch.secrets))
         elif not slot.known():
             name, share = self._handles.name(launch.key), launch.placement.offer.has
@@ -180,7 +180,7 @@ class Local:
 
 
 def _limits(part: GivenPart) -> dict[str, str]:
-    """The variables that keep a program to its part: the number of threads for numeric libraries, and the GPUs for
+    """The variables that limit a program to its part: the number of threads for numeric libraries, and the GPUs for
     CUDA, numbered as by NVML and ``nvidia-smi``."""
     gpus = ",".join(map(str, part.gpus))
     threads = str(max(-(-part.share.milli_cpus // 1000), 1))

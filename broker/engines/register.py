@@ -46,8 +46,7 @@ class GivenPart:
     store: str = ""
 
     def divided(self, nodes: int) -> tuple[GivenPart, ...]:
-        """The parts of so many nodes, of which this is the part of all: each its own GPUs, and its own CPUs if there
-        are enough."""
+        """Divides the part among so many nodes: each has its own GPUs, and its own CPUs if there are enough."""
         each = MachineShare(
             self.share.milli_cpus // nodes,
             self.share.mib // nodes,
@@ -115,7 +114,7 @@ class MachineRegister:
                 yield part, descriptor
             finally:
                 draft.unlink(missing_ok=True)
-                os.close(descriptor)  # what inherited it keeps the lock
+                os.close(descriptor)  # the process that inherited it keeps the lock
 
     def given(self) -> dict[str, GivenPart]:
         """All assigned parts by name. Changes nothing."""

@@ -45,7 +45,7 @@ _STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being boo
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
 # The machine was taken away; all other states are the job's own end. CANCELLED counts unless gpubroker cancelled.
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
-_SPARE = timedelta(minutes=10)  # what Slurm's own limit leaves beyond the job's, which the agent keeps
+_SPARE = timedelta(minutes=10)  # by which Slurm's limit exceeds the job's, which the agent enforces
 _PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a little
 
 
@@ -107,7 +107,7 @@ class SlurmEngine:
             names = [name for name in (*BASICS, *self._settings.environment) if name in os.environ]
             secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
             if (ticket := ticket_of(launch.key, launch.secrets)) is not None:
-                secrets[TICKET_VARIABLE] = ticket  # for a job_submit plugin that asks the broker
+                secrets[TICKET_VARIABLE] = ticket  # for a job_submit plugin that queries the broker
             export = f"--export={','.join([*names, *secrets])}"
             agent = [*self._settings.agent, "--folder", launch.run_folder]
             options = [*self._options(launch, slot), export]
@@ -200,7 +200,7 @@ class SlurmEngine:
         offer, job = launch.placement.offer, launch.job
         options = [
             f"--job-name={launch.key}",
-            f"--comment={offer.pool}",  # by which the provider knows what of the cluster is ours
+            f"--comment={offer.pool}",  # by which the provider finds the broker's jobs on the cluster
             f"--partition={(offer.zone or '').rpartition(':')[2]}",
             f"--nodes={launch.placement.nodes}",
             "--ntasks-per-node=1",

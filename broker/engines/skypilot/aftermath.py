@@ -21,8 +21,8 @@ from broker.runfolder.runfolder import AttemptFolder, RunFolder
 log = logging.getLogger(__name__)
 _BEFORE = "before-end.json"
 _SEEN = "seen-after-end.json"  # until when the cloud had machines that SkyPilot no longer lists
-_ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server or cloud is asked for end times and reasons
-_LOST_AFTER = timedelta(seconds=30)  # clouds tell of an end within seconds; what runs on then is not being ended
+_ASK_AGAIN = timedelta(minutes=5)  # how long end times and reasons are requested from an unreachable server or cloud
+_LOST_AFTER = timedelta(seconds=30)  # clouds report an end within seconds; a machine that still runs was lost
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
@@ -46,14 +46,15 @@ class StillThere(RetryLater):
 
 
 class CloudWitness:
-    """Asks clouds who ended machines, and keeps what they said beside the attempt."""
+    """Queries clouds for who ended machines, and stores the answers beside the attempt."""
 
     def __init__(self, words: Mapping[str, WordOf], ends: Mapping[str, EndOf]) -> None:
-        """``words``: whom to ask, ``ends``: what ends machines there, both by SkyPilot's cloud."""
+        """By SkyPilot's cloud: ``words`` query who ended machines, ``ends`` end machines."""
         self._words, self._ends = words, ends
 
     def before_end(self, slot: Slot, key: str) -> None:
-        """Note what the cloud says of machines that we are about to end. Raises nothing: they are ended anyway."""
+        """Store the cloud's word about machines that the broker is about to end. Raises nothing: they are ended
+        anyway."""
         if slot.read(_BEFORE) is not None:
             return
         try:
@@ -64,8 +65,8 @@ class CloudWitness:
             slot.keep_first(_BEFORE, {"says": word.says.value, "words": word.words})
 
     def after_end(self, slot: Slot, key: str) -> dict[str, CloudWord]:
-        """What the cloud says of machines that are gone, and said before. Raises `RetryLater`, also while it says that
-        they run: clouds tell with a delay."""
+        """The cloud's present and stored words about machines that are gone. Raises `RetryLater`, also while the cloud
+        reports them as running: clouds report with a delay."""
         found: dict[str, CloudWord] = {}
         if before := slot.read(_BEFORE):
             found["before"] = CloudWord(CloudSays(before["says"]), "")
@@ -79,8 +80,8 @@ class CloudWitness:
         return {**found, "now": now}
 
     def end(self, slot: Slot, key: str) -> None:
-        """End machines that SkyPilot does not list any more: it gives a launch up whose machines' tags come late, and
-        finds nothing to end. Raises nothing: they are looked at again."""
+        """End machines that SkyPilot no longer lists: if the tags of a launch's machines come late, SkyPilot gives it
+        up and finds nothing to end. Raises nothing: the next observation repeats it."""
         launch = slot.read("launch.json") or {}
         end = self._ends.get(str(launch.get("cloud")))
         if end is None:
@@ -93,7 +94,7 @@ class CloudWitness:
             log.warning("the machines of %s, which SkyPilot lost, are being ended", key)
 
     def _ask(self, slot: Slot, key: str) -> CloudWord | None:
-        """None for a cloud that nobody can be asked of. Raises `RetryLater`."""
+        """The cloud's word; None for a cloud that cannot be queried. Raises `RetryLater`."""
         launch = slot.read("launch.json") or {}
         ask = self._words.get(str(launch.get("cloud")))
         if ask is None:
@@ -124,9 +125,9 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
         since = launched_at
     how = HowGone(False, False, "taken down by gpubroker")
     if since is None and not cancelled and not outcome.get("failure"):
-        return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
+        return UNKNOWN  # the server may have restarted; it will report a machine that comes up
     asked_for = now - datetime.fromisoformat(at)
-    if since is not None or outcome.get("failure"):  # machines of a launch that failed may be there, unseen
+    if since is not None or outcome.get("failure"):  # machines of a failed launch may exist unseen
         concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
         if isinstance(concluded, StillThere):
             _lost(slot, key, witness, now, asked_for)
@@ -152,14 +153,15 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
 
 
 def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
-    """The cloud has machines that SkyPilot no longer lists, ``since`` so long: they are billed, and ended."""
+    """The observation of machines that SkyPilot no longer lists and the cloud has had ``since`` then: billed, and
+    ended."""
     slot.write(_SEEN, {"at": now.isoformat()})
     if since >= _LOST_AFTER:
         witness.end(slot, key)
 
 
 def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool) -> tuple[str | None, str] | RetryLater:
-    """From when until when machines that existed are billed; from None: none did. ``early``: see `_concluded`."""
+    """The billed time of machines that existed; its start is None if none did. ``early``: see `_concluded`."""
     launch, outcome = slot.read("launch.json") or {}, slot.read("launched.json") or {}
     at = str((slot.read("vanished.json") or {})["at"])
     launched_at = str(launch.get("at", at))
@@ -174,7 +176,7 @@ def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool)
         since = launched_at  # it existed only between two queries
     if since is not None:
         at = max(min(at, ended.isoformat() if ended else at), since)
-    if seen := slot.read(_SEEN):  # whatever SkyPilot believed
+    if seen := slot.read(_SEEN):  # the cloud's word outweighs SkyPilot's
         since, at = since or launched_at, max(at, str(seen["at"]))
     return since, at
 
@@ -182,8 +184,8 @@ def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool)
 def _concluded(
     slot: Slot, key: str, witness: CloudWitness, *, cancelled: bool, refused: bool, early: bool
 ) -> tuple[HowGone, bool] | BrokerError:
-    """How it went and whether there never was a machine, by the cloud and the run folder; or what must be asked again
-    first. ``early``: an answer that is missing may still come."""
+    """The outcome, and whether there never was a machine, from the cloud and the run folder; or the query to repeat
+    first. ``early``: a missing answer may still come."""
     try:
         told = witness.after_end(slot, key)
     except RetryLater as error:
@@ -191,11 +193,11 @@ def _concluded(
             return error
         says = CloudSays.RUNS if isinstance(error, StillThere) else CloudSays.UNKNOWN
         told = {"now": CloudWord(says, str(error))}
-    # SkyPilot also says that nothing was to be had of a machine that came, and that it could not use.
+    # SkyPilot also reports "no capacity" for a machine that came up and that it could not use.
     refused = refused and told["now"].says is CloudSays.UNKNOWN
     folder = None
     try:
-        # Whether the job ended first is written there; unless we ended it, nothing follows before it can be read.
+        # The run folder shows whether the job ended first. Unless the broker ended it, wait until it can be read.
         folder = folder_of(slot)
     except BrokerError as error:
         if early or not (cancelled or refused):
@@ -204,6 +206,6 @@ def _concluded(
 
 
 def _not_settled(since: str | None, error: BrokerError) -> Observation:
-    """Gone, and asked about again. ``since``: start of billing."""
+    """Gone, with a query to repeat. ``since``: start of billing."""
     state = EngineState.UP if since else EngineState.PENDING
     return Observation(state, datetime.fromisoformat(since) if since else None, evidence=f"gone, and {error}")

@@ -30,7 +30,7 @@ _TAKEN_STATUS = frozenset(
 )
 _THERE = ("pending", "running")
 _WHY = "asking who ended a machine"
-# Of several machines the first of these counts: one that is taken ends its gang.
+# Of several machines' words the first in this order counts: a machine that is taken back ends its gang.
 _ORDER = (CloudSays.TAKEN, CloudSays.BROKE, CloudSays.ANNOUNCED, CloudSays.RUNS, CloudSays.ASKED_FOR, CloudSays.UNKNOWN)
 
 

@@ -48,7 +48,7 @@ from broker.engines.skypilot.task import cluster_name, key_of, task_config, wait
 from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
-_PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
+_PATIENCE = timedelta(minutes=2)  # from the stop in the lease to ending by force: the grace and the last upload
 # Time after which the end of a cluster is requested again: without effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
@@ -122,8 +122,8 @@ class Skypilot:
         cloud_ends: Mapping[str, EndOf] = _ENDS,
     ) -> None:
         """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not.
-        ``cloud_words``: whom to ask who ended a machine, by SkyPilot's cloud; ``cloud_ends``: what ends one that
-        SkyPilot lost. Makes no connection. Raises `MissingExtra`.
+        ``cloud_words`` query who ended a machine, by SkyPilot's cloud; ``cloud_ends`` end a machine that SkyPilot lost.
+        Makes no connection. Raises `MissingExtra`.
         """
         self._root = home
         self._clock = clock
@@ -224,7 +224,7 @@ class Skypilot:
     def logs(self, handle: str) -> Iterator[str]:
         parts = _HANDLE.fullmatch(handle)
         slot = self._slot(parts["key"]) if parts is not None else None
-        # Compared as it stands: which server it is would take seconds to find out, and is not needed here.
+        # Compared as text: finding out the server would take seconds, and is not needed here.
         if slot is None or (slot.read("request.json") or {}).get("handle") != handle:
             return
         launch = slot.read("launch.json")
@@ -332,7 +332,7 @@ class Skypilot:
         if broken or (cancelled and not self._may_still_save(slot)):
             try:
                 self._end(slot, key)
-            except BrokerError as error:  # the other machines are looked at all the same
+            except BrokerError as error:  # the other machines are still observed
                 stuck = f"; it cannot be ended: {error}"
         queued = bool((slot.read("launch.json") or {}).get("queued"))
         since = None if queued and cluster.status == "init" else self._since(slot, cluster)
@@ -375,7 +375,7 @@ class Skypilot:
             lease = runs.read_lease(attempt)
             return lease is not None and lease.stop is not None
         except BrokerError:
-            return True  # out of reach for us is not out of reach for the node
+            return True  # the node may reach the run folder although the broker does not
 
     def _end(self, slot: Slot, key: str) -> None:
         """Request the end of the cluster, and request it again if it had no effect."""

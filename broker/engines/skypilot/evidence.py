@@ -1,7 +1,7 @@
-"""What the cloud itself says about the end of a cluster's machines, and what follows from it. Pure.
+"""The cloud's own word about the end of a cluster's machines, and the conclusion from it. Pure.
 
-A node's word is not enough: whoever runs a job can end its agent and write in its run folder that the machine was taken
-back, which is free at some clouds and is no failure of the job anywhere.
+A node's report is not enough: a job can end its agent and write into its run folder that the machine was taken back,
+which is free at some clouds and never counts as a failure of the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CloudSays(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudWord:
-    """What the cloud says, and its words for people."""
+    """The cloud's word, and its explanation for people."""
 
     says: CloudSays
     words: str = ""
