@@ -87,7 +87,7 @@ class Caller:
         with self.broker.store.reading() as look:
             try:
                 return look.job(id)
-            except UnreadableJob:  # nobody can say here whose team it belongs to
+            except UnreadableJob:  # its team is unknown here
                 if self.access.teams(Permission.SEE_JOBS) is None:
                     raise
                 return None
@@ -109,7 +109,7 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
 
 @dataclass(frozen=True)
 class EntryControl:
-    """What callers are admitted by, in ``app.state.entry``. ``rate``: how many requests a token may make."""
+    """The checks of callers, in ``app.state.entry``. ``rate``: how many requests a token may make."""
 
     broker: Broker
     wrong: WrongTokens

@@ -55,7 +55,7 @@ class TeamServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # nobody's X-Forwarded-For is believed
+                proxy_headers=False,  # X-Forwarded-For is not trusted
                 limit_concurrency=_AT_ONCE,
                 timeout_graceful_shutdown=_GRACE,
                 ssl_certfile=transport.certificate,

@@ -97,7 +97,7 @@ def _page(limit: Limit = 50, cursor: Cursor = None) -> PageQuery:
 
 @dataclass(frozen=True, slots=True)
 class OfferSwitches:
-    """What is listed among the offers that match."""
+    """Filters of the matching offers."""
 
     available: Annotated[bool, Query(description="Only what is known to be available.")] = False
     live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False

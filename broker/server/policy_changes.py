@@ -21,7 +21,7 @@ _NAME = 300  # characters
 
 
 def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
-    """What these files (text by name) would do if they were applied now. ``past``: also to the decisions of the last 30
+    """The effect of applying these files (text by name) now. ``past``: also to the decisions of the last 30
     days. Raises `InvalidInput`."""
     check_names(files)
     return PolicyPreviewResult.of(preview(by.broker, files, LAST_MONTH if past else None))

@@ -42,14 +42,14 @@ class RollbackBody(BaseModel):
 def preview_policy(
     by: By, body: PolicyBody, past: Annotated[bool, Query(description="Also judge the last 30 days.")] = True
 ) -> Response:
-    """What applying these files would do: jobs, budgets, and decisions of the last 30 days. Changes nothing."""
+    """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
     return answer(policy_changes.seen_before(by, body.files, past=past))
 
 
 def preview_rollback(
     by: By, body: RollbackBody, past: Annotated[bool, Query(description="Also judge the last 30 days.")] = True
 ) -> Response:
-    """What going back to an earlier version would do. Changes nothing."""
+    """The effect of returning to an earlier version. Changes nothing."""
     return answer(policy_changes.seen_before(by, policy_changes.earlier(by, body.version).files, past=past))
 
 

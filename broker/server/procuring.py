@@ -123,7 +123,7 @@ def ask_quotes(by: By, body: QuotesBody) -> Response:
 
 
 def preview_purchase(by: By, body: BuyBody) -> Response:
-    """What buying a quote would do: the verdict of the policies, the money held, the approvals. Changes nothing."""
+    """The effect of buying a quote: the verdict of the policies, the money held, the approvals. Changes nothing."""
     by.require(Permission.BUY, body.team)
     quote = by.broker.store.quote(body.quote)
     whose = {"team": body.team, "project": body.project, "environment": body.environment}
@@ -142,7 +142,7 @@ def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> Re
 
 
 def show_undo_terms(by: By, purchase: str) -> Response:
-    """What cancelling or returning a purchase costs now, asked of its provider. Changes nothing."""
+    """The present cost of cancelling or returning a purchase, from its provider. Changes nothing."""
     return answer(undo_terms(by, purchase))
 
 
@@ -152,7 +152,7 @@ def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> Respon
 
 
 def show_resale_terms(by: By, purchase: str) -> Response:
-    """What a purchase may bring on its provider's resale market. Changes nothing."""
+    """The estimated price of a purchase on its provider's resale market. Changes nothing."""
     purchase_of(by, purchase)
     terms = _answered(lambda: selling.resale_terms(by.broker, purchase))
     return answer(ResaleTermsResult.of(purchase, terms))
@@ -196,7 +196,7 @@ def quotes(by: Caller, body: QuotesBody) -> QuoteList:
 
 
 def undo_terms(by: Caller, id: str) -> UndoTermsResult:
-    """What cancelling a purchase costs now. Raises as `undoing.undo_terms`."""
+    """The present cost of cancelling a purchase. Raises as `undoing.undo_terms`."""
     purchase_of(by, id)
     return UndoTermsResult.of(id, _answered(lambda: undoing.undo_terms(by.broker, id)))
 
@@ -261,7 +261,7 @@ def _changed(
 
 
 def _answered(ask: Callable[[], T]) -> T:
-    """The provider's answer; its refusal is one of the request, with what to do instead."""
+    """The provider's answer. Its refusal becomes `InvalidInput`, with the alternative."""
     try:
         return ask()
     except Refused as error:
@@ -269,7 +269,8 @@ def _answered(ask: Callable[[], T]) -> T:
 
 
 def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchase:
-    """The change; where the provider failed after the request was written down, the purchase, which goes on."""
+    """The result of the change; if the provider failed after the request was recorded, the purchase, which stays
+    valid."""
     try:
         return _answered(change)
     except BrokerError:

@@ -29,7 +29,8 @@ class PurchaseApprovalBody(BaseModel):
 
 
 def approve_purchase(by: By, purchase: str, key: Key, body: PurchaseApprovalBody) -> Response:
-    """Approve a purchase, as one of its approvers; nobody approves their own. The last approval has it ordered."""
+    """Approve a purchase, as one of its approvers; nobody approves their own. The service orders it after the last
+    approval."""
 
     def approved() -> Purchase:
         return purchases.approve(by.broker, purchase, by=by.actor, binding=body.binding)

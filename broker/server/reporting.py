@@ -81,7 +81,7 @@ def _sharing(
 
 
 def showback(by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = None) -> Response:
-    """What each team's use of a month cost, with its share of idle and shared cost."""
+    """The cost of each team's use of a month, with its share of idle and shared cost."""
     return answer(shown_money.showback_report(by, month, rules))
 
 
@@ -91,7 +91,7 @@ def statements(by: By) -> Response:
 
 
 def statement(by: By, month: str) -> Response:
-    """What each team is charged for a closed month."""
+    """Each team's charge for a closed month."""
     return answer(shown_money.statement(by, month))
 
 
@@ -117,7 +117,7 @@ def list_capacity(
 
 
 def capacity_use(by: By, since: Since = None) -> Response:
-    """What recorded use (default: of 90 days) says about owning, reserving and renting."""
+    """Findings from recorded use (default: of 90 days) on owning, reserving and renting."""
     return answer(shown_money.capacity_use(by, since))
 
 

@@ -1,4 +1,4 @@
-"""What is the same for everybody who looks at the page, computed once for all of them."""
+"""Results that are the same for all viewers of the page, computed once for all of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # A result is used for so many times the seconds that it took: computing each takes at most a twentieth of the time.
-# For as long again it is shown once more while it is computed anew, so that nobody waits while many look.
+# For as long again the old result is shown while it is computed anew, so that viewers do not wait.
 _TIMES, _LONGEST = 20.0, 30.0
-_QUICK = 0.05  # seconds; what takes less is computed for everybody anew, so that nobody sees what has changed since
+_QUICK = 0.05  # seconds; a result that takes less is computed for each viewer, so that it is never old
 _MOST = 32  # results
 
 
@@ -111,7 +111,7 @@ _making = threading.Lock()
 
 
 def shared(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
-    """What the page shows to everybody alike; the API computes it anew, as programs read what they have just changed.
+    """Results that the page shows to all alike. The API computes them anew, since programs read what they just changed.
 
     ``key``: all that the result depends on, except the store's content. The result must not depend on who asks: what
     the caller may not see is left out afterwards.

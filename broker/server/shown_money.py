@@ -39,7 +39,7 @@ from broker.server.callers import Caller
 from broker.server.shared_results import shared
 
 _BILLED_BY = ("provider", "job", "attempt")
-USE_OF = timedelta(days=90)  # what findings look back over unless told otherwise
+USE_OF = timedelta(days=90)  # the default period of findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def one_team(by: Caller, team: str | None) -> str | None:
 
 
 def showback_report(by: Caller, month: str | None, rules: SharingRules) -> ShowbackReport:
-    """What each team's use of a month cost; None: the present month."""
+    """The cost of each team's use of a month; None: the present month."""
     return ShowbackReport.of(showback.shown(by.broker, month or this_month(by), rules))
 
 
@@ -170,7 +170,7 @@ def capacity_list(by: Caller, *, ask: bool = False) -> CapacityList:
 
 
 def capacity_use(by: Caller, since: datetime | None = None) -> CapacityFindingList:
-    """What recorded use since then (default: 90 days) says about owning, reserving and renting."""
+    """Findings from recorded use since then (default: 90 days) on owning, reserving and renting."""
     now = by.broker.clock.now()
     start = now - USE_OF if since is None else since
     if start >= now:

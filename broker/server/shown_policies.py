@@ -38,7 +38,7 @@ def versions(by: Caller) -> PolicyVersionList:
 
 
 def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
-    """The names of the rules that concern nobody but these teams, or everybody. A budget that others spend from is
+    """The names of the rules that concern only these teams, or all. A budget that others spend from is
     none, as in the list of budgets; nor is a rule whose condition may name another team."""
     seen: set[str] = set()
     for rule in policy.rules:

@@ -21,7 +21,7 @@ class SeriesQuery(NamedTuple):
     instance_types: tuple[str, ...] = ()
 
     def query(self) -> OfferQuery:
-        """What the store is asked for. Raises `InvalidInput`, `UnknownName`."""
+        """The query of the store. Raises `InvalidInput`, `UnknownName`."""
         return OfferQuery(
             accelerators=tuple(sorted(counts_by_accelerator(self.gpus, where="gpu"))),
             capacity_types=self.capacity_types,

@@ -39,7 +39,7 @@ class FreezeBody(BaseModel):
 
 
 def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
-    """What the FOCUS file of a month has: rows, corrections, sums, and whether the month is closed."""
+    """The content of the FOCUS file of a month: rows, corrections, sums, and whether the month is closed."""
     with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
         return answer(FocusExportResult.of(_written(by, month, version, form, Path(folder))))
 

@@ -62,7 +62,7 @@ _STREAMS = OpenStreams()
 
 @dataclass
 class JobStream:
-    """What a client has been sent: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any.
+    """The position of a client: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any.
     ``more``: lines wait for the next look; ``away``: the run store could not be read."""
 
     broker: Broker
@@ -125,7 +125,7 @@ async def stream_job(
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> Response:
     """Events of a job as they happen (`text/event-stream`): `event` has an event as in the job's document, `output` a
-    line, `end` says that nothing more will come: the job is closed, the time is up, the token is no longer
+    line, `end` is the last message: the job is closed, the time is up, the token is no longer
     accepted, or the server has trouble reading.
     `Last-Event-ID` continues a stream that was cut off."""
     permission = Permission.SEE_OUTPUT if output else Permission.SEE_JOBS

@@ -76,7 +76,7 @@ class RetryBody(BaseModel):
 
 
 def submission_terms(by: By) -> Response:
-    """What a submission needs to know: the folder for uploads, the largest size, and the key for secrets."""
+    """The parameters of a submission: the folder for uploads, the largest size, and the key for secrets."""
     broker = by.broker
     terms = SubmissionTerms(
         pool=pool_of(broker, by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)

@@ -1,4 +1,4 @@
-"""How much a person may have uploaded in all, so that nobody fills the run store for the others."""
+"""Limits the total uploads of each person, so that the run store keeps room for others."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Outbox:
     def claim_with(
         self, first: Dispatch, now: datetime, hold: timedelta, waits: Mapping[str, datetime], *, every: bool
     ) -> list[Dispatch]:
-        """What else is due to the same target, oldest first, to be sent in one message with the ``first``: of the same
+        """Other notices due to the same target, oldest first, to be sent in one message with the ``first``: of the same
         thread, or ``every`` notice. Claimed as by `claim`."""
         thread = first.notice.thread
         if not every and not thread:

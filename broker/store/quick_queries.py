@@ -145,7 +145,7 @@ def ran(store_url: str, since: datetime) -> tuple[AttemptUse, ...] | None:
 
 
 def holds_nothing(store_url: str) -> bool:
-    """Whether no capacity is on record as held; False if that cannot be told quickly."""
+    """Whether no capacity is on record as held; False if a quick query cannot tell."""
     rows = _rows(store_url, "SELECT count(*) FROM holding WHERE removed_at IS NULL", {})
     return rows is not None and rows[0][0] == 0
 

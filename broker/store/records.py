@@ -32,7 +32,7 @@ class PollStatus(StrEnum):
 
 
 class PollDetails(TypedDict, total=False):
-    """What else is said of a poll. ``complete``: missing offers are no longer current. ``status``: default failed if
+    """Further properties of a poll. ``complete``: missing offers are no longer current. ``status``: default failed if
     there is an ``error``, else ok. ``keep_unchanged``: if false, the previous poll is deleted if it changed nothing and
     ended in the same way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers,
     if not its start, such as the date of a file: missing offers ended by then, unless they were reported later.

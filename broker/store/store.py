@@ -146,7 +146,7 @@ class Store:
         return file_use.shared(self._database)
 
     def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
-        """During the block nobody is in one of `using_snapshots`; false if there was somebody for ``wait`` seconds."""
+        """During the block no process is in `using_snapshots`; false if one was for ``wait`` seconds."""
         return file_use.sole(self._database, wait)
 
     def copy_to(self, file: Path) -> StoreCopy:

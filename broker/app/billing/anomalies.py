@@ -2,7 +2,7 @@
 once, and answered by people.
 
 The day that runs is judged by what is spent so far, so that a rise is found within hours. What was bought in advance is
-no spending of a day. What somebody says was planned is not counted among the days that later ones are compared with.
+no spending of a day. Spending that a person marked as planned is not counted in later comparisons.
 Answers change no threshold.
 """
 

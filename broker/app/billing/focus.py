@@ -67,7 +67,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
 
 
 def _rows(look: StoreReading, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
-    """What is on record of the month at that time (UTC)."""
+    """The records of the month at that time (UTC)."""
     used: defaultdict[str, Decimal] = defaultdict(Decimal)
     for spent in look.billed_in(month):
         for row in charges(spent, month, account):

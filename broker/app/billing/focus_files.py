@@ -20,7 +20,7 @@ from broker.finops.focus.columns import KINDS, ColumnKind, header
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What spreadsheets calculate text that begins with it. In CSV such text gets an apostrophe before it."""
+"""Characters with which text begins that spreadsheets calculate. In CSV such text gets an apostrophe before it."""
 
 # Named by people, their machines, or providers.
 _NAMED = tuple(

@@ -1,4 +1,4 @@
-"""The month that a report is about, as somebody writes it."""
+"""The month of a report, as a person writes it."""
 
 from __future__ import annotations
 

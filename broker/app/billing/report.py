@@ -147,7 +147,7 @@ class SpendSource(Protocol):
 def bought_in_advance(
     broker: Broker, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> Money:
-    """What was paid in the period (as in `spend`) for capacity in advance (USD), which is in no row of `spend`: its use
+    """The payments in the period (as in `spend`) for capacity in advance (USD), which is in no row of `spend`: its use
     is, as amortised cost."""
     from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 

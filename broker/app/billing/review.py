@@ -52,7 +52,7 @@ class MonthFigures:
 
 @dataclass(frozen=True, slots=True)
 class TeamChange:
-    """What a team's use cost (USD)."""
+    """The cost of a team's use (USD)."""
 
     team: str
     before: Money

@@ -68,8 +68,8 @@ def _rule(option: str, name: str) -> SharingRule:
 
 
 def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
-    """What each team's use of the month cost. Raises `InvalidInput` for a month that has not begun, and for rules that
-    say nothing."""
+    """The cost of each team's use of the month. Raises `InvalidInput` for a month that has not begun, and for rules
+    that say nothing."""
     _check(rules)
     wanted, now = begun(broker, month), broker.clock.now()
     end = min(wanted.end, now)

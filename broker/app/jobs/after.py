@@ -82,6 +82,6 @@ def begin_later(tx: Writing, job_id: str, submitted: ev.Submitted, broker: Broke
 
 
 def words(job: Job) -> str:
-    """What a plan says of it."""
+    """The note of a plan about it."""
     parts = [f"{one.folder or one.job} has {'ended' if one.when is When.ENDED else 'succeeded'}" for one in job.after]
     return f"it begins after {' and '.join(parts)}; its money is judged and held then, none before"

@@ -63,8 +63,8 @@ def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
 
 @dataclass(frozen=True, slots=True)
 class ArrayOutlook:
-    """What an array comes to. ``begin``: tasks that begin at once; ``each``: held for one of them; ``expected``: what
-    all tasks together are expected to cost (None: nobody knows). Amounts in USD, without what was paid before."""
+    """The size and cost of an array. ``begin``: tasks that begin at once; ``each``: held for one of them; ``expected``:
+    what all tasks together are expected to cost (None: nobody knows). Amounts in USD, without what was paid before."""
 
     tasks: int
     begin: int
@@ -77,7 +77,7 @@ class ArrayOutlook:
 
 
 def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> ArrayOutlook:
-    """What is held, and for what. ``plan``: for one task, with placements; ``max_duration``: of a task."""
+    """The hold and its purpose. ``plan``: for one task, with placements; ``max_duration``: of a task."""
     natural = whole_hold(plan, max_duration)
     begin, each = array.at_once, natural
     if job.max_cost is not None and natural:

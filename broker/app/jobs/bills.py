@@ -1,4 +1,4 @@
-"""What jobs have cost so far, and what they hold."""
+"""The cost of jobs so far, and their holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from broker.reconciler.progress import machine_time, on_demand_cost
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a job has cost, in USD; an array, what its tasks have.
+    """The cost of a job, or of the tasks of an array, in USD.
 
     ``spent`` and ``held``: from the ledger, by kind of money. ``so_far``: what was settled, and an estimate of what the
     running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
@@ -52,12 +52,12 @@ class Bill:
 
 
 def bill_of(broker: Broker, view: JobView) -> Bill:
-    """What the job has cost so far."""
+    """The cost of the job so far."""
     return bills_of(broker, [view])[0]
 
 
 def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
-    """What each job has cost so far, in the same order, with one set of queries for all jobs."""
+    """The cost of each job so far, in the same order, with one set of queries for all jobs."""
     ids = [view.id for view in views]
     with broker.store.reading() as look:
         balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)

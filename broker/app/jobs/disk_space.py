@@ -1,7 +1,7 @@
 """Whether the disks of the store and of the run folders have room for a job; checked before money is held.
 
 If a disk fills up later, a transaction that does not fit is rolled back, and an agent reports that it could not save a
-checkpoint, goes on, and tries again.
+checkpoint, continues, and tries again.
 """
 
 from __future__ import annotations

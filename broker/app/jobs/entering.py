@@ -37,7 +37,7 @@ class Entrance:
 
 def entrance(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> Entrance:
     """Where people enter the job. Raises `InvalidInput` if its command does not run, it has several nodes and ``node``
-    names none, or its engine lets nobody in; `NotAllowed` for another person's job."""
+    names none, or its engine has no way in; `NotAllowed` for another person's job."""
     check_owner(view, by)
     _check_node(view, node)
     attempt = view.latest

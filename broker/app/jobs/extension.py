@@ -35,7 +35,7 @@ _TOO_MUCH = "too_much_is_asked"  # a budget's code: the owner's open requests al
 
 
 def extend(broker: Broker, view: JobView, more: JobLimits, *, by: Actor) -> JobView:
-    """Raise a job's limits; a paused job goes on. A job that a policy paused may go on without new limits.
+    """Raise a job's limits; a paused job continues. A job that a policy paused may continue without new limits.
 
     The policies judge a running job here, and the money is held in the same transaction. A paused job is judged when it
     is placed again, unless its owner's open requests leave no room. If a rule asks for approval, the money is held and
@@ -192,7 +192,7 @@ def _within_the_array(look: Reading, task: JobView, array: str, max_cost: Money)
 
 
 def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
-    """What a job has spent and holds (USD) of the money that its ``max_cost`` limits."""
+    """A job's spend and holds (USD) in the money that its ``max_cost`` limits."""
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
     return sum((b.spent for b in mine), Money.ZERO), sum((b.held for b in mine), Money.ZERO)
 

@@ -17,7 +17,7 @@ from broker.reconciler.controllers.strategy_advice import Strategist
 
 
 def first_move(broker: Broker, job: Job, policy: PolicySet, *, by: Actor) -> FirstMove | None:
-    """What the strategy would do with the job if it were submitted now; None: the plan's ranking applies. Changes
+    """The strategy's first decision if the job were submitted now; None: the plan's ranking applies. Changes
     nothing."""
     (view,), now = as_if_submitted(broker, [job], by=by), broker.clock.now()
     placing = Placing(broker.store, lambda one: market_for(broker, one, policy), lambda: policy)

@@ -156,7 +156,7 @@ def failed_tasks(broker: Broker, view: JobView) -> Sequence[JobView]:
 
 
 def waiting_for_people(view: JobView) -> bool:
-    """Whether the job goes on only after a person acts."""
+    """Whether the job continues only after a person acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
 
 

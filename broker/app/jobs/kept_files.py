@@ -182,7 +182,7 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
 
 
 def _check_place(file: RemoteFile) -> None:
-    """A job names its files, and a server tells their names: neither chooses where this machine writes."""
+    """Checks a file's name, which a job or a server chose: neither may choose where this machine writes."""
     path = PurePosixPath(file.path)
     if not path.name or path.is_absolute() or ".." in path.parts or "\0" in file.path:
         raise Malformed(f"a file is called {file.path!r}, which is no place in the target folder", where="path")

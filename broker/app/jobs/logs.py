@@ -28,7 +28,7 @@ class LogLine:
 
 @dataclass
 class FollowedOutput:
-    """What has been read so far. ``printed``: by attempt, a reader for each rank; ``done``: attempts read to the
+    """The output read so far. ``printed``: by attempt, a reader for each rank; ``done``: attempts read to the
     end."""
 
     broker: Broker

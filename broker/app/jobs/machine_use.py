@@ -1,4 +1,4 @@
-"""What is free on owned machines that several jobs share."""
+"""Free CPUs, memory and GPUs of owned machines that several jobs share."""
 
 from __future__ import annotations
 

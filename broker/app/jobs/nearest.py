@@ -154,7 +154,7 @@ def alternatives(
     later: tuple[datetime, bool] | None,
     instruction: Callable[[JobLimits], str],
 ) -> list[Alternative]:
-    """What passes ``now`` (`smaller`) and ``later`` (`starts_later`), each with the instruction for a person."""
+    """Requests that pass ``now`` (`smaller`) and ``later`` (`starts_later`), each with the instruction for a person."""
     found = [
         Alternative(instruction(one), one.max_cost, one.max_duration, None, admission.answer is Answer.ASK)
         for one, admission in now
@@ -185,7 +185,7 @@ class _Once:
 
 
 def as_text(found: Sequence[Alternative], refused: Admission) -> str:
-    """The alternatives, one per line; if there are none, whom to ask. Empty if rules other than budgets refused."""
+    """The alternatives, one per line; without any, the people to ask. Empty if rules other than budgets refused."""
     if found:
         return "\n".join(["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found)])
     denials = [v for v in refused.verdicts if v.answer is Answer.DENY]

@@ -60,7 +60,7 @@ class NoFeasibleCapacity(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class FirstMove:
-    """What a submission would do first. ``placement``: where the first attempt would be tried; None if the job would
+    """The first step after a submission. ``placement``: where the first attempt would be tried; None if the job would
     wait first. ``why``: the strategy's reason; empty if the strategy has no say."""
 
     placement: Placement | None
@@ -69,7 +69,7 @@ class FirstMove:
 
 @dataclass(frozen=True, slots=True)
 class PlanBasis:
-    """What a plan is made from: the policies, one view of the store, and the time (UTC). ``elsewhere``: other tools
+    """The inputs of a plan: the policies, one view of the store, and the time (UTC). ``elsewhere``: other tools
     launch, so that it does not matter which engines are set up here, and from where the run folders can be reached.
     ``market``: the offers and conditions for the job, if known already."""
 
@@ -165,7 +165,7 @@ class Preview:
 def preview(
     broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor, by_carbon: bool = False
 ) -> Preview:
-    """What would happen if ``by`` submitted the job now. Holds no money. ``policy`` (default: the active one) and
+    """The effect of a submission of the job by ``by`` now. Holds no money. ``policy`` (default: the active one) and
     ``by_carbon`` (rank placements by emissions) are for what-if questions only. Raises `InvalidInput` for a job that
     cannot be planned, `StoreProblem`."""
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:

@@ -202,7 +202,7 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
 
 
 class QueueLots:
-    """What the queue assigns to each waiting job. The reconciler calls `lot` before it places a job.
+    """The queue's assignment for each waiting job. The reconciler calls `lot` before it places a job.
 
     All waiting jobs are placed together, again after some seconds or when a new job waits, but in at most a twentieth
     of the time; until then a new job waits if machines are limited. A single waiting job is placed as if there were no

@@ -37,7 +37,7 @@ class EntryClasses:
         return replace(known, id=view.id, handed_in=hours_of(view.submitted_at - self._now))
 
     def _kind(self, view: JobView, facts: Facts) -> Hashable | None:
-        """What the options depend on; None for a job with a past of its own."""
+        """The inputs of the options; None for a job with earlier attempts."""
         if view.attempts or view.rests or facts.grants:
             return None
         job = view.job

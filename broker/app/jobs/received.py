@@ -64,7 +64,7 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
 
 def with_sealed(broker: Broker, job: Job, box: SealedBox | None, *, by: Actor) -> Job:
     """The job with its sealed secrets. Without a box its required secrets would come from this process's environment,
-    which is nobody's: raises `InvalidInput`, and as `with_box`."""
+    which belongs to no user: raises `InvalidInput`, and as `with_box`."""
     if box is None:
         if needed := [name for name in job.secrets if name not in job.optional_secrets]:
             raise InvalidInput(f"the values of secrets are missing: {', '.join(needed)}", where="sealed")

@@ -76,7 +76,7 @@ def _less_money(admission: Admission) -> str:
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:
-    """The refusal when the policies left no placement: what each of their rules says of the cheapest offer that it
+    """The refusal when the policies allow no placement: the objection of each rule to the cheapest offer that it
     denies, which is the one that needs the smallest change."""
     prices = {one.id: one.price.micros for one in seen.offers if one.price is not None}
     by_policy = [one for one in seen.plan.rejections if one.reason.origin is Origin.POLICY]

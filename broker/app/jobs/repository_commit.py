@@ -24,7 +24,7 @@ def with_commit(job: Job) -> tuple[Job, str]:
     if one.ref is not None and _COMMIT.fullmatch(one.ref):
         return job, ""
     named = one.ref or "its first branch"
-    # Only a token that the job asks for: a job file of somebody else may name any server.
+    # Only a token that the job requests: another person's job file may name any server.
     commit, why = _looked_up(one, with_token="GIT_TOKEN" in os.environ and "GIT_TOKEN" in job.secrets)
     if commit is None:
         return (

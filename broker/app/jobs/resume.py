@@ -19,7 +19,7 @@ from broker.core.job.file.repository import unpinned
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 
-# Of the old job alone. What goes on from a task keeps the task's variables but is a job outside the array, which counts
+# Only of the old job. A job resumed from a task keeps the task's variables but is outside of the array, which counts
 # only what it started itself.
 _ANEW: Mapping[str, object] = {"seal": None, "task": None, "stop_when": None}
 

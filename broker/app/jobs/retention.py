@@ -115,7 +115,7 @@ def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None
 def overdue(
     broker: Broker, trouble: dict[str, str], *, by: Actor, besides: Iterable[PrunedRunFolders] = ()
 ) -> list[OverdueFiles]:
-    """What the active policy no longer keeps, of the jobs of ``by`` (an administrator: of all), oldest end first.
+    """The files of jobs of ``by`` (an administrator: of all) that the active policy no longer keeps, oldest end first.
     ``besides``: what is deleted anyway, and left out. Each job's newest checkpoint stays, and everything that an open
     job goes on from or takes as inputs. Deletes nothing. ``trouble`` as `prune`. Raises `InvalidInput` for a policy
     that cannot be read."""
@@ -143,7 +143,7 @@ def delete_overdue(broker: Broker, found: Iterable[OverdueFiles], trouble: dict[
 
 @dataclass(frozen=True, slots=True)
 class DeletedFiles:
-    """What was deleted, and by job why a run folder was left as it is."""
+    """The deleted files, and by job why a run folder was left unchanged."""
 
     deleted: tuple[OverdueFiles, ...]
     trouble: Mapping[str, str]
@@ -166,14 +166,14 @@ def delete_due(broker: Broker, within: timedelta, last: Collection[str] = ()) ->
 
 
 def each_job(steps: Iterable[tuple[str, Callable[[], _Done]]], trouble: dict[str, str]) -> list[_Done]:
-    """What comes of the step of each job; why some failed is added to ``trouble``. After `_AT_MOST_IN_TURN` failures in
-    turn the rest is left."""
+    """The result of the step for each job; reasons of failures are added to ``trouble``. After `_AT_MOST_IN_TURN`
+    failures in turn the rest is left."""
     done, in_turn = list[_Done](), 0
     for job, step in steps:
         try:
             done.append(step())
             in_turn = 0
-        except (BrokerError, OSError) as error:  # of a folder: what its agent, or somebody else, wrote there
+        except (BrokerError, OSError) as error:  # of one folder: its agent, or another writer, damaged it
             trouble[job] = str(error)
             in_turn += 1
             if in_turn == _AT_MOST_IN_TURN:
@@ -200,7 +200,7 @@ def _due(broker: Broker, said: PolicyDefaults, now: datetime, within: timedelta 
 def _overdue_of(
     view: JobView, folder: str, said: PolicyDefaults, now: datetime, anyway: Collection[str] = ()
 ) -> OverdueFiles:
-    """What of the job's folder is kept no longer, without the checkpoints ``anyway``."""
+    """The parts of the job's folder that are no longer kept, without the checkpoints ``anyway``."""
     gone = {kind for kind, last in kept_until(view, said).items() if last is not None and last < now}
     left = left_by_attempts(folder) if gone & set(AttemptFiles) else {}
     files = {kind: paths for kind, paths in left.items() if kind in gone and paths}
@@ -215,7 +215,7 @@ def _delete(one: OverdueFiles, folder: str) -> OverdueFiles:
 
 
 def needed_by_open(look: StoreReading) -> set[str]:
-    """The jobs that an open one goes on from or takes results of."""
+    """The jobs that an open job resumes from or takes results of."""
     return {job for view in look.unclosed() for job in (*_started_from(view), *_taken_from(view))}
 
 
@@ -226,7 +226,7 @@ def _taken_from(view: JobView) -> list[str]:
 
 
 def _started_from(view: JobView) -> list[str]:
-    """The jobs whose checkpoints this one, or a task of it that has not begun, goes on from."""
+    """The jobs from whose checkpoints this one, or a task of it that has not begun, resumes."""
     job, array = view.job, view.job.array
     found = [job.resume_from.job] if job.resume_from else []
     if array is not None and array.again is not None:

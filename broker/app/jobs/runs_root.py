@@ -84,7 +84,7 @@ def run_folders(broker: Broker) -> RunFolders:
 
 
 def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
-    """What gives nodes credentials for their folders; None: they use their own."""
+    """The source of nodes' credentials for their folders; None: they use their own."""
     role, scheme = broker.settings.runs_role, urlsplit(runs_url).scheme
     if broker.settings.runs_narrowed and scheme == "gs":
         from broker.runfolder.gcs_access import BoundTokens
@@ -102,7 +102,7 @@ def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
 
 
 def attempt_keys(broker: Broker) -> AttemptKeys:
-    """What this broker's specs and leases are signed with."""
+    """The key that signs this broker's specifications and leases."""
     from broker.runfolder.signing import AttemptKeys
 
     return AttemptKeys(partial(signing_key, broker.store))

@@ -30,7 +30,7 @@ _JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
 
 @dataclass(frozen=True, slots=True)
 class WantedSession:
-    """What a person asks for, in the forms of a job file (``longest: 4h``, ``idle: 30m``). ``machine``: keys of its
+    """A person's request, in the forms of a job file (``longest: 4h``, ``idle: 30m``). ``machine``: keys of its
     ``resources``; ``keys``: further keys of the job. ``spot``: may run on capacity that can be taken away."""
 
     name: str = "dev"

@@ -29,7 +29,7 @@ _CLOCKS = timedelta(hours=1)  # by which clocks of machines that submit may diff
 
 @dataclass(frozen=True, slots=True)
 class UnneededSnapshots:
-    """What one person's pool of snapshots held without need at that time (UTC), or what was deleted of it."""
+    """The snapshots of one person's pool that were unneeded at that time (UTC), or were deleted."""
 
     user: str
     pool: str
@@ -49,7 +49,7 @@ def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
 def unneeded_snapshots(
     broker: Broker, over: Callable[[JobView], bool], trouble: dict[str, str], *, by: Actor | None
 ) -> list[UnneededSnapshots]:
-    """What the pools of ``by`` (an administrator, and None: of everybody who submitted jobs) hold without need.
+    """The unneeded snapshots in the pools of ``by`` (an administrator, and None: of all submitters).
     ``over``: whether the time for the snapshot of an ended job is over. Deletes nothing. Why a pool or a job's folder
     could not be read is added to ``trouble``: then what it may need stays."""
     users = {by.identity} if by is not None else set[str]()

@@ -81,7 +81,7 @@ def _sources(bucket: dict[str, object]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a snapshot would contain now. ``trees``: each with its target on the node."""
+    """The present content of a snapshot. ``trees``: each with its target on the node."""
 
     trees: tuple[tuple[str, CollectedTree], ...]
     git: GitState | None
@@ -107,7 +107,7 @@ def survey(broker: Broker, job: Job) -> Survey | None:
 
 
 def surveyed(job: Job, most: int) -> Survey | None:
-    """What a snapshot would contain; None for a job without local files, or with a snapshot. Stores nothing. Raises
+    """The content of a snapshot; None for a job without local files, or with a snapshot. Stores nothing. Raises
     `InvalidInput` for files that cannot be read, or that exceed ``most`` bytes."""
     places = list(_places(job))
     if not places or job.snapshot is not None:

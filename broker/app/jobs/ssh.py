@@ -37,7 +37,7 @@ _PIECE = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class SshAccess:
-    """What OpenSSH's client needs for a job. ``alias``: the host's name; ``options``: names and values, as in
+    """The settings of OpenSSH's client for a job. ``alias``: the host's name; ``options``: names and values, as in
     ``ssh_config``."""
 
     alias: str
@@ -90,7 +90,7 @@ def access(
 def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, identity: Path | None, by: Actor) -> int:
     """Carry one SSH connection between this process's standard streams and the job. First writes the host key, which
     the engine's way brings, where `access` lets the client look for it. Returns the exit status of the other side. The
-    job's history says who came. Raises as `entrance`; `RetryLater` if the other side does not begin."""
+    job's history records the person. Raises as `entrance`; `RetryLater` if the other side does not begin."""
     found = entrance(broker, view, node=node, by=by)
     key = public_key(identity.expanduser() if identity else own_key(broker))
     way = found.way(["--sshd", key])

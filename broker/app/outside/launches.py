@@ -1,4 +1,4 @@
-"""Judging a launch that somebody makes outside of the broker, and holding its money.
+"""Judges launches that people make outside of the broker, and holds their money.
 
 The ledger is the record: the launch's id stands where a job's id stands, its hold is dated like a job's and counts in
 the same budgets. The machines are started and ended by others, so money is spent when they report the end, or when the
@@ -42,7 +42,7 @@ PREFIX = "outside:"
 
 
 class OutsideTool(StrEnum):
-    """What launches."""
+    """The tool that launches."""
 
     SKYPILOT = "skypilot"
     SLURM = "slurm"
@@ -55,7 +55,7 @@ its queue first, and Slurm itself ends them."""
 
 @dataclass(frozen=True, slots=True)
 class OutsideLaunch:
-    """A launch to be judged. ``key``: tells two launches of the tool apart, and a repeated question from a new one.
+    """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same.
     ``job``: what it asks for. ``serves``: whether the tool could use that offer."""
 
     tool: OutsideTool
@@ -100,7 +100,7 @@ class Admitted:
 
 def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
     """The person and the team whose budget pays. Without ``team`` it is the only one in which the person may submit.
-    Raises `NotAllowed` for somebody who may not submit there, `InvalidInput` if the team is open."""
+    Raises `NotAllowed` for a person who may not submit there, `InvalidInput` if the team is open."""
     with broker.store.access.reading() as look:
         person = look.person(user)
     if person is None:
@@ -154,7 +154,7 @@ def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> 
 
 
 def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
-    """End launches whose judged time is over and whose end nobody has reported: all that was held is spent."""
+    """End launches whose judged time is over and whose end was not reported: the whole hold counts as spent."""
     with broker.store.writing() as tx:
         for one in late:
             for again in _of(tx, one.id):
@@ -296,7 +296,7 @@ def _tags(launch: OutsideLaunch, placement: Placement) -> Tags:
 
 
 def _of(look: Reading, id: str) -> list[OpenLaunch]:
-    """What is held for the launch, by kind of money."""
+    """The hold for the launch, by kind of money."""
     found = []
     balance = look.balance(id)
     if not any(one.held for one in balance.values()):

@@ -1,5 +1,5 @@
-"""Launches of other tools whose judged time ran out and whose end nobody reported: their machines may still run, at a
-cost that is in no budget. They stay on record until somebody reports the end, or for 30 days."""
+"""Launches of other tools whose judged time ran out and whose end was not reported: their machines may still run, at a
+cost that is in no budget. They stay on record until the end is reported, or for 30 days."""
 
 from __future__ import annotations
 

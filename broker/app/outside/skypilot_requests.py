@@ -1,4 +1,4 @@
-"""SkyPilot's admin policy: what its server asks before it launches, and what it is answered.
+"""SkyPilot's admin policy: the queries of its server before a launch, and the answers.
 
 Only a launch of a cluster costs money here. Questions that prepare one (validation, the optimizer, a dry run, a
 client's own) are answered without holding any; what SkyPilot's controllers launch later is refused, since nobody could
@@ -48,7 +48,7 @@ _FORMS = frozenset({"any_of", "ordered"})
 
 
 class AskedOptions(BaseModel):
-    """What the user said beside the task."""
+    """The user's options beside the task."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -170,7 +170,7 @@ def _judged_part(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job(broker: Broker, name: str, team: str, task: _Task) -> Job:
-    """What the task asks for, without what it runs."""
+    """The task's request for resources, without its commands."""
     asked = {"name": name, "team": team, "run": "true", "num_nodes": task.nodes, "resources": task.resources}
     if PROJECT in task.labels:
         asked["project"] = task.labels[PROJECT]

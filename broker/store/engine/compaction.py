@@ -24,7 +24,7 @@ class Compaction:
 
 def compact(database: Database) -> Compaction:
     """Give the space of deleted rows back. On SQLite, the whole file is rewritten: other writers wait meanwhile, and
-    twice its size must be free. PostgreSQL keeps the space for new rows and counts its rows anew; nobody waits.
+    twice its size must be free. PostgreSQL keeps the space for new rows and recounts its rows, without blocking.
     Idempotent. Raises `StoreProblem`."""
     return _sqlite(database) if database.path is not None else _postgresql(database)
 

@@ -80,7 +80,7 @@ def put_back(database: Database, file: Path) -> StoreCopy:
 
 
 def _undamaged(part: Path, source: Path) -> StoreCopy:
-    """What the fresh copy of a store is. A fault in it is the store's."""
+    """The description of a fresh copy. A fault in it is a fault of the store."""
     try:
         return examined(part)
     except InvalidInput as error:
@@ -89,7 +89,7 @@ def _undamaged(part: Path, source: Path) -> StoreCopy:
 
 
 def examined(file: Path) -> StoreCopy:
-    """What a file is a copy of. Raises `InvalidInput` if it is not an undamaged store that this version can read."""
+    """The description of a copy. Raises `InvalidInput` if it is not an undamaged store that this version can read."""
     try:
         with closing(_opened(file)) as copy:
             (state,) = copy.execute("PRAGMA quick_check(1)").fetchone()

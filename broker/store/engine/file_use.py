@@ -1,4 +1,4 @@
-"""Who uses the snapshots of a store: submissions side by side, or one deletion alone. The lock ends with its process.
+"""Locks the snapshots of a store: shared by submissions, exclusive for a deletion. The lock ends with its process.
 
 SQLite: a lock file beside the database. PostgreSQL: an advisory lock of a separate session, so that submissions on
 other machines count.
@@ -24,7 +24,7 @@ _PAUSE = 0.05  # seconds between tries: neither lock can be waited for with a ti
 
 @contextmanager
 def shared(database: Database) -> Iterator[None]:
-    """During the block nobody has the sole use; waits for its end, which is a matter of seconds. Others may be in such
+    """During the block no deletion runs; waits, for seconds, for one that does. Others may be in such
     blocks, too. Raises `StoreProblem`."""
     if database.path is not None:
         with _lock_file(database.path) as descriptor:
@@ -38,7 +38,7 @@ def shared(database: Database) -> Iterator[None]:
 
 @contextmanager
 def sole(database: Database, wait: float) -> Iterator[bool]:
-    """During the block nobody is in a block of `shared`; false if there was somebody for ``wait`` seconds. Raises
+    """During the block no process is in a block of `shared`; false if one was for ``wait`` seconds. Raises
     `StoreProblem`."""
     if database.path is not None:
         with _lock_file(database.path) as descriptor:

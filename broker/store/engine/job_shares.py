@@ -48,7 +48,7 @@ class JobShare:
 
     @property
     def parts(self) -> frozenset[int]:
-        """Those that this process had when `renew` was called last."""
+        """The parts that this process had at the last call of `renew`."""
         return frozenset(self._parts)
 
     def has(self, job_id: str) -> bool:
@@ -77,7 +77,7 @@ class JobShare:
         if len(self._parts) > equal:
             kept = {part_of(job_id) for job_id in busy()}
             for part in sorted(self._parts - kept, reverse=True)[: len(self._parts) - equal]:
-                # Forgotten first: should the answer get lost, nobody is looked after by two.
+                # Forgotten first: if the answer is lost, no job has two processes.
                 self._parts.discard(part)
                 self._ask(_GIVE_BACK, key=_KEY, part=part)
         for part in sorted(set(range(PARTS)) - taken)[: max(equal - len(self._parts), 0)]:

@@ -95,7 +95,7 @@ class StoreWriting(StoreReading):
         later.statements.add(self._connection, statement)
 
     def answer_anomaly(self, team: str, day: date, said: IncidentAnswer) -> None:
-        """Put on record what somebody said of the incident of a team (empty: none) that began on that day (UTC)."""
+        """Record a person's answer to the incident of a team (empty: none) that began on that day (UTC)."""
         later.anomalies.answer(self._connection, team, day, said)
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:

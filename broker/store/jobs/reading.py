@@ -128,7 +128,7 @@ class StoreReading(SpendingReading):
         return tasks.reported(self._connection, job_ids, metric)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
-        """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
+        """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""
         return tasks.money(self._connection, [array], closed).get(array, {})
 
     def money_of_tasks(self, arrays: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
@@ -248,7 +248,7 @@ class StoreReading(SpendingReading):
         return ledger.open_holds(self._connection, budget)
 
     def held_under(self, prefix: str) -> Sequence[str]:
-        """What holds money and has an id that begins with ``prefix``, in the order of the ids."""
+        """The ids that hold money and begin with ``prefix``, in order."""
         return ledger.held_under(self._connection, prefix)
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
@@ -303,7 +303,7 @@ class StoreReading(SpendingReading):
         return policies.number(self._connection) if self._stamp is None else self._stamp.policy
 
     def plan_stamp(self) -> PlanStamp:
-        """What plans depend on, in one query; the parts of it are not asked for again."""
+        """The inputs of plans, in one query; later queries of its parts use it."""
         if self._stamp is None:
             self._stamp = later.plan_stamp.plan_stamp(self._connection)
         return self._stamp

@@ -48,7 +48,7 @@ def succeeded(connection: Connection, array: str) -> list[str]:
 
 
 def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dict[str, list[ReportedValue]]:
-    """What those jobs reported of a figure, with a step, in the order of their reports."""
+    """The values of a metric that those jobs reported with a step, in the order of their reports."""
     c = EVENT.c
     found: dict[str, list[ReportedValue]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
@@ -71,7 +71,7 @@ def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: 
 def money(
     connection: Connection, arrays: Sequence[str], closed: bool | None = None
 ) -> dict[str, dict[MoneyKind, Balance]]:
-    """What the tasks of each array hold and have spent together; with ``closed`` those that are, or are not. Without
+    """The total hold and spend of the tasks of each array; with ``closed`` only of closed, or of open ones. Without
     the time for which it was judged."""
     b, c = BALANCE.c, JOB.c
     query = (

@@ -1,4 +1,4 @@
-"""What anomalies in spending are found in, what caused them, and what people said of them. Inside the caller's
+"""The spending in which anomalies are found, their causes, and people's answers to them. Inside the caller's
 transaction. Simulated money is left out, and so is what has no workload, such as purchases: it is planned."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def daily_by_team(connection: Connection, since: datetime, until: datetime) -> M
 def spending_by_job(
     connection: Connection, team: str | None, since: datetime, until: datetime
 ) -> Mapping[tuple[str, str], Money]:
-    """What each job of the team spent (USD) in the half-open time (UTC), by its id and user."""
+    """The spend of each job of the team (USD) in the half-open time (UTC), by its id and user."""
     found: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.job_id, ENTRY.c.user_name)
     for paid in paid_in(connection, columns, since, until):
@@ -61,7 +61,7 @@ def spent_on_own(connection: Connection, team: str | None, since: datetime, unti
 
 
 def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]:
-    """What was said, by team (empty: jobs without one) and first day."""
+    """The answers, by team (empty: jobs without one) and first day."""
     return {
         (row.team, date.fromisoformat(row.day)): IncidentAnswer(
             AnomalyAnswer(row.answer), row.answered_by, from_micros(row.answered_at), row.reason

@@ -41,7 +41,7 @@ class BudgetMarks:
     ) -> Sequence[str]:
         """Put marks on record, and their notices on their way in the same transaction, to the ``targets`` of
         each, but for the ``quiet`` ones;
-        returns the marks that are new. However many processes see it: it is told once."""
+        returns the marks that are new. A mark is returned to one process only."""
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:
             mine = and_(*(MARK.c[name] == value for name, value in row.items()))

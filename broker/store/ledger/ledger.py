@@ -291,7 +291,7 @@ TAG_COLUMNS = (
     ENTRY.c.job_id, ENTRY.c.user_name, ENTRY.c.team, ENTRY.c.project, ENTRY.c.workload, ENTRY.c.environment,
     ENTRY.c.attempt, ENTRY.c.provider, ENTRY.c.region, ENTRY.c.capacity_type, ENTRY.c.accelerator, ENTRY.c.gpus,
 )  # fmt: skip
-"""Those of `Tags`, in its order."""
+"""The columns of `Tags`, in its order."""
 
 
 def entry_of(row: Any) -> Entry:

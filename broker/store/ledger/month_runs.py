@@ -1,4 +1,4 @@
-"""What ran in a time: successful jobs, attempts on accelerators, and what programs reported. Inside the caller's
+"""The runs in a time: successful jobs, attempts on accelerators, and reported metrics. Inside the caller's
 transaction; simulated machines are left out."""
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def reported(
 def spent_by_jobs(
     connection: Connection, job_ids: Sequence[str], start: datetime, end: datetime
 ) -> Mapping[str, Money]:
-    """What those jobs spent in the half-open time (USD)."""
+    """The spend of those jobs in the half-open time (USD)."""
     wanted, found = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
     if wanted:
         for paid in paid_in(connection, (ENTRY.c.job_id,), start, end):

@@ -1,4 +1,4 @@
-"""What was spent in a time and what ran for it, by `broker.finops.change.Cell`, added up by the database. Inside the
+"""The spend and the machine time of a period, by `broker.finops.change.Cell`, added up by the database. Inside the
 caller's transaction.
 
 Entries that lie within the time are summed by the database, those at its edges are counted in part. What of it is lost
@@ -33,7 +33,7 @@ _OF_MACHINES = (_T.team, _T.project, _T.provider, _T.region, _T.accelerator, _T.
 _RESERVED = _C.capacity_type == CapacityType.RESERVED.value
 # 1: paid for capacity that is used later, if at all.
 IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
-# After these the job does not do its work again: it is done, or nobody wants it any more.
+# After these the job does not repeat its work: it is done, or no longer wanted.
 _OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
@@ -96,7 +96,7 @@ class Paid:
 def paid_in(
     connection: Connection, columns: Sequence[ColumnElement[Any]], start: datetime, end: datetime
 ) -> Iterator[Paid]:
-    """What was spent in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
+    """The spend in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
     same tags."""
     left, right = to_micros(start), to_micros(end)
     spent = (_C.account == Account.SPENT.value, _C.money != MoneyKind.SANDBOX.value)

@@ -1,4 +1,4 @@
-"""What was spent on each attempt paid in cash whose machines are gone, added up by the database. Inside the caller's
+"""The spend of each attempt paid in cash whose machines are gone, added up by the database. Inside the caller's
 transaction."""
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class PaidAttempt:
 def paid_attempts(
     connection: Connection, since: datetime | None, until: datetime | None, billed: str
 ) -> Iterator[PaidAttempt]:
-    """Those with machines in the half-open time (UTC; None: no bound), in any order. ``billed``: what movements are
-    called that adjust to a charge."""
+    """The attempts with machines in the half-open time (UTC; None: no bound), in any order. ``billed``: what movements
+    are called that adjust to a charge."""
     adjusts = and_(_C.movement == Movement.ADJUST.value, _C.movement_id.like(f"%/{billed}/%"))
     mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
     query = (

@@ -1,4 +1,4 @@
-"""What the ledger says of periods, for reports: one consistent snapshot, by groups, teams, months and runs."""
+"""The ledger by periods, for reports: one consistent snapshot, by groups, teams, months and runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SpendingReading:
         return spending.spent_by(self._connection, dimension, period)
 
     def bought_in_advance(self, period: SpendingPeriod) -> Money:
-        """What was paid in a period for capacity that is used later (USD), read entry by entry."""
+        """The payments in a period for capacity that is used later (USD), read entry by entry."""
         return spending.bought_in_advance(self._connection, period)
 
     def billed_in(self, month: BillingMonth) -> Iterator[SpentEntry]:
@@ -60,11 +60,11 @@ class SpendingReading:
         return later.spent_entries.billed_in(self._connection, month)
 
     def used_in(self, start: datetime, end: datetime, now: datetime) -> UseOfTime:
-        """What use cost in a time (UTC, half-open) and what ran for it; machines still there count up to ``now``."""
+        """The spend and machine time of a period (UTC, half-open); machines that still exist count up to ``now``."""
         return later.month_use.used_in(self._connection, start, end, now)
 
     def team_spending(self, start: datetime, end: datetime) -> TeamSpending:
-        """What each team's own use cost in a time (UTC, half-open)."""
+        """The cost of each team's own use in a period (UTC, half-open)."""
         return later.team_spending.team_spending(self._connection, start, end)
 
     def last_entry(self) -> int:
@@ -72,7 +72,7 @@ class SpendingReading:
         return later.team_spending.last_entry(self._connection)
 
     def recorded_after(self, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
-        """What was recorded about those months after the ledger entry of that number, by month and team."""
+        """The records about those months after the ledger entry of that number, by month and team."""
         return later.team_spending.recorded_after(self._connection, entry, months)
 
     def statement(self, month: str) -> Statement | None:
@@ -84,11 +84,11 @@ class SpendingReading:
         return later.statements.listed(self._connection)
 
     def daily_by_team(self, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
-        """What each team spent (USD) on each day between two midnights (UTC), oldest first; None: without a team."""
+        """The spend of each team (USD) on each day between two midnights (UTC), oldest first; None: without a team."""
         return later.anomalies.daily_by_team(self._connection, since, until)
 
     def spending_by_job(self, team: str | None, since: datetime, until: datetime) -> Mapping[tuple[str, str], Money]:
-        """What each job of a team spent (USD) in a time (UTC, half-open), by its id and user."""
+        """The spend of each job of a team (USD) in a period (UTC, half-open), by its id and user."""
         return later.anomalies.spending_by_job(self._connection, team, since, until)
 
     def jobs_spent_on_own(self, team: str | None, since: datetime, until: datetime) -> Money:
@@ -96,11 +96,11 @@ class SpendingReading:
         return later.anomalies.spent_on_own(self._connection, team, since, until)
 
     def anomaly_answers(self) -> Mapping[tuple[str, date], IncidentAnswer]:
-        """What people said of anomalies, by team (empty: none) and first day."""
+        """People's answers to anomalies, by team (empty: none) and first day."""
         return later.anomalies.answers(self._connection)
 
     def paid_attempts(self, since: datetime | None, until: datetime | None, billed: str) -> Iterator[PaidAttempt]:
-        """What was spent on attempts paid in cash with machines in that time (UTC; None: no bound) that are gone."""
+        """The spend of attempts paid in cash whose machines ran in that period (UTC; None: no bound) and are gone."""
         return later.paid_attempts.paid_attempts(self._connection, since, until, billed)
 
     def succeeded_runs(self, team: str | None, start: datetime, end: datetime) -> int:
@@ -135,11 +135,11 @@ class SpendingReading:
     def reported_metrics(
         self, team: str | None, start: datetime, end: datetime
     ) -> Mapping[str, Sequence[Mapping[str, float]]]:
-        """What programs reported, by job: the newest figures of before a time (UTC), and the newest by its end."""
+        """The reported metrics by job: the newest before the period (UTC), and the newest by its end."""
         return later.month_runs.reported(self._connection, team, start, end)
 
     def spent_by_jobs(self, job_ids: Sequence[str], start: datetime, end: datetime) -> Mapping[str, Money]:
-        """What those jobs spent (USD) in a time (UTC, half-open)."""
+        """The spend of those jobs (USD) in a period (UTC, half-open)."""
         return later.month_runs.spent_by_jobs(self._connection, job_ids, start, end)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:

@@ -37,7 +37,7 @@ def _bought(table: Table) -> ColumnElement[int]:
 
 
 def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
-    """Those that machine time and the sums of it have in common; `broker.app.billing.report` explains each."""
+    """The dimensions that machine time and its sums have in common; `broker.app.billing.report` explains each."""
     c = table.c
     return {
         "team": c.team,
@@ -151,7 +151,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
 
 
 def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
-    """What closed jobs used and spent in the slots that make up what lies within the period."""
+    """Use and spend of closed jobs in the slots within the period."""
     ranges = use_slots.covered(*_edges(period))
     if not ranges:
         return {}
@@ -181,7 +181,7 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
 
 
 def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
-    """What was paid in the period for capacity that is used later, if at all (USD): no spend of any machine."""
+    """The payments in the period for capacity that is used later, if at all (USD); no spend of a machine."""
     if period.sandbox:
         return Money.ZERO
     c, (left, right) = ENTRY.c, _edges(period)

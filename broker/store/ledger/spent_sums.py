@@ -282,7 +282,7 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
 
 
 def _tags(entry: Entry) -> Mapping[str, str | None]:
-    """What an entry is counted by, by column."""
+    """The columns by which entries are counted."""
     tags = entry.tags
     return {
         "money": entry.money.value,

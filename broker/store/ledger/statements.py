@@ -45,7 +45,7 @@ def _statement(connection: Connection, body: str) -> Statement:
         posted = select(func.max(ENTRY.c.id)).where(ENTRY.c.at < to_micros(month.closes))
         fields["entries"] = connection.scalar(posted) or 0
     for row in fields["rows"]:
-        row.setdefault("on_own", None)  # written before statements told on which capacity
+        row.setdefault("on_own", None)  # statements of earlier versions lack it
     return _adapter().validate_json(json.dumps(fields))
 
 

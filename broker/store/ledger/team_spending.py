@@ -1,4 +1,4 @@
-"""What each team spent in a time, and what was recorded late about months. Inside the caller's transaction; simulated
+"""The spend of each team in a period, and late records about months. Inside the caller's transaction; simulated
 money is left out.
 
 Late is what was recorded after an entry, by the number of both: an entry may have been posted long before it is
@@ -71,7 +71,7 @@ def last_entry(connection: Connection) -> int:
 
 
 def recorded_after(connection: Connection, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
-    """What was recorded about those months after the entry of that number."""
+    """The records about those months after the entry of that number."""
     costs: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
     edges = [(month.name, to_micros(month.start), to_micros(month.end)) for month in months]

@@ -1,4 +1,4 @@
-"""What is held of each accelerator and how much it was used, for rules. Inside the caller's transaction."""
+"""The held capacity of each accelerator and its use, for rules. Inside the caller's transaction."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class MarketHistory:
             return freshness.freshness(connection, now)
 
     def kept_answers(self, provider: str, now: datetime) -> Mapping[str, KeptAnswer]:
-        """What polls of ``provider`` kept of its documents, by address. Those of another version of gpubroker, older
+        """The documents that polls of ``provider`` kept, by address. Those of another version of gpubroker, older
         than a week at ``now``, or damaged are left out: they are read anew."""
         with self._database.reading() as connection:
             return kept_answers.kept(connection, provider, to_micros(now))

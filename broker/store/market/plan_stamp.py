@@ -1,4 +1,4 @@
-"""What the plans of a store depend on, besides the job and the running attempts, as one small value."""
+"""The inputs of a store's plans, besides the job and the running attempts, as one small value."""
 
 from __future__ import annotations
 

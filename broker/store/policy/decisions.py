@@ -20,7 +20,7 @@ from broker.store.tables.policy import DECISION
 
 log = logging.getLogger(__name__)
 _NEWEST_FIRST = DECISION.c.id.desc()
-_RECORD = DECISION.insert().inline()  # nobody needs its number
+_RECORD = DECISION.insert().inline()  # its number is not needed
 _OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
 
 

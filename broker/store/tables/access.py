@@ -71,7 +71,7 @@ class PageSessionRow(Row, table=True):
 
 
 class DeviceLoginRow(Row, table=True):
-    """A login of a program, without its own code. ``granted``: None until somebody decides; ``scopes`` as JSON."""
+    """A login of a program, without its own code. ``granted``: None until a person decides; ``scopes`` as JSON."""
 
     __tablename__: ClassVar[str] = "device_login"
     __table_args__ = (Index("device_login_user_code", "user_code", unique=True),)

@@ -41,7 +41,7 @@ class ChargeRow(Row, table=True):
 
 
 class StatementRow(Row, table=True):
-    """What each team is charged for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
+    """The charge of each team for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
     Append-only."""
 
     __tablename__: ClassVar[str] = "statement"
@@ -53,7 +53,7 @@ class StatementRow(Row, table=True):
 
 
 class AnomalyAnswerRow(Row, table=True):
-    """What somebody said of an incident of a team (empty: of jobs without one), which began on a ``day``
+    """A person's answer to an incident of a team (empty: of jobs without one), which began on a ``day``
     (``2026-11-20``). The last word counts."""
 
     __tablename__: ClassVar[str] = "anomaly_answer"

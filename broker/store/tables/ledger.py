@@ -124,7 +124,7 @@ class MovementSumRow(Row, table=True):
 
 
 class UseSumRow(Row, table=True):
-    """What closed jobs used and spent in a ``slot`` of time (`broker.store.ledger.use_slots`), by place. ``part``: the
+    """Use and spend of closed jobs in a ``slot`` of time (`broker.store.ledger.use_slots`), by place. ``part``: the
     place and the ``signature`` of its jobs, the set of all their places; ``jobs``: how many have it. ``gpu_time`` and
     ``machine_time`` in microseconds, ``cash``, ``amortised`` and ``sandbox`` in micro-dollars."""
 

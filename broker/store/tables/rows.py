@@ -1,4 +1,4 @@
-"""What all rows have in common, and how the Core table of a row class is found."""
+"""The base of all rows, and the lookup of the Core table of a row class."""
 
 from __future__ import annotations
 
