@@ -29,7 +29,7 @@ class ConditionalRead:
         return {name: value for name, value in found.items() if value}
 
     def unchanged(self, status: int) -> bytes | None:
-        """What was kept, if the server says by this status that it still holds."""
+        """The kept document, if the server's status says that it is unchanged."""
         return zlib.decompress(self._kept.content) if self._kept is not None and status == _NOT_MODIFIED else None
 
     def keep(self, headers: Mapping[str, str], content: bytes) -> None:

@@ -41,7 +41,7 @@ class Replayed:
 
 
 def row_by_row(kept: KeptAnswers, get: Callable[[], list[Any]]) -> tuple[list[Any], list[str]]:
-    """What ``get`` gives for each row alone, and a line for each row that it fails for; nothing where no list of rows
+    """The result of ``get`` for each row alone, and a line for each row on which it fails; nothing if no list of rows
     can be told or none of its rows is readable. An item may come more than once."""
     kept.replaying = True
     try:

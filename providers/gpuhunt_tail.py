@@ -102,7 +102,7 @@ class Gpuhunt:
         }
 
     def _everywhere(self, clouds: list[GpuhuntCloud], failures: Failures) -> Found:
-        """The clouds are asked side by side, and told of in their order."""
+        """Queries the clouds concurrently, and yields their rows in the order of the clouds."""
         base = self._settings.base_url
 
         def told(cloud: GpuhuntCloud) -> CloudReport:

@@ -102,7 +102,7 @@ class KubernetesNode:
 
 
 def is_here() -> bool:
-    """Whether kubectl is installed and there is a kubeconfig. Asks nobody."""
+    """Whether kubectl is installed and there is a kubeconfig. Sends no request."""
     places = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return shutil.which("kubectl") is not None and any(Path(one).is_file() for one in places.split(os.pathsep) if one)
 
@@ -225,7 +225,8 @@ class KubernetesProvider:
 
 
 def _share(usable: NodeCapacity, count: int) -> NodeCapacity:
-    """What a machine of ``count`` GPUs is on such a node (memory in GiB), rounded down so that whole nodes fit."""
+    """The size of a machine with ``count`` GPUs on such a node (memory in GiB), rounded down so that whole nodes
+    fit."""
     part = Decimal(count) / usable.gpus if usable.gpus else Decimal(1)
     return NodeCapacity(_down(usable.cpus * part), _down(usable.memory * part / _GIB), count)
 
@@ -313,7 +314,7 @@ def _takes_no_pods(node: Any) -> str:
 
 
 def _requested(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, NodeCapacity]]:
-    """What pods request by node: those of daemons, which every job leaves alone, and the others."""
+    """The requests of pods by node: those of daemons, which every job leaves alone, and the others."""
     daemons: dict[str, NodeCapacity] = {}
     others: dict[str, NodeCapacity] = {}
     for pod in filter(_runs, pods):
@@ -331,7 +332,7 @@ def _runs(pod: Any) -> bool:
 
 
 def _of_pod(pod: Any) -> NodeCapacity:
-    """What the pod requests: its containers together, or the largest of those that run before them."""
+    """The pod's request: its containers together, or the largest of those that run before them."""
     spec = pod["spec"]
     running = sum((_of_container(one) for one in spec.get("containers") or []), NodeCapacity())
     first = [_of_container(one) for one in spec.get("initContainers") or []]

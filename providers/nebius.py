@@ -155,7 +155,7 @@ class Nebius:
 
 
 def _stock(calls: NebiusCalls, tenant: str, failures: Failures) -> Any:
-    """What the tenant could have, by region, platform and preset; a generator of what is not told."""
+    """The tenant's available machines, by region, platform and preset; and a generator of unknown ones."""
     found: dict[tuple[str, str, str], Any] = {}
     try:
         for row in calls.advice(tenant):

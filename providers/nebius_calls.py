@@ -97,13 +97,13 @@ class NebiusCalls:
         yield from self._pages(PlatformServiceClient, ListPlatformsRequest, parent_id=project)
 
     def advice(self, tenant: str) -> Iterator[Any]:
-        """What the tenant could have at once, by region and preset."""
+        """The machines that the tenant could have now, by region and preset."""
         from nebius.api.nebius.capacity.v1 import ListResourceAdviceRequest, ResourceAdviceServiceClient
 
         yield from self._pages(ResourceAdviceServiceClient, ListResourceAdviceRequest, parent_id=tenant)
 
     def estimate(self, project: str, platform: str, preset: str, *, spot: bool) -> Any:
-        """What an hour of one machine costs, without disks, at list prices in dollars."""
+        """The list price of one machine per hour, without disks, in USD."""
         from nebius.api.google.protobuf import Any as Packed
         from nebius.api.nebius.billing.v1 import (
             CalculatorServiceClient,

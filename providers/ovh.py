@@ -100,7 +100,7 @@ class Ovh:
 
 
 def _technical(row: Row, plan: str) -> Row | None:
-    """What an hourly Linux machine with GPUs has; None for everything else. Raises `Unfit` where that is not told."""
+    """The size of an hourly Linux machine with GPUs; None for everything else. Raises `Unfit` if it is unknown."""
     if row.get("product") not in ("publiccloud-instance", None) or not plan.endswith(_HOURLY):
         return None
     told = row.get("blobs")

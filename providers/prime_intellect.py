@@ -1,4 +1,4 @@
-"""What Prime Intellect rents of many clouds: prices and stock by data centre, on demand and spot. Needs an API key.
+"""Prime Intellect's machines of many clouds: prices and stock by data centre, on demand and spot. Needs an API key.
 
 A row is one machine of one cloud, priced as a whole, in the region ``CLOUD.DATACENTRE``. ``prices.onDemand`` is the
 price in a data centre, ``prices.communityPrice`` that of other people's machines, which comes instead. Traps: a machine

@@ -49,7 +49,7 @@ _A_PAGE, _PAGES = 100, 100
 _NANO = 10**9
 _GIB = 2**30
 _ZONE = re.compile(r"([a-z]{2}-[a-z]{3})-\d")
-# A machine's name tells its cards, too: H100-SXM-8-80G.
+# A machine's name contains its cards, too: H100-SXM-8-80G.
 _NAMED = re.compile(r"([A-Z]+\d+[A-Z]*(?:-[A-Z]+)?)-(\d{1,2})-(\d{2,3})G")
 _OLDER = re.compile(r"RENDER|GPU-")  # machines with GPUs that are named otherwise
 _IS_MACHINE = "/compute/"
@@ -129,7 +129,7 @@ class Scaleway:
             yield SkippedRow("incomplete_answer", f"{seen} products, where {short(total)} were announced")
 
     def _stock(self, api: Api, zone: str) -> dict[str, object]:
-        """What the zone says of each machine."""
+        """The zone's stock of each machine."""
         found: dict[str, object] = {}
         for page in range(1, _PAGES + 1):
             asked = {"page": str(page), "per_page": str(_A_PAGE)}

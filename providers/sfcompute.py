@@ -147,7 +147,7 @@ class Sfcompute:
 
 
 class MarketQuote:
-    """What the market asks or bids: ``price`` for all nodes and the whole time (USD). Times are UTC."""
+    """The market's ask or bid: ``price`` for all nodes and the whole time (USD). Times are UTC."""
 
     def __init__(self, row: object) -> None:
         """Raises `Unfit` for a row that is none."""
@@ -194,7 +194,7 @@ def quote_of(
     starts: tuple[datetime, datetime] | None,
     contract: str = "",
 ) -> MarketQuote | None:
-    """The market's price; None if nobody sells or buys that. ``starts``: the earliest and latest start (UTC), a day
+    """The market's price; None without a seller or buyer. ``starts``: the earliest and latest start (UTC), a day
     apart at most; None: now. ``kind``: the instance type, or for selling ``contract``. Raises as `Api.get`."""
     found = _quote_row(api, token, side, kind, machines, length, starts, contract)
     try:

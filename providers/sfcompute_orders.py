@@ -59,7 +59,7 @@ class SfcomputeBlocks:
         self._clock = clock
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """What the market asks for the nodes now: one quote a type of node."""
+        """The market's present price of the nodes: one quote per type of node."""
         if not _HOUR <= request.length <= _LONGEST or request.length % _HOUR:
             raise InvalidInput(
                 f"SF Compute sells whole hours, up to a year; got {request.length}", where="--for", hint="--for 24h"
@@ -144,7 +144,7 @@ class SfcomputeBlocks:
     # --- the resale market: `ResellsProduct` ------------------------------------------------------------------------
 
     def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
-        """What the market would pay for the rest of it from the next hour on."""
+        """The market's bid for the rest of it from the next hour on."""
         now = self._clock.now().replace(microsecond=0)
         starts = max(quote.starts, _next_hour(now))
         if starts >= quote.ends:
@@ -161,7 +161,7 @@ class SfcomputeBlocks:
         )  # fmt: skip
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """A sell order at ``least`` (USD, in all), which stays open until somebody buys."""
+        """A sell order at ``least`` (USD, in all), which stays open until it is bought."""
         body = {
             "side": "sell",
             "contract_id": terms.reference,

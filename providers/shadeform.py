@@ -1,4 +1,4 @@
-"""What Shadeform rents of other clouds, on demand: prices, and the regions that have capacity now. Needs an API key.
+"""Shadeform's machines of other clouds, on demand: prices, and the regions that have capacity now. Needs an API key.
 
 A row is one machine of one cloud, with its price in whole US cents per hour and its regions; each region becomes an
 offer of ``shadeform`` in the region ``CLOUD.REGION``, because Shadeform sells it, at its own price. Traps: an entry of

@@ -69,7 +69,7 @@ class SlurmNode:
 
 
 def is_here() -> bool:
-    """Whether Slurm's commands are installed and know a cluster. Asks nobody."""
+    """Whether Slurm's commands are installed and know a cluster. Sends no request."""
     configured = "SLURM_CONF" in os.environ or any(Path(path).exists() for path in _CONFIGURATIONS)
     return configured and shutil.which("scontrol") is not None
 

@@ -65,7 +65,7 @@ class Vast:
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All of them, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; what came
-        before stays valid. A page that comes again is the last one, and is told as a `SkippedRow`."""
+        before stays valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
         yield from distinct(each(self._rows(), self._read))
 
     @property

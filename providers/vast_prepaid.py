@@ -1,7 +1,7 @@
 """Prepaying a rented machine of Vast.ai (PUT /instances/prepay/{id}/): a lower rate in return for credit paid now.
 
-The request has no key, and a repeated one pays twice: it is sent once. Whether it was taken is told by the machine's
-own balance of prepaid credit, compared with the one at the quote. It cannot be undone. Fields: Vast.ai's API reference
+The request has no key, and a repeated one pays twice: it is sent once. The machine's balance of prepaid credit,
+compared with the one at the quote, shows whether it was accepted. It cannot be undone. Fields: Vast.ai's API reference
 ("prepay instance", "show instance") as of November 2026.
 """
 
@@ -49,7 +49,7 @@ class VastPrepaid:
         self._clock = clock
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """What prepaying the machine ``request.extends`` for whole months comes to: its rate for the time, at most. The
+        """The price of prepaying the machine ``request.extends`` for whole months: its rate for the time, at most. The
         discount, up to 40 %, is known only to Vast.ai, and lengthens the time instead."""
         if not request.extends.isdecimal():
             raise InvalidInput(

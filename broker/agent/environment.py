@@ -45,7 +45,7 @@ class Scratch:
         return self.root / "output.log"
 
     def script(self, number: int) -> Path:
-        """What the shell reads as the attempt's command of that number."""
+        """The file that the shell reads as the attempt's command of that number."""
         return self.root / f"command-{number}.sh"
 
     @property

@@ -47,7 +47,7 @@ def restore(checkpoints: Path, home: Path) -> int:
 
 
 def look_of(home: Path) -> list[tuple[str, int, int, int]]:
-    """What tells whether the folder has changed: path, size, time and mode of everything in it."""
+    """The state of the folder, to detect changes: path, size, time and mode of everything in it."""
     found = []
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:

@@ -144,7 +144,7 @@ class NodeMailbox:
         return (self.saved_step() if step is None else step), total
 
     def _program_says(self) -> dict[str, Any]:
-        """What is in the program's progress file; empty if nothing can be read there."""
+        """The content of the program's progress file; empty if it cannot be read."""
         try:
             told = json.loads(self._progress.read_text())
         except (OSError, ValueError, RecursionError):

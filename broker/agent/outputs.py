@@ -171,7 +171,7 @@ class Outputs:
             self._trouble(str(error))
         except OSError as error:
             self._trouble(f"{error.filename or 'a result'} cannot be read: {error.strerror or error}")
-        except Exception as error:  # the job goes on whatever happens to its results; recorded and retried
+        except Exception as error:  # a failure to save results must not end the job; recorded and retried
             log.exception("a pass over the outputs failed")
             self._trouble(f"unexpected: {error!r}")
         return False

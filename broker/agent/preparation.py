@@ -1,4 +1,4 @@
-"""What a machine needs before the command starts: the checkpoint, the job's files, results of other jobs."""
+"""Prepares a machine before the command starts: the checkpoint, the job's files, results of other jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.agent.store import ObjectFolder
 
 
 class NodePreparation:
-    """``beside``: opens a folder beside the job's by its name; None: there are none. ``enter`` is told each phase,
+    """``beside``: opens a folder beside the job's by its name; None: there are none. ``enter`` receives each phase,
     ``restored`` the restored checkpoint. All steps stop early if ``stops`` says so, may be repeated, and raise GaveUp,
     StoreTrouble (repeat), and OSError if this machine's disk fails.
     """

@@ -1,4 +1,4 @@
-"""What every part of an agent works with: one rank of one attempt."""
+"""The data that every part of an agent uses: one rank of one attempt."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ _BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
 
 
 def _beside(status: int) -> float:
-    """A shell dies of SIGTERM at once, and its program, which is told to stop as well, may be saving already."""
+    """A shell dies of SIGTERM at once; its program, which also gets the signal, may still be saving."""
     return max(_BESIDE, 1.0) if status == -signal.SIGTERM else _BESIDE
 
 
 @dataclass
 class _Heard:
-    """What is known of the command's end. ``left``: the statuses of processes that it left behind at a stop."""
+    """The end of the command. ``left``: the statuses of processes that it left behind at a stop."""
 
     status: int | None = None
     left: list[int] = field(default_factory=list)

@@ -23,7 +23,7 @@ BUSY_BYTES = 100.0
 
 
 class Use(Enum):
-    """What one sign says."""
+    """The value of one sign of use."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -47,7 +47,7 @@ class SessionIdleness:
 
     def over(self, signs: Sequence[Sign], now: float, *, longest_gap: float) -> str | None:
         """Why the session must end, by the signs at this moment; None while it may go on. A pause of more than
-        ``longest_gap`` since the last look counts as use: nobody looked."""
+        ``longest_gap`` since the last look counts as use, since nothing was observed."""
         if any(one.use is Use.BUSY for one in signs) or now - self._looked_at > longest_gap:
             self._used_at = now
         unread = [one.name for one in signs if one.use is Use.UNKNOWN]
@@ -76,10 +76,10 @@ def of_visitors(
     typed: Mapping[int, float],
     came: float | None = None,
 ) -> Sign:
-    """What people do beside the command: a program other than a waiting shell runs for one of them, or bytes go over a
-    connection, or a terminal was used since the last look, ``seconds`` ago. ``moved``: the bytes of each (by pid) at
-    that look; ``typed``: how many seconds ago each one's terminal was used; ``came``: how many seconds ago
-    somebody last came or left."""
+    """People's activity beside the command: a program other than a waiting shell runs for one of them, or bytes go over
+    a connection, or a terminal was used since the last look, ``seconds`` ago. ``moved``: the bytes of each (by pid) at
+    that look; ``typed``: how many seconds ago each one's terminal was used; ``came``: how many seconds ago somebody
+    last came or left."""
     busy = (came is not None and came < seconds) or any(
         _runs_something(one, running)
         or (one.moved is not None and one.moved - moved.get(one.pid, one.moved) > BUSY_BYTES * seconds)
@@ -96,7 +96,7 @@ def _runs_something(one: EnteredProgram, running: Mapping[int, ProcessInfo]) -> 
 
 
 def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float) -> Sign:
-    """What the job's processes took of the CPU in that time. ``before`` and ``now``: seconds of each, by pid."""
+    """The CPU use of the job's processes in that time. ``before`` and ``now``: seconds of each, by pid."""
     used = sum(cpu - before.get(pid, 0.0) for pid, cpu in now.items())
     name = "CPU"
     if not now or seconds <= 0:
@@ -105,7 +105,7 @@ def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float
 
 
 def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
-    """What the accelerators do. ``gpus``: how many the job has; ``busiest``: percent, None if not reported."""
+    """The activity of the accelerators. ``gpus``: how many the job has; ``busiest``: percent, None if not reported."""
     if not gpus:
         return None
     use = Use.UNKNOWN if busiest is None else Use.BUSY if busiest >= BUSY_GPU else Use.IDLE
@@ -113,7 +113,7 @@ def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
 
 
 def of_kernels(states: Sequence[str] | None) -> Sign:
-    """What Jupyter's kernels do. ``states``: their ``execution_state``; None if Jupyter did not answer."""
+    """The activity of Jupyter's kernels. ``states``: their ``execution_state``; None if Jupyter did not answer."""
     if states is None:
         return Sign("Jupyter", Use.UNKNOWN)
     return Sign("Jupyter", Use.IDLE if all(one in ("idle", "dead") for one in states) else Use.BUSY)

@@ -115,7 +115,7 @@ def kernel_states(runtime: Path) -> list[str] | None:
 
 
 def _states(kernels: Sequence[Any]) -> list[str]:
-    """A kernel that nobody has connected to stays ``starting``: nothing runs in it."""
+    """A kernel without a connection stays ``starting``: nothing runs in it."""
     return [
         "idle"
         if one["execution_state"] == "starting" and not one.get("connections", 1)

@@ -27,7 +27,7 @@ from broker.agent.store import make_private
 from broker.agent.visitors import Visit
 
 HOST_KEY = b"gpubroker-host-key "
-"""What the line begins with that comes before the protocol."""
+"""The beginning of the line before the protocol."""
 
 _WHERE = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin", "/usr/local/sbin")
 _SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec", "/usr/lib64/misc")

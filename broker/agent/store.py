@@ -37,7 +37,7 @@ _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
 _LARGEST_DOCUMENT = 256 << 20  # bytes of a JSON document; a larger one is not ours
-ROOM = 64 << 20  # bytes of one upload in memory if nobody else needs it: all parts together
+ROOM = 64 << 20  # bytes of one upload in memory, all parts together, if no other upload needs them
 # Any client option makes obstore ignore these variables.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 

@@ -1,4 +1,4 @@
-"""Who is beside a job's command: one file for each program that a person started there, removed when it ends."""
+"""Programs of people beside a job's command: one file for each, removed when it ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Visit:
 
     def _write(self) -> None:
         draft = self._file.with_suffix(".new")
-        with contextlib.suppress(OSError):  # a full disk keeps nobody out
+        with contextlib.suppress(OSError):  # a full disk must not refuse people
             draft.write_text(json.dumps(asdict(self._own)))
             draft.replace(self._file)
 
@@ -65,7 +65,7 @@ def _note(folder: Path) -> None:
 
 
 def last_came(scratch: Path) -> float | None:
-    """When somebody last came or left (seconds since 1970); None if nobody did."""
+    """When such a program last started or ended (seconds since 1970); None without any."""
     try:
         return (scratch / FOLDER / _CAME).stat().st_mtime
     except OSError:

@@ -100,7 +100,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before ``until`` (None: until somebody acts)."""
+    """Nothing to do before ``until`` (None: until a person acts)."""
 
     until: datetime | None
     why: str
@@ -156,7 +156,7 @@ def next_steps(
     holds: bool = False,
     paid_until: datetime | None = None,
 ) -> list[Step]:
-    """What to do next, in order.
+    """The next steps, in order.
 
     ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``: when
     the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
@@ -292,7 +292,7 @@ def _launches_fail(view: JobView) -> LaunchesFailed:
 
 
 def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
-    if now < ended_at:  # the clock was set back meanwhile: nobody waits for the time that it showed
+    if now < ended_at:  # the clock was set back since: do not wait for the time that it showed
         return Place(why)
     return Wait(ended_at + wait, why) if now < ended_at + wait else Place(why)
 

@@ -231,7 +231,7 @@ class Reconciler:
             view = fresh
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
-        # What comes after other jobs goes on when they do. An array waits for its tasks, unless it just started some,
+        # A job after others proceeds when they do. An array waits for its tasks, unless it just started some,
         # or could not.
         people |= not taken and any(isinstance(step, decide.AwaitJobs) for step in steps)
         people |= not taken and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)

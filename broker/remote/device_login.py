@@ -23,7 +23,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class ShownCode:
-    """What the person needs: the code, the page, and the page with the code filled in."""
+    """The data for the person: the code, the page, and the page with the code filled in."""
 
     code: str
     page: str

@@ -50,7 +50,7 @@ class TeamApi:
     not accepted), `Throttled`, `Unreachable` and `Malformed`."""
 
     def __init__(self, login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
-        """``transport``: instead of the network, for tests. Contacts nobody."""
+        """``transport``: instead of the network, for tests. Sends no request."""
         self.url = login.url
         headers = {"Authorization": f"Bearer {login.token}"}
         self._http = connected(login.url, _TIMEOUT, transport, headers)
@@ -105,7 +105,7 @@ class TeamApi:
             raise self._refusal(answer)
 
     def content(self, path: str, **parameters: Any) -> Iterator[bytes]:
-        """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller goes on from where it ended."""
+        """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller continues where it ended."""
         given = {name: value for name, value in parameters.items() if value is not None}
         try:
             # As it is: a position in compressed bytes would be none in the file.

@@ -20,13 +20,13 @@ from broker.runfolder.node_access import read_by
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _STS = "https://sts.{}/v1/token"
-_UNKNOWN = timedelta(minutes=30)  # after which a token is renewed whose end nobody tells
+_UNKNOWN = timedelta(minutes=30)  # after which a token with an unknown end is renewed
 _WHERE = "gcp sts token"
 
 
 def boundary(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
-    """What a node of the job may do in the bucket: read and write the job's folder; read the folders that the job
-    reads."""
+    """The permissions of a node of the job in the bucket: read and write the job's folder; read the folders that the
+    job reads."""
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
     own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))

@@ -14,7 +14,7 @@ from broker.runfolder.node_state import NodeState
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What the broker grants the node: the paid time (None: nothing is billed), the end of the job's granted duration,
+    """The broker's grant to the node: the paid time (None: nothing is billed), the end of the job's granted duration,
     whether it must stop now, and how long it may continue without a renewed lease (None: until the end). ``idle``: the
     idleness limits, which the node checks itself."""
 
@@ -44,5 +44,5 @@ class Mailbox(Protocol):
         """Give the node credentials for its folder anew, if it has some that expire and it is time. Often called."""
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        """What the node wrote: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit
+        """The node's reports: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit
         record first, so that no journal entry of an ended attempt is missed."""

@@ -34,8 +34,8 @@ class AccessGiver(Protocol):
 
 
 def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
-    """What a node of the job may do in the bucket: read and write the job's folder; read the job's files, the folders
-    of the jobs whose results it takes, and of the one from whose checkpoint it begins."""
+    """The permissions of a node of the job in the bucket: read and write the job's folder; read the job's files, the
+    folders of the jobs whose results it takes, and of the one from whose checkpoint it begins."""
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
     own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))

@@ -1,4 +1,4 @@
-"""What the agent of one attempt has written to its run folder, as values. Pure."""
+"""The reports of one attempt's agent in its run folder, as values. Pure."""
 
 from __future__ import annotations
 

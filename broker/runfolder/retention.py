@@ -79,7 +79,7 @@ def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
 
 
 class AttemptFiles(StrEnum):
-    """What attempts leave in the run folder besides checkpoints and the documents that tell how they went."""
+    """Files of attempts in the run folder besides checkpoints and the records of their outcome."""
 
     RESULTS = "results"
     LOGS = "logs"

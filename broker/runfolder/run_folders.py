@@ -1,6 +1,6 @@
 """All run folders of a broker, as the reconciler's `broker.runfolder.mailbox.Mailbox`.
 
-For each attempt: what its agents are told (spec, lease, variables, credentials) and what they have reported. Raises as
+For each attempt: the agents' instructions (spec, lease, variables, credentials) and their reports. Raises as
 `RunFolder`.
 """
 
@@ -195,7 +195,7 @@ def _session(plan: SessionPlan | None) -> SessionSpec | None:
 
 
 def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
-    """What the job takes from those before it. A task of an array need not have what the others have."""
+    """The job's inputs from earlier jobs. A task of an array need not have those of the others."""
     found = []
     for one in before:
         if one.inputs and one.tasks:

@@ -117,7 +117,7 @@ class RunFolder:
             return None
 
     def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
-        """What the agents wrote. ``seen``: the number of journal entries already read."""
+        """The agents' reports. ``seen``: the number of journal entries already read."""
         found = self.read_news(attempt, seen)
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))

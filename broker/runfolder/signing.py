@@ -39,7 +39,7 @@ TICKET_LABEL = "gpubroker-ticket"
 
 
 def launch_ticket(attempt_key: str, launch: str) -> str:
-    """What proves that the broker asked for the launch with that key: signed with its attempt's key."""
+    """The proof that the broker requested the launch with that key: a signature by its attempt's key."""
     return hmac.new(attempt_key.encode(), f"gpubroker launch {launch}".encode(), hashlib.sha256).hexdigest()[:32]
 
 

@@ -34,7 +34,7 @@ class FilesInUse(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class UnneededFiles:
-    """What a pool holds without need: lists by the id of their tree, and contents by path, with bytes of each.
+    """The unneeded content of a pool: lists by the id of their tree, and contents by path, with bytes of each.
     ``stays``: the trees whose contents were left out."""
 
     trees: Mapping[str, int]
@@ -62,9 +62,9 @@ def keep_young(pool: ObjectFolder, trees: Iterable[str], now: datetime) -> None:
 
 
 def unneeded(pool: ObjectFolder, doomed: Collection[str], now: datetime) -> UnneededFiles:
-    """What would be deleted with these trees: their lists, and every content older than `GRACE` that no other tree
-    names. ``now``: UTC. Raises `Unreachable`, and `Malformed` for a list that cannot be read: then it is unknown what
-    its tree needs."""
+    """The content that is deleted with these trees: their lists, and every content older than `GRACE` that no other
+    tree names. ``now``: UTC. Raises `Unreachable`, and `Malformed` for a list that cannot be read: then it is unknown
+    what its tree needs."""
     trees = _trees(pool)
     with reaching():
         stored = pool.dated_sizes("files")
@@ -85,7 +85,7 @@ def delete_unneeded(
     """Delete what `unneeded` found, in short turns; returns what was deleted: without what came to be needed meanwhile.
 
     ``now``: as given to `unneeded`. ``needed_since``: the trees of open jobs and of jobs that came since; asked in each
-    turn. ``alone``: a block during which nobody submits files; false in it if somebody does. May be repeated, and may
+    turn. ``alone``: a block without submissions of files; false in it if there are any. May be repeated, and may
     end anywhere. Raises as `unneeded`, and `FilesInUse`."""
     trees, left, known = dict(found.trees), dict(found.contents), set(found.stays)
     gone_trees, gone = dict[str, int](), dict[str, int]()

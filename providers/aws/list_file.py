@@ -31,7 +31,7 @@ _LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
 
 
 class ListReader(Protocol):
-    """What parses one list and keeps the relevant lines."""
+    """Parses one list and keeps the relevant lines."""
 
     def line(self, raw: bytes) -> None: ...
 
@@ -50,7 +50,7 @@ class ListFiles:
         self._url_key = url_key
 
     def read(self, url: str, reader: Callable[[], ListReader]) -> Found:
-        """What the reader makes of the file. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
+        """The reader's result for the file. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
         `Malformed`; rows received before a broken connection are yielded first.
         """
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter

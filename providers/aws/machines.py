@@ -30,8 +30,8 @@ class AwsMachine:
 
     @property
     def engine(self) -> str | None:
-        """Who starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that part
-        otherwise."""
+        """The engine that starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that
+        part otherwise."""
         return None if is_part(self.accelerator) else ENGINE
 
 

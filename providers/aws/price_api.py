@@ -57,7 +57,7 @@ def _product(row: object, regions: tuple[str, ...], now: datetime) -> Iterator[A
         raise Unfit("incomplete_row", f"no instanceType: {short(row)}")
     region = attributes.get("regioncode", "")
     if (region and region not in regions) or not is_plain(attributes):
-        return  # the API tells of every region; only some are asked for
+        return  # the API lists every region; the settings name only some
     if not region:
         raise Unfit("incomplete_row", f"{attributes.get('instancetype', '')}: no regionCode")
     terms: list[Term] = []

@@ -1,4 +1,4 @@
-"""What the subscription holds: capacity reservations, in their groups; with a login.
+"""Held capacity of the subscription: capacity reservations, in their groups; with a login.
 
 It is paid whether used or not (at the on-demand price, or once for a block), so use costs nothing more. The API does
 not give its value. Any machine of the size can use a group of type Open; for other groups a machine must name the

@@ -33,8 +33,8 @@ class AzureMachine:
 
     @property
     def engine(self) -> str | None:
-        """Who starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that part
-        otherwise."""
+        """The engine that starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that
+        part otherwise."""
         return None if is_part(self.gpu) else ENGINE
 
 

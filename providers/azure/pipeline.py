@@ -30,7 +30,7 @@ _LONGEST_WAIT = 60.0  # s; a longer requested wait is left to the next poll
 _RENEW_BEFORE = 300  # s before a token ends
 _SOVEREIGN = ("management.usgovcloudapi.net", "management.chinacloudapi.cn")
 
-# azure-identity warns of every source of a login that is not there, on stderr where nobody listens to its log.
+# azure-identity warns of every missing source of a login, on stderr if its log has no handler.
 logging.getLogger("azure").addHandler(logging.NullHandler())
 
 

@@ -72,7 +72,7 @@ def slice_names() -> Mapping[frozenset[str], str]:
 
 
 def eighth(accelerator_type: str) -> str:
-    """What a SKU of an eighth of such a card is of."""
+    """The accelerator of a SKU for an eighth of such a card."""
     return f"{accelerator_type}/8"
 
 

@@ -26,7 +26,7 @@ from providers.rows import Found
 SOURCE = "gcp-reservations"
 
 MACHINES = "-machines"
-"""What is added to a purchase's id for the reservation that its order makes."""
+"""The suffix to a purchase's id in the name of the reservation that its order makes."""
 
 RESERVATION = "reservation"
 FUTURE_RESERVATION = "future_reservation"

@@ -48,7 +48,7 @@ def listed_offers(
                     known[machine] = None
                     yield error.skipped
             elif how in _MONTHS:
-                continue  # told already: a commitment is for a region
+                continue  # listed already: a commitment is for a region
             price = known[machine]
             if price is not None:
                 yield judged(_offer(shape, kind, how, price, now), shape)

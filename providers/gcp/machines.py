@@ -211,7 +211,7 @@ def _limits(row: Any) -> Mapping[int, tuple[int, int]]:
     if not _ACCELERATOR.fullmatch(row.name):
         raise Unfit("malformed_row", f"{last(row.zone)}: an accelerator type called {short(row.name)}")
     if not attachable(row.name) and row.name.startswith("nvidia-"):
-        accelerator(row.name.removesuffix("-vws"))  # a name that nobody knows may be a new GPU, or a damaged one
+        accelerator(row.name.removesuffix("-vws"))  # an unknown name may be a new GPU, or damaged
     if most < 1 and attachable(row.name):
         raise Unfit("incomplete_row", f"{last(row.zone)}: {row.name}: how many a machine may have is not told")
     return {count: limit for count, limit in attachable(row.name).items() if count <= most}

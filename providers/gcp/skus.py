@@ -174,7 +174,7 @@ def _without_how(text: str) -> tuple[str, How | None]:
         term = _TERM.search(text)
         said = _TERMS.get((term[1], term[2][0])) if term else None
         if term is None or said is None:
-            return "", None  # a term that nobody asked about
+            return "", None  # a term that was not requested
         text = text[: term.start()]
     if found := _RESERVED_IN_CALENDAR.fullmatch(text):
         text, said = found[1], How.CALENDAR

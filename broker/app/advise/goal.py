@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Goal(StrEnum):
-    """What the model is deployed for."""
+    """The purpose of the deployment."""
 
     FINE_TUNE = "fine-tune"
     PRETRAIN = "pretrain"

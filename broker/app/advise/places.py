@@ -57,7 +57,7 @@ class Places:
 
     @property
     def beyond_job_files(self) -> tuple[str, ...]:
-        """What a job file cannot leave out, as a warning."""
+        """A warning about places that a job file cannot exclude."""
         if not self.not_in:
             return ()
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)

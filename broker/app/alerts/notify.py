@@ -59,7 +59,7 @@ class Delivery:
 def notify(
     store: Store, clock: Clock, notice: Notice, targets: Targets, routes: Routes | None = None
 ) -> list[Delivery]:
-    """Tell every target of it, unless it was told under this key before, and send what else is due to them.
+    """Send the notice to every target, unless one with this key was sent before, and send other due notices.
 
     A notice that cannot be delivered now is kept and tried again by a later `deliver` or `notify`. Raises
     `StoreProblem`, and `MissingExtra` without Apprise; the notice is kept then, too. Not for use in a transaction.
@@ -74,7 +74,7 @@ def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None 
     What is due to a target about one incident, and all that had to wait for the end of quiet hours or of a digest, is
     one message. A process that dies between sending and noting it down leaves the notice to be sent again: at least
     once. What fails is tried again after 30 s, then twice as long each time up to an hour, for
-    three days of trying: time in which a notice had to wait, or nobody tried, does not count.
+    three days of trying: time in which a notice had to wait, or no process tried, does not count.
     """
     done: list[Delivery] = []
     routes, hold = routes or {}, _HOLD * clock.scale

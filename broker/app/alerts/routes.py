@@ -1,4 +1,4 @@
-"""Who is told of a notice, and when: by the routes of the settings. Pure, but for the settings.
+"""The recipients of a notice, and the times of delivery, by the routes of the settings. Pure.
 
 A recipient without a route hears everything at once. Failures wait for nothing: neither quiet hours nor digests hold
 them back. A notice about teams that no route names goes to the recipients of all teams, and where there are none of
@@ -25,7 +25,7 @@ _ORDER = list(Severity)
 
 
 def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
-    """The names of those who are told of it."""
+    """The names of its recipients."""
     routes = settings.routes
     of_all = {name for name in settings.notify if name not in routes or not routes[name].teams}
     of_teams = {name for name in settings.notify if name in routes and _of_its_teams(routes[name], notice)}

@@ -1,4 +1,4 @@
-"""What people were told of, and what could not be delivered."""
+"""Notices that were sent, and notices that could not be delivered."""
 
 from __future__ import annotations
 

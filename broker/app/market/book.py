@@ -39,8 +39,8 @@ class BookCheck:
 
 
 def check_book(broker: Broker) -> BookCheck:
-    """Compare every row of the price book with the live prices in the store; asks nobody. Raises `InvalidInput` for a
-    book that cannot be read, `UnknownName` where none is plugged in."""
+    """Compare every row of the price book with the live prices in the store; sends no request. Raises `InvalidInput`
+    for a book that cannot be read, `UnknownName` where none is plugged in."""
     book = broker.provider(BOOK)
     assert isinstance(book, HasPages)
     live: dict[tuple[object, ...], list[Offer]] = {}
@@ -52,7 +52,7 @@ def check_book(broker: Broker) -> BookCheck:
 
 
 def _machine(offer: Offer) -> tuple[object, ...]:
-    """What makes two prices those of one machine, but for the region."""
+    """The identity of a machine, without its region."""
     name = offer.instance_type.lower()
     return offer.provider, name, offer.accelerator, offer.count, offer.capacity_type, offer.term_months
 

@@ -15,7 +15,7 @@ from broker.market.concurrent_poll import Watch, poll_concurrently
 from broker.market.poller import PollResult
 
 LONGEST = 8.0  # seconds of the wall clock; who has not answered then is asked again by the next poll
-AGAIN = timedelta(hours=1)  # after a look at which nobody could be reached
+AGAIN = timedelta(hours=1)  # after a query that reached no provider
 
 
 def sources_to_ask(broker: Broker) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def sources_to_ask(broker: Broker) -> tuple[str, ...]:
 
 def look(broker: Broker, names: tuple[str, ...], *, watch: Watch | None = None) -> Iterator[PollResult]:
     """Ask these sources side by side, for `LONGEST` at most; a result as each is stored. A store that cannot be written
-    to is left as it is: nobody is asked."""
+    to is left as it is: no request is sent."""
     try:
         broker.store.check_writable()
     except StoreProblem:

@@ -1,4 +1,4 @@
-"""What is offered near to an accelerator, or a number of them, of which nothing is offered."""
+"""Offers similar to an accelerator, or a number of them, that has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job would have cost on the recorded history if it had started at other hours.
+"""The cost of a job on the recorded history, had it started at other hours.
 
 The record ends at the last full hour, windows start at full hours before it, and a deadline that is a point in time
 counts from it, so that the result is the same for an hour unless the store changes.

@@ -12,9 +12,9 @@ tried, and what the planner finds after them.
 
 What cannot be known stays as recorded. Jobs without any feasible offer have no record. Moves try the alternatives of
 the recorded plan alone. Running jobs are not judged again while they ran. A job that would
-be refused more money or time keeps its cost. Requests count as approved, except those that nobody approved then. If no
-rule counted running jobs, they were not recorded; a new rule that counts them sees the jobs that hold money, with the
-capacity that their entries show.
+be refused more money or time keeps its cost. Requests count as approved, except those that were not approved then. If
+no rule counted running jobs, they were not recorded; a new rule that counts them sees the jobs that hold money, with
+the capacity that their entries show.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class _Replay:
                 self.gone.add(key)
         moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
         never_ran = key not in self.recorded or not spent_in(self.recorded[key].entries)
-        # A request that nobody approved then is refused again; all other requests count as approved.
+        # A request that was not approved then is refused again; all others count as approved.
         newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
         launched = decision.action is ActionKind.LAUNCH and not denied
         if launched and chosen.placement and newly:

@@ -56,7 +56,7 @@ class Effect(StrEnum):
     STARTS = "starts"
     GIVES_UP_LAUNCH = "gives_up_launch"  # requested, and not allowed any more: it is placed anew
     REFUSED = "refused"  # it waits, and the policies let it start nowhere
-    GRANTED = "granted"  # nobody is asked any more
+    GRANTED = "granted"  # no approval is needed any more
     ASKS = "asks"  # its owner waits for an approval from now on, or for those of others
     CANNOT_BE_APPROVED = "cannot_be_approved"
     WAITS = "waits"  # it would have started, and does not

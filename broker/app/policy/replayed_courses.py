@@ -104,7 +104,7 @@ class ReplayedCourses:
                 self._count(course, 1)
 
     def posted(self, job: str, budget: BudgetSpec, now: datetime) -> tuple[Sequence[Entry], Sequence[Burn]]:
-        """What a job had spent by then (UTC) under the budget, entry by entry, and what it held."""
+        """The spend of a job by then (UTC) under the budget, entry by entry, and its hold."""
         known = self._posted.get((job, budget))
         if known is None or not known.since <= now < known.until:
             known = self._posted[job, budget] = _posted(self._of[job], budget, now)
@@ -115,7 +115,7 @@ class ReplayedCourses:
             del self._posted[known]
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """What the courses that are over spent under the budget in the half-open time (UTC)."""
+        """The spend of ended courses under the budget in the half-open time (UTC)."""
         asked = budget, start, end
         if asked not in self._spent:
             self._spent[asked] = sum((_share(course, asked) for course in self._over.values()), Money.ZERO)
@@ -148,7 +148,7 @@ def _posted(course: ReplayedJob, budget: BudgetSpec, now: datetime) -> _Posted:
 
 
 def standing(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Sequence[Burn]]:
-    """What one job's entries come to: those of spend, and what is still held."""
+    """The sums of one job's entries: spend, and the remaining hold."""
     left = [entry for entry in entries if entry.account is Account.HELD]
     held = sum((entry.amount for entry in left), Money.ZERO) > Money.ZERO
     return [e for e in entries if e.account is Account.SPENT], list(held_burns(left).values()) if held else ()

@@ -47,8 +47,8 @@ class ReplayedJob:
         return (e for e in self.entries if e.at <= now and (self.since is None or e.at <= self.since))
 
     def holding(self, job: str, now: datetime) -> LiveAttempt | None:
-        """What the job occupies while it holds money, from the tags of its entries; None if it holds nothing, or if the
-        capacity is free of charge."""
+        """The capacity that the job occupies while it holds money, from the tags of its entries; None if it holds
+        nothing, or if the capacity is free of charge."""
         held = sum((e.amount for e in self.until(now) if e.account is Account.HELD), Money.ZERO)
         placed = next((e for e in self.entries if e.tags.provider), None)
         if held <= Money.ZERO or placed is None or (self.since is not None and self.since <= now):

@@ -1,4 +1,4 @@
-"""Unknown names in policy files. They may be misspelt, so that a rule applies to nobody or asks nobody."""
+"""Unknown names in policy files. They may be misspelt, so that a rule applies to no person or has no approver."""
 
 from __future__ import annotations
 

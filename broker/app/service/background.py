@@ -92,7 +92,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
 
 
 def step_down(broker: Broker) -> None:
-    """Ask a background reconciler to end after its next pass. That of `gpubroker serve` goes on."""
+    """Ask a background reconciler to end after its next pass. `gpubroker serve` continues."""
     broker.store.set_setting(_TURN, secrets.token_hex(8))
 
 

@@ -1,4 +1,4 @@
-"""The duty of `broker.app.service.serve` that ends launches of other tools when nobody reports their end."""
+"""The duty of `broker.app.service.serve` that ends launches of other tools whose end is not reported."""
 
 from __future__ import annotations
 

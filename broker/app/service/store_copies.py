@@ -66,7 +66,7 @@ def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:
             return
         if not look:
             step_down(broker)
-        broker.clock.sleep(_PAUSE)  # another process ends its pass meanwhile, and tells nobody
+        broker.clock.sleep(_PAUSE)  # another process may still be ending its pass
     raise NotAllowed(
         "a broker runs on this store, and would go on with what it knows",
         where=broker.store.where,

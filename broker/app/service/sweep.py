@@ -91,7 +91,7 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
 
 
 def end(broker: Broker, swept: Swept) -> list[EndedLeftover]:
-    """End the orphans of a sweep, one after another, also after an error. Machines are told to terminate; the next
+    """End the orphans of a sweep, one after another, also after an error. Machines are requested to terminate; the next
     sweep shows whether they did. Idempotent."""
     by_engine = {one.key for one in swept.orphans if one.machine is not None and one.machine.by_engine}
     done = []

@@ -13,7 +13,7 @@ INVITED = timedelta(days=3)
 """How long an invitation can be accepted (wall clock)."""
 KNOWN_FOR, MOST_KNOWN = timedelta(days=30), 10
 """How long an address stays one from which a person has signed in (wall clock), and how many of them a person has: the
-newest. So somebody who guesses gets at most that many times the tries of one who waits."""
+newest. So a guesser with many addresses gets at most that many times the tries of one address."""
 FREE_TRIES = 5
 """Wrong passwords in a row after which a person waits before the next try."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)

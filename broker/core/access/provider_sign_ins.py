@@ -33,8 +33,8 @@ class PendingSignIn:
 
 @dataclass(frozen=True, slots=True)
 class ProviderIdentity:
-    """What an identity token says. A person is ``issuer`` and ``subject``, never a name or an address, which may be
-    given to somebody else later. ``name``: the preferred one; ``groups``: None if the token does not say."""
+    """The content of an identity token. A person is ``issuer`` and ``subject``, never a name or an address, which may
+    be given to another person later. ``name``: the preferred one; ``groups``: None if the token does not say."""
 
     issuer: str
     subject: str

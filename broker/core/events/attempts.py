@@ -42,7 +42,7 @@ def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
 
 
 def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
-    """What counts even after the attempt's end; None for other events."""
+    """The effect of an event that counts even after the attempt's end; None for other events."""
     body, at = event.body, event.at
     if isinstance(body, ev.MachineGone):
         if not attempt.state.final:

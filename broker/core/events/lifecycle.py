@@ -179,7 +179,7 @@ def _over(
 
 
 def _extended(view: JobView, body: ev.Extended) -> JobView:
-    """With its new limits; a job that was paused for want of money or time goes on."""
+    """The job with its new limits; a job that was paused for lack of money or time continues."""
     seconds = body.max_duration_seconds
     longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
     state = view.state

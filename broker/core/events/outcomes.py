@@ -103,7 +103,7 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.MONEY_REFUSED: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    # A session that nobody uses is over; its home folder is saved.
+    # An idle session ends; its home folder is saved.
     Cause.IDLE: Outcome(AttemptState.SUCCEEDED, Next.SUCCEED),
     Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.UNATTENDED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),

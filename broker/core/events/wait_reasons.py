@@ -178,7 +178,7 @@ class MoreMoneyDenied(_Reason):
 
 
 class RulesDeny(_Reason):
-    """Rules deny that it goes on."""
+    """Rules deny that it continues."""
 
     kind: Literal["rules_deny"] = "rules_deny"
     objections: tuple[RuleObjection, ...]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class When(StrEnum):
-    """What must have become of the job before: it did well, or it is over."""
+    """The required state of the earlier job: succeeded, or ended."""
 
     SUCCEEDED = "succeeded"
     ENDED = "ended"

@@ -22,7 +22,7 @@ def task_id(array: str, index: int) -> str:
 
 
 class TaskOf(BaseModel):
-    """What makes a job a task: of which array (its id), with which number, of how many."""
+    """The membership of a task: the id of its array, its number, and the number of tasks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -71,7 +71,7 @@ class JobArray(BaseModel):
         return self.only[turn] if self.only else turn
 
     def starts_from(self, index: int) -> str | None:
-        """The task whose checkpoint the one of that number goes on from; None: from none."""
+        """The task from whose checkpoint the one of that number resumes; None: from none."""
         return task_id(self.again, index) if self.again is not None and index in self.with_checkpoint else None
 
     def parameters(self, index: int) -> dict[str, str]:

@@ -156,7 +156,7 @@ SESSION_HOLD = timedelta(hours=1)
 
 
 class SessionPlan(JobPart):
-    """What makes a job a session in which people work. ``idle``: it ends after this time without a sign of use;
+    """The properties of a session in which people work. ``idle``: it ends after this time without a sign of use;
     ``at_most``: signs that cannot be read count as use for at most this time (None: for ever); ``jupyter``: it runs
     Jupyter."""
 

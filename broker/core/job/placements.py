@@ -12,7 +12,7 @@ from broker.core.values.money import Money
 
 
 class Moved(StrEnum):
-    """What a transfer cost moves: data and restored checkpoints to the machines, checkpoints from them."""
+    """The kinds of transferred data: data and restored checkpoints to the machines, checkpoints from them."""
 
     DATA = "data"
     CHECKPOINT = "checkpoint"

@@ -42,7 +42,7 @@ class StopWhen(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReportedValue:
-    """What a task reported at a step."""
+    """A value that a task reported at a step."""
 
     step: int
     value: float
@@ -97,7 +97,7 @@ def running_average(reports: Iterable[ReportedValue]) -> RunningAverage:
 def fallen_behind(
     rule: StopWhen, mine: Sequence[ReportedValue], others: Iterable[RunningAverage]
 ) -> FallenBehind | None:
-    """Whether a task is stopped at the step of its last report; None: it goes on. ``others``: of tasks that
+    """Whether a task is stopped at the step of its last report; None: it continues. ``others``: of tasks that
     succeeded."""
     reports = in_steps(mine)
     if not reports or reports[-1].step < rule.from_step:

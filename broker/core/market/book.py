@@ -1,4 +1,4 @@
-"""A price book: list prices that somebody copied by hand, page by page."""
+"""A price book: list prices copied by hand, page by page."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ def lent(answers: LentAnswers) -> Iterator[None]:
 
 
 def here() -> LentAnswers:
-    """Those lent to this thread; outside a poll empty ones, which nobody stores."""
+    """The answers lent to this thread; outside a poll empty ones, which are not stored."""
     return _ANSWERS.get() or LentAnswers()

@@ -148,7 +148,7 @@ class Offer:
 
     @property
     def has(self) -> MachineShare:
-        """What the machine, or the part of it, has; unknown figures count as 0."""
+        """The size of the machine, or of the part of it; unknown figures count as 0."""
         return MachineShare.of(self.cpus or 0.0, self.memory_gib or 0.0, self.accelerator, self.count)
 
     @property

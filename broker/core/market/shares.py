@@ -46,7 +46,7 @@ class MachineShare:
         return self._with(other, -1)
 
     def __mul__(self, nodes: int) -> MachineShare:
-        """That many of them."""
+        """The share times that number."""
         return MachineShare(
             self.milli_cpus * nodes, self.mib * nodes, _tidy((name, count * nodes) for name, count in self.gpus)
         )

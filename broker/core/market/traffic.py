@@ -1,4 +1,4 @@
-"""What a poll reads over the network: adapters count it, whoever asks them reads the sum.
+"""The bytes that a poll reads over the network: adapters count them, the poller reads the sum.
 
 Counted are the bytes of answers as they come over the wire, where an adapter speaks HTTP itself; what an SDK reads is
 not.
@@ -43,7 +43,7 @@ def counted() -> Iterator[NetworkTraffic]:
 
 
 def count(number: int) -> None:
-    """One more answer of ``number`` bytes; nothing where nobody counts."""
+    """One more answer of ``number`` bytes; no effect outside of a count."""
     traffic = _TRAFFIC.get()
     if traffic is not None:
         traffic.add(number)

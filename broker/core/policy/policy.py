@@ -151,7 +151,7 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class UnusualSpending:
-    """A running job's part in an anomaly of its team's spending that nobody has explained: what it spent above its
+    """A running job's part in an unexplained anomaly of its team's spending: its spend above its
     usual (USD), since when it is known (UTC), and who said that it should not have happened; empty if nobody did."""
 
     excess: Money
@@ -161,7 +161,7 @@ class UnusualSpending:
 
 @dataclass(frozen=True, slots=True)
 class CapacityInHand:
-    """What is owned and reserved of an accelerator: ``gpus`` now; ``used``: the share of its GPU-hours of the last 7
+    """Owned and reserved capacity of an accelerator: ``gpus`` now; ``used``: the share of its GPU-hours of the last 7
     days in which it was at work, from 0 to 1; ``per_gpu_hour``: what it costs on average, used or not (USD)."""
 
     gpus: int

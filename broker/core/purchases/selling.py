@@ -39,7 +39,7 @@ class SellsProduct(Protocol):
         `CapacityQuote.quoted_at`. Read-only."""
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        """What undoing the order costs now. Raises `Refused` with the reason if it cannot be undone."""
+        """The present cost of undoing the order. Raises `Refused` with the reason if it cannot be undone."""
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         """Cancel or return the order on these terms. Idempotent by the order's id. After `OutcomeUnknown` it may have
@@ -52,7 +52,7 @@ class ResellsProduct(Protocol):
     `SellsProduct`. A sale is found again by its key or by what was offered and when; it is sent once."""
 
     def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
-        """What could be sold of the order now. Raises `Refused` with the reason if nothing can be."""
+        """The part of the order that can be sold now. Raises `Refused` with the reason if nothing can be."""
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
         """Offer it there for ``least`` (USD, in all, before the market's fee). After `OutcomeUnknown` it may be
@@ -74,4 +74,4 @@ class SellsCapacity(Protocol):
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """What it sells, by kind. Contacts nobody."""
+        """Its products by kind. Sends no request."""

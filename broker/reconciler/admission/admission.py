@@ -224,7 +224,7 @@ def held_time(job: Job, placements: Iterable[Placement], quantile: float, longes
 
 
 def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
-    """What a job without ``max_cost`` may come to hold and spend within ``max_duration`` (USD)."""
+    """The maximum hold and spend of a job without ``max_cost`` within ``max_duration`` (USD)."""
     candidates = fallbacks(plan)
     egress = {kind: max(egress_of(p) for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
     held = _to_hold(exposures(candidates, egress=egress), max_duration, None)

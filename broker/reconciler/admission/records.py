@@ -1,4 +1,4 @@
-"""What goes on record after a judgement of the gate: the ledger entries of a hold, the decision, the event."""
+"""The records of a judgement of the gate: the ledger entries of a hold, the decision, the event."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class MakePlans(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StartedTasks:
-    """So many tasks were started, from the ``first`` turn on. ``refusal``: what the gate said to the next one; None
+    """So many tasks were started, from the ``first`` turn on. ``refusal``: the gate's answer to the next one; None
     where all were started that there are slots and money for."""
 
     first: int
@@ -128,7 +128,7 @@ def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool)
 
 
 def committed(look: Reading, array: str) -> Money:
-    """What of the array's ``max_cost`` is gone or promised: what the tasks that are closed have cost, and what the
+    """The used part of the array's ``max_cost``: the cost of closed tasks, and what the
     others may."""
     total = _paid(look.task_money(array, closed=True), held=False)
     for task in look.open_tasks(array):

@@ -1,7 +1,7 @@
 """Stops tasks of arrays that are far behind the others, as `stop_when` in the job file asks.
 
 The task is stopped as by any judge: checkpoint first, its machine given back, its hold released. It counts neither as
-failed nor as cancelled, and the array goes on.
+failed nor as cancelled, and the array continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STALE = 6  # intervals between judgements after which tasks that succeeded mean
 
 @dataclass(slots=True)
 class _Succeeded:
-    """What the tasks of an array that had succeeded ``at`` a time (UTC) had reported; never changes again."""
+    """The reports of the tasks of an array that had succeeded ``at`` a time (UTC); they never change."""
 
     at: datetime
     averages: dict[str, RunningAverage] = field(default_factory=dict)

@@ -66,7 +66,7 @@ class Comparison:
 
 
 class MachinesPaid(Protocol):
-    """What the store adds up of an attempt whose machines are gone. Times are UTC, amounts USD."""
+    """The store's sums of an attempt whose machines are gone. Times are UTC, amounts USD."""
 
     @property
     def job_id(self) -> str: ...

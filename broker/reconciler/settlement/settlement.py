@@ -154,7 +154,7 @@ def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) 
 
 
 def _own(attempt: AttemptView, sums: Sequence[Sum]) -> list[Sum]:
-    """What was posted for the attempt's placement: without its machines outside of bought capacity, which cost another
+    """The entries for the attempt's placement, without its machines outside of bought capacity, which cost another
     kind of money."""
     return [one for one in sums if one.tags.attempt == attempt.number and one.money is attempt.placement.money]
 

@@ -1,4 +1,4 @@
-"""What every kind of product needs of the provider: the login, the regions, the time, and reading of orders."""
+"""Shared by the products of AWS: the login, the regions, the time, and reading of orders."""
 
 from __future__ import annotations
 

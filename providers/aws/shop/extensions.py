@@ -39,7 +39,7 @@ class BlockExtensions(FinalProduct[AwsCounter]):
     marked = False
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """What AWS would sell to lengthen the block ``request.extends`` by ``request.length``."""
+        """AWS's quotes for lengthening the block ``request.extends`` by ``request.length``."""
         if not request.extends or request.region is None:
             raise InvalidInput(
                 "an extension needs the block that it extends",

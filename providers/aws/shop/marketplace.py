@@ -30,7 +30,7 @@ _STATES = {
 
 
 def resale_terms(counter: AwsCounter, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
-    """What could be listed. Raises `Refused` if AWS would not list it, and what `AwsLogin.call` raises."""
+    """The part that can be listed. Raises `Refused` if AWS would not list it, and what `AwsLogin.call` raises."""
     answer = counter.login().call("ec2", quote.region, "describe_reserved_instances", ReservedInstancesIds=[order.id])
     row: Mapping[str, Any] = next(iter(answer.get("ReservedInstances") or ()), {})
     begun, ends, now = utc(row.get("Start")), utc(row.get("End")), counter.now()

@@ -1,1 +1,1 @@
-"""What can be bought at Azure: one file a kind of product, and the registry of kinds."""
+"""Products of Azure: one file a kind; `providers.shops` lists them."""

@@ -1,4 +1,4 @@
-"""What every kind of product needs of Azure: the login, the list prices, the time, and reading of amounts."""
+"""Shared by the products of Azure: the login, the list prices, the time, and reading of amounts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
     repeats_for = timedelta(hours=1)
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
-        """What Azure asks for it now, paid at once: one quote a region that the price list names."""
+        """Azure's present price, paid upfront: one quote per region in the price list."""
         check_years(request.length, "reservations")
         only_now(request, "a reservation")
         login, (term, months) = self._counter.login(), YEARS[request.length]

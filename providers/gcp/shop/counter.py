@@ -1,4 +1,4 @@
-"""What every kind of product needs of Google Cloud: the login, the prices, and how an order is placed and found again.
+"""Shared by the products of Google Cloud: the login, the prices, and how an order is placed and found again.
 
 An order has the purchase's key as its name, so there can be only one: Compute Engine refuses a second resource of a
 name. Each request carries an id that is derived from the key; the operation that it started can be found by that id,
@@ -142,7 +142,7 @@ def sold(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> It
 
 
 def _deletion(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], key: str) -> Any:
-    """The operation by which somebody else deleted the resource ``key``; Google lists it for some days."""
+    """The operation by which another user deleted the resource ``key``; Google lists it for some days."""
     listing = _REGIONAL if kind.regional else _ZONAL
     rows = asking.rows(listing, project=asking.login.project, filter=f'targetLink eq ".*/{key}"', **place)
     done = (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.operation_type == "delete")

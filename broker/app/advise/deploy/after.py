@@ -16,7 +16,7 @@ from broker.economics.savings import WorkloadDescription, ladder
 
 @dataclass(frozen=True, slots=True)
 class DecidedSavings:
-    """What earlier steps have decided. ``interruptible``: whether spot is possible; ``spot``: whether it is used;
+    """The decisions of earlier steps. ``interruptible``: whether spot is possible; ``spot``: whether it is used;
     ``quantised``: whether the weights are quantised already."""
 
     interruptible: bool

@@ -104,7 +104,7 @@ def _constraints(
 
 def job_text(job: Job, summary: str) -> str:
     """The job file, with its purpose as a comment."""
-    said = f"# {summary}\n# `run` is yours to write; the rest was worked out by `gpubroker advise deploy`.\n"
+    said = f"# {summary}\n# `run` is yours to write; the rest was computed by `gpubroker advise deploy`.\n"
     return said + print_job(job)
 
 
