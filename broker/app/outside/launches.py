@@ -21,7 +21,7 @@ from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.actors import Actor
-from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind, Offer
@@ -197,14 +197,6 @@ def open_launches(look: StoreReading) -> Sequence[OpenLaunch]:
     """The launches whose money is held, oldest first."""
     found = [one for id in look.held_under(PREFIX) for one in _of(look, id)]
     return sorted(found, key=lambda one: (one.since, one.id))
-
-
-def known_launch(look: Reading, id: str) -> OpenLaunch:
-    """The open launch of that id, with or without `PREFIX`. Raises `UnknownName`."""
-    whole = id if id.startswith(PREFIX) else PREFIX + id
-    for one in _of(look, whole):
-        return one
-    raise UnknownName("launch", id, ())
 
 
 def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:

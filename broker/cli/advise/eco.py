@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
@@ -33,9 +32,7 @@ _CLEANEST = 5
 class EcoOptions:
     """The options of `eco`."""
 
-    gpu: Annotated[
-        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100"
+    gpu: inputs.OneGpu = "H100"
     gpus: Annotated[int, typer.Option(help="Number of GPUs.")] = 1
     hours: Annotated[float, typer.Option(help="Duration in hours.")] = 1.0
     location: Annotated[

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
@@ -33,9 +32,7 @@ class ParallelismOptions:
     """The options of `parallelism`."""
 
     model: inputs.ModelOptions
-    gpu: Annotated[
-        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100"
+    gpu: inputs.OneGpu = "H100"
     gpus: Annotated[int | None, typer.Option(help="Number of GPUs. Default: the fewest that hold the model.")] = None
     method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW
     precision: Annotated[Precision | None, typer.Option(help="Precision of the weights.")] = None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
@@ -36,9 +35,7 @@ _POINTED = 60  # points of the curve in a chart
 class ScaleOptions:
     """The options of `scale`."""
 
-    gpu: Annotated[
-        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100"
+    gpu: inputs.OneGpu = "H100"
     gpu_hours: Annotated[float | None, typer.Option(help="Work, in hours of one such GPU.")] = None
     parameters: inputs.Parameters = None
     tokens: Annotated[

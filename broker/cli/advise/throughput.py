@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli import completion
 from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
@@ -31,9 +30,7 @@ class ThroughputOptions:
     """The options of `throughput`."""
 
     model: inputs.ModelOptions
-    gpu: Annotated[
-        str, typer.Option("--gpu", "-g", metavar="NAME", autocompletion=completion.gpus, help="Accelerator.")
-    ] = "H100"
+    gpu: inputs.OneGpu = "H100"
     precision: Annotated[Precision, typer.Option(help="Precision of the weights.")] = Precision.FP16
     model_gb: Annotated[float | None, typer.Option(help="Measured size of the weights in GB (10^9 bytes).")] = None
     active: Annotated[
