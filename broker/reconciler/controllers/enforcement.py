@@ -72,7 +72,7 @@ class Enforcement(Controller):
         self._over = over
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._last: PolicySet | None = None
-        self._trouble = ""  # logged once
+        self._trouble = ""  # said once
         self._warned: dict[str, tuple[int, frozenset[str]]] = {}  # by job: what is on record of its newest attempt
         self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
 
