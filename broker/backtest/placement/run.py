@@ -29,7 +29,8 @@ from broker.placement.strategy.situation import StrategyTask
 OMNISCIENT = "omniscient"
 DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
 
-_MOST_STATES = 1e11  # minutes for each window
+_MOST_STATES = 2e10  # minutes for each window
+_MOST_KEPT = 1e7  # values of 8 bytes
 
 Key = tuple[str, str, float, float, str]
 """Family, pool, deadline, changeover, policy."""
@@ -185,15 +186,14 @@ def _with_starts(
 
 
 def _refuse_too_fine(request: PlacementReplay, markets: Sequence[ReplayMarket]) -> None:
-    """Reject problems too large for the optimum, whose states are ticks, machines, changeover seconds and steps of
-    slack.
-    """
+    """Reject problems too large for the optimum, whose states are ticks, machines and steps of slack; it keeps those of
+    as many ticks as a changeover takes."""
     gap, deadline = markets[0].gap_seconds, max(request.deadlines)
     machines = max(len(market.pools) for market in markets) + 1
     for changeover in request.changeovers:
         step = math.gcd(round(gap), math.floor(changeover))
-        states = deadline / gap * machines * (changeover / gap + 2) * (deadline - request.work) / step
-        if states > _MOST_STATES:
+        each_tick = machines * (deadline - request.work) / step
+        if deadline / gap * each_tick > _MOST_STATES or changeover / gap * each_tick > _MOST_KEPT:
             raise InvalidInput(
                 f"ticks of {gap:g} s are too fine for {deadline / HOUR:g} h with changeovers of {changeover:g} s",
                 where=markets[0].family,

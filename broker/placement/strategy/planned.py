@@ -114,6 +114,7 @@ class _Ahead:
         self.task, self.plan, self.work_left = task, plan, now.work_left
         self.left = task.deadline - now.elapsed - task.tick
         self.spare = task.deadline - now.elapsed - now.work_left
+        self.up = bool(belief.up[0])
         self.mix = self._states(market, belief)
 
     def _states(self, market: Outlook, belief: Belief) -> Floats32:
@@ -129,7 +130,16 @@ class _Ahead:
         return mix.ravel().astype(np.float32)
 
     def wait(self) -> float:
-        return self.plan.ahead(self.mix, self.left, self.spare - self.task.tick, 0)
+        """Cost of a tick without a machine, and of all that follows.
+
+        With capacity there, to wait is to learn how long it lasts. The plan takes for granted that this shows at its
+        next step, so the wait must cost what a step costs, however soon the next decision comes.
+        """
+        more = 0.0
+        if self.up:
+            tick, spare = self.task.tick, self.spare - self.task.changeover
+            more = max(min(self.plan.terms.step, spare) - tick, 0.0)
+        return self.plan.ahead(self.mix, self.left - more, self.spare - self.task.tick - more, 0)
 
     def use(self, mode: Mode, boot: float, price: float) -> float:
         """Cost of a tick on such a machine with ``boot`` seconds of changeover left, and of all that follows."""

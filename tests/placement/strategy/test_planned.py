@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,6 +146,31 @@ def test_a_machine_in_a_pool_that_the_plan_does_not_know_is_kept(pools: list[str
     follower = course({pool: spells(*([6, 1] * 12)) for pool in pools}, pools, job)
     now = Situation(0.0, 8 * HOUR, Mode.SPOT, "new", 0.0, {"a": 1.0, "new": 1.2}, 3.0)
     assert (follower.decide(now).mode, follower.decide(now).pool) == (Mode.SPOT, "new")
+
+
+def test_fine_ticks_do_not_make_waiting_beside_capacity_free() -> None:
+    tick = 30.0
+
+    def flickering(seed: int, hours: float) -> tuple[bool, ...]:
+        """Hours of spells of minutes, then hours of spells of an hour."""
+        dice, bits, ticks = Random(seed), list[bool](), round(hours * HOUR / tick)
+        while len(bits) < ticks:
+            for up_hours, down_hours, lasts in ((1 / 15, 1 / 10, 3.0), (1.0, 0.3, 5.0)):
+                end, up = len(bits) + round(dice.expovariate(1 / lasts) * HOUR / tick), True
+                while len(bits) < end:
+                    bits += [up] * max(round(dice.expovariate(1 / (up_hours if up else down_hours)) * HOUR / tick), 1)
+                    up = not up
+        return tuple(bits[:ticks])
+
+    past, job = flickering(1, 40), StrategyTask(2 * HOUR, 3 * HOUR, 720, tick)
+    prepared = prepare(learn({"a": past}, {"a": [1.0] * len(past)}, tick), ["a"], job, 3.0)
+    idle = 0.0
+    for seed in (11, 12, 16, 19, 21):
+        bits, log = flickering(seed, 3.1), list[ReplayStep]()
+        now = ReplayMarket("f", "m", tick, (PoolRecord("a", bits, (1.0,) * len(bits), 3.0),))
+        assert not replay(now, 0, job, start(prepared, job), log).missed
+        idle += tick * sum(step.decision.mode is Mode.IDLE and bits[step.tick] for step in log)
+    assert idle / 5 < prepared.plan.terms.step
 
 
 def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
