@@ -95,5 +95,5 @@ def _spend(value: Floats, steps: int) -> Floats:
         return value
     spent = np.full(len(value), math.inf)
     if steps < len(value):
-        spent[steps:] = value[: -steps]
+        spent[steps:] = value[:-steps]
     return spent
