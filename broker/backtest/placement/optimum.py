@@ -36,14 +36,12 @@ def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
     # Point j has slack (points − 1 − j)·unit below the start's, plus what the lattice leaves over: j = 0 is the least.
     points = (deadline - work) // unit + 1
     slack = (deadline - work) - unit * np.arange(points - 1, -1, -1, dtype=np.int64)
-    window = slice(start, start + ticks)
-    machines = [_Machine(pool.available[window], pool.price[window], gap, boot) for pool in market.pools]
-    machines.append(_Machine((True,) * ticks, (market.on_demand_price,) * ticks, gap, boot))
-
     never = np.full(points, math.inf)
     idle = np.where(slack >= 0, 0.0, math.inf)
-    for machine in machines:
-        machine.working.extend([idle] * machine.working.maxlen)
+
+    window = slice(start, start + ticks)
+    machines = [_Machine(pool.available[window], pool.price[window], gap, boot, idle) for pool in market.pools]
+    machines.append(_Machine((True,) * ticks, (market.on_demand_price,) * ticks, gap, boot, idle))
     for tick in range(ticks - 1, -1, -1):
         left = deadline - tick * gap
         remaining = np.maximum(left - slack, 0)  # work left at each point
@@ -60,12 +58,13 @@ def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
 
 class _Machine:
     """A pool, or on-demand, gone through from the last tick to the first. ``working``: the values of a machine that has
-    booted, at the next tick and at those after it, as far as a start reaches."""
+    booted, at the next tick and at those after it, as far as a start reaches. ``ended``: those at the deadline."""
 
-    def __init__(self, available: Sequence[bool], price: Sequence[float], gap: int, boot: int) -> None:
+    def __init__(self, available: Sequence[bool], price: Sequence[float], gap: int, boot: int, ended: Floats) -> None:
         self.available, self.price, self.gap, self.boot = available, price, gap, boot
         self.reach = -(-boot // gap)  # ticks that a boot touches
-        self.working: deque[Floats] = deque(maxlen=max(self.reach, 1))
+        kept = max(self.reach, 1)
+        self.working = deque([ended] * kept, kept)
         self.lasts = 0
 
     def keep(self, tick: int, left: int, remaining: NDArray[np.int64]) -> Floats | None:
