@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from broker.core.errors import InvalidInput
+from broker.economics.estimates import about
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import (
@@ -252,7 +253,7 @@ def _payback(case: BuyOrRentInputs) -> float | None:
 
 def _verdict(case: BuyOrRentInputs, flows: _Flows, rules: RulesOfThumb) -> tuple[BuyOrRentVerdict, str]:
     own, rent = flows.own(case.utilisation), flows.rent(case.utilisation)
-    owning = f"owning costs ${own:,.0f} against ${rent:,.0f} of rent for the same hours, in today's money"
+    owning = f"owning costs {about(own)} against {about(rent)} of rent for the same hours, in today's money"
     if case.peak_to_baseline > rules.bursty_above_peak_to_baseline and own < rent:
         return (
             BuyOrRentVerdict.HYBRID,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.activations import passing_bytes, prefill_bytes
+from broker.economics.exchange import all_reduce_seconds
 from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate, usable_gib
 from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -147,7 +148,7 @@ def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, r
     context = model.prompt_tokens + model.output_tokens / 2
     cache = batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
     reading = cache / (bandwidth * rules.cache_efficiency)
-    beside = exchange_seconds(model, card, gpus, batch, rules) + model.shape.layers * rules.layer_step_s
+    beside = all_reduce_seconds(model.shape, card, gpus, batch, rules) + model.shape.layers * rules.layer_step_s
     return (max(by_memory, by_compute) + reading + beside + rules.serving_step_s) / rules.serving_pace
 
 
@@ -170,17 +171,4 @@ def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Rule
     seconds = (matrices + attention + moving) / gpus
     if model.eager:
         seconds = max(seconds, model.shape.layers * rules.eager_layer_s)
-    return (seconds + exchange_seconds(model, card, gpus, read, rules)) / rules.serving_pace
-
-
-def exchange_seconds(
-    model: ServedModel, card: Accelerator, gpus: int, tokens: float, rules: RulesOfThumb = DEFAULTS
-) -> float:
-    """Two all-reduces a layer of ``tokens`` × hidden values of 16 bits over ``gpus`` cards: a ring's 2·(n−1)/n of the
-    bytes over the link, and its latency. Cards without a link exchange over PCIe."""
-    if gpus == 1:
-        return 0.0
-    one_way = card.link_gb_s / 2 if card.link_gb_s else rules.pcie_gb_s
-    latency = rules.link_latency_s if card.link_gb_s else rules.pcie_latency_s
-    moved = 2 * (gpus - 1) / gpus * tokens * model.shape.hidden * 2
-    return 2 * model.shape.layers * (moved / (one_way * GB) + latency)
+    return (seconds + all_reduce_seconds(model.shape, card, gpus, read, rules)) / rules.serving_pace

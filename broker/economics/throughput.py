@@ -11,7 +11,10 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
+from broker.economics.exchange import all_reduce_seconds
+from broker.economics.families import shape_for
 from broker.economics.memory import Precision, usable_gib
+from broker.economics.model import ModelShape
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parameter_count, positive, whole
 
@@ -90,13 +93,15 @@ def decode(
     model_bytes: float | None = None,
     cache_bytes: float = 0,
     gpus: int = 1,
+    shape: ModelShape | None = None,
     rules: RulesOfThumb = DEFAULTS,
 ) -> DecodeThroughput:
     """Tokens per second of a model on ``gpus`` cards that hold one copy of it together.
 
     The smaller of two limits, each at ``efficiency``: reading the weights (and ``cache_bytes`` of KV cache for each
-    sequence) per step, and 2·parameters FLOPs per token. The latency of one token is the time of one step, whatever
-    the batch. ``model_bytes``: as measured; else parameters × bytes. Raises InvalidInput.
+    sequence) per step, and 2·parameters FLOPs per token. Several cards exchange activations in each layer of the
+    ``shape`` (None: the probable one of that size). The latency of one token is the time of one step, whatever the
+    batch. ``model_bytes``: as measured; else parameters × bytes. Raises InvalidInput.
     """
     parameter_count(parameters)
     efficiency = fraction("efficiency", rules.decode_efficiency if efficiency is None else efficiency)
@@ -117,6 +122,11 @@ def decode(
     else:
         by_compute = gpus * peak * TERA * efficiency / inference_flops(parameters, 1)
     speed = min(by_memory, by_compute)
+    if gpus > 1:
+        between = all_reduce_seconds(shape or shape_for(parameters)[0], accelerator, gpus, batch, rules)
+        speed = batch / (batch / speed + between)
+        over = "their link" if accelerator.link_gb_s else "PCIe"
+        notes.append(f"tensor parallel: {1000 * between:.2g} ms of each step are exchange over {over}")
     return DecodeThroughput(
         tokens_per_second=speed,
         latency_per_token_ms=1000 * batch / speed,

@@ -138,3 +138,14 @@ def test_bad_input_is_refused(wrong: dict[str, float]) -> None:
 def test_time_without_a_known_peak_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not known"):
         training_time(lookup("K80"), parameters=1e9, tokens=1e9, gpus=1)
+
+
+def test_two_cards_are_not_twice_one() -> None:
+    """7B, 32 layers: 64 all-reduces of 8 KB, 30 µs each over PCIe, 10 µs over NVLink."""
+    for name, exchange in (("RTX4090", 64 * (30e-6 + 8192 / 25e9)), ("H100", 64 * (10e-6 + 8192 / 450e9))):
+        one, two = (
+            decode(lookup(name), parameters=7e9, precision=Precision.FP16, gpus=gpus).latency_per_token_ms
+            for gpus in (1, 2)
+        )
+        assert one is not None
+        assert two == pytest.approx(one / 2 + 1000 * exchange, rel=0.01), name

@@ -11,6 +11,7 @@ from broker.app.advise.places import Places
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import MICROS_PER_USD
+from broker.core.values.units import split_machine
 from broker.economics.reserve.holdings import HoldingKind
 from broker.store.quick_queries import Cheapest, cheapest, holds_nothing, is_missing
 
@@ -48,6 +49,12 @@ class Quote:
     reference: bool
     stale: bool
     launchable: bool = True
+
+    @property
+    def usd_per_gpu_there(self) -> float:
+        """USD of an hour of each accelerator of the machines, those that were not asked for included: what a price
+        limit by the GPU is compared with."""
+        return self.usd_per_hour / (split_machine(self.machine)[1] * self.machines)
 
     @property
     def not_launched_on(self) -> str:

@@ -312,7 +312,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
     parts: list[RenderableType] = [
         view.heading(
             f"{named.capitalize()} is cheapest",
-            f": {view.estimate(best.npv_usd)} for {case.gpus} GPUs in {machines}, "
+            f": {view.estimate(best.npv_usd)} for {formats.plural(case.gpus, 'GPU')} in {machines}, "
             f"{found.used_gpu_hours:,.0f} GPU-hours in use",
         )
     ]
@@ -322,7 +322,7 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
     )  # fmt: skip
     rows = [
         (
-            one.way.value, view.estimate(one.total_usd), view.estimate(one.npv_usd),
+            formats.purchase_type(one.way), view.estimate(one.total_usd), view.estimate(one.npv_usd),
             view.estimate(one.npv_usd_per_used_gpu_hour), f"{one.npv_usd / best.npv_usd - 1:+.0%}",
         )
         for one in found.ways
@@ -335,7 +335,8 @@ def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: li
         parts.append(view.heading("What changes the answer", ", each input alone"))
         heads = (Column("input"), Column("now", align="right"), Column("changes at", align="right"), Column("to"))
         cells = [
-            (one.name.replace("_", " "), digits(one.value), digits(one.flips_at), one.then.value) for one in found.flips
+            (one.name.replace("_", " "), digits(one.value), digits(one.flips_at), formats.purchase_type(one.then))
+            for one in found.flips
         ]
         parts += fitted(terminal.out, heads, cells)
     if found.steady:

@@ -178,9 +178,12 @@ def _screen(found: Deployment, *, written: list[bool]) -> list[RenderableType]:
 
 def _shown(name: str, value: object) -> str:
     from broker.cli.advise import view
+    from broker.economics.estimates import digits
 
     if isinstance(value, float):
         if "usd" in name:
             return view.estimate(value)
-        return f"{value:.3g}" if value >= 1e6 else f"{value:,.4g}"
+        if value.is_integer() and abs(value) < 1e6:  # as it was given
+            return f"{value:,.0f}"
+        return f"{value:.3g}" if value >= 1e6 else digits(value)
     return str(value)

@@ -221,7 +221,7 @@ def _options(
     else:
         notes.append("the work for prompts is not counted (--prompt-tokens)")
     notes += [
-        "speeds are estimates within a factor of 1.6 of published ones (`gpubroker backtest serving`); measure yours",
+        "speeds are estimates within a factor of 1.5 of published ones (`gpubroker backtest serving`); measure yours",
         "rented and reserved: whole machines",
         f"owned: the GPU's street price over {thumb.life_years:g} years and its board power at "
         f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",

@@ -86,6 +86,7 @@ def throughput(context: typer.Context, given: ThroughputOptions, as_json: AsJson
         model_bytes=model.parameters * given.precision.bytes if given.model_gb is None else given.model_gb * GB,
         cache_bytes=cache,
         gpus=given.gpus,
+        shape=None if model.kv_only else model.shape,
         rules=thumb,
     )
     training = None

@@ -13,10 +13,11 @@ from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
 from broker.economics import serving, serving_options
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
-from broker.economics.estimates import about, limit
+from broker.economics.estimates import about, digits, limit
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.memory import Precision
 from broker.economics.rules import RulesOfThumb
@@ -79,7 +80,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     fits = situation.budget_usd is None or monthly <= situation.budget_usd
     summary = (
         f"serve: {verdict} {best.gpus} × {best.card.name}, {option.precision} weights, "
-        f"{option.replicas} replicas, {about(monthly)} a month over {months:g} months"
+        f"{plural(option.replicas, 'replica')}, {about(monthly)} a month over {months:g} months"
     )
     if split is not None:
         summary = (
@@ -275,13 +276,13 @@ def _demand(traffic: serving.Traffic) -> PathStep:
         "tokens/s = requests a minute ÷ 60 × tokens × (1 + headroom)",
         {"requests_per_minute": traffic.requests_per_minute, "tokens_per_request": traffic.tokens_per_request,
          "headroom": traffic.headroom, "required_tokens_per_second": need, "p95_s": traffic.p95_s},
-        f"{traffic.tokens_per_second:,.0f} tokens/s, {need:,.0f} with headroom",
+        f"{digits(traffic.tokens_per_second)} tokens/s, {digits(need)} with headroom",
     )  # fmt: skip
 
 
 def _supply(choices: list[_Choice], situation: DeployDemand, monthly: float) -> PathStep:
     numbers = {
-        one.card.name: f"${one.rent_usd_per_hour:,.2f}/h rented, ${one.purchase_usd:,.0f} to buy"
+        one.card.name: f"${one.rent_usd_per_hour:,.2f}/h rented, {about(one.purchase_usd)} to buy"
         for one in reversed(choices[:_SHOWN])
     }
     money = "no budget given"
@@ -298,17 +299,18 @@ def _right_size(choices: list[_Choice], best: _Choice) -> PathStep:
         if one.card.name == best.card.name:
             numbers.setdefault(
                 one.option.precision.value,
-                f"{one.gpus} GPUs, {one.option.tokens_per_second_per_replica:,.0f} tokens/s a replica",
+                f"{plural(one.gpus, 'GPU')}, {digits(one.option.tokens_per_second_per_replica)} tokens/s a replica",
             )
     rule = "the fewest bytes a weight that keep the quality; below 8 bits only when it was measured"
-    return PathStep("right-size the model", rule, numbers, f"{best.option.precision} weights: check the quality first")
+    check = ": check the quality first" if best.option.precision.bytes < Precision.FP16.bytes else ", as trained"
+    return PathStep("right-size the model", rule, numbers, f"{best.option.precision} weights{check}")
 
 
 def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
     numbers: dict[str, object] = {}
     for one in choices:
         cheaper = min(one.answer.own_npv_usd, one.answer.rent_npv_usd)
-        numbers.setdefault(one.card.name, f"{one.gpus} cards, ${cheaper:,.0f} over the whole time")
+        numbers.setdefault(one.card.name, f"{plural(one.gpus, 'card')}, {about(cheaper)} over the whole time")
     kept = dict(list(numbers.items())[:_SHOWN])
     rule = "decoding is bound by memory bandwidth; the cheapest over the whole time that keeps the latency"
     return PathStep("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
@@ -350,7 +352,7 @@ def _parallelism(best: _Choice) -> PathStep:
         "parallelism",
         "as few cards a copy as hold it; copies side by side",
         {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
-        f"{split}, {option.replicas} copies: {best.nodes} × {best.card.name}:{best.per_machine}",
+        f"{split}, {plural(option.replicas, 'copy', 'copies')}: {best.nodes} × {best.card.name}:{best.per_machine}",
     )
 
 
@@ -361,7 +363,7 @@ def _warnings(
     if best.option.meets_latency is False:
         notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
     if not fits:
-        notes.append(f"above the budget: ${monthly:,.0f} a month, ${situation.budget_usd:,.0f} there")
+        notes.append(f"above the budget: {about(monthly)} a month, ${situation.budget_usd:,.0f} there")
     if rent is not None and rent.not_launched_on and not situation.owned_only:
         notes.append(f"${best.rent_usd_per_hour:,.2f}/h rented: {rent.not_launched_on}")
     if situation.owned_only:

@@ -58,7 +58,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
     policy = policy_text(
         situation,
         budget=max_cost,
-        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_hour * (1 + rules.max_cost_margin)),
+        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_there * (1 + rules.max_cost_margin)),
         accelerator=best.card.name,
         gpus=best.plan.gpus,
         order=order,
@@ -207,15 +207,17 @@ def _right_size(found: tuple[Way, ...], best: Way) -> PathStep:
 
 
 def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
-    numbers = {way.card.name: f"{way.plan.gpus} × {way.hours:,.1f} h, {about(way.usd)}" for way in _by_card(found)}
+    numbers = {way.card.name: f"{way.plan.gpus} × {digits(way.hours)} h, {about(way.usd)}" for way in _by_card(found)}
     rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
-    return PathStep("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
+    return PathStep(
+        "hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {digits(best.gpu_hours)} GPU-hours"
+    )
 
 
 def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
     numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": rules.lead_time_weeks}
-    why = f"rent: the run takes {weeks:,.1f} weeks, and bought machines come after {rules.lead_time_weeks:g}"
+    why = f"rent: the run takes {digits(weeks)} weeks, and bought machines come after {rules.lead_time_weeks:g}"
     if answer is not None:
         numbers |= {
             "own_npv_usd": answer.own_npv_usd,
@@ -261,7 +263,7 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
             "fewer tokens, take a smaller model, or raise it"
         )
     if best.quote.not_launched_on and not situation.owned_only:
-        notes.append(f"{dollars(best.quote.usd_per_gpu_hour)} a GPU-hour: {best.quote.not_launched_on}")
+        notes.append(f"{about(best.quote.usd_per_gpu_there)} a GPU-hour: {best.quote.not_launched_on}")
     if _paid_for(best):
         notes.append(
             f"{best.quote.where} is recorded capacity: jobs start there once an engine reaches it (`[providers.slurm]` "
@@ -277,7 +279,7 @@ def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> lis
     if not _paid_for(best):
         notes.append(f"{rules.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
     if charged := rules.price_text(best.card.name):
-        notes.append(f"{charged}, ${best.quote.usd_per_gpu_hour:,.2f} by the price used here")
+        notes.append(f"{charged}, {about(best.quote.usd_per_gpu_there)} by the price used here")
     if best.spot:
         notes.append(rules.spot_text(best.card.name, best.plan.gpus))
     if situation.tokens is None:
