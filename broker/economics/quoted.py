@@ -7,20 +7,24 @@ and, where they are known, current prices. Amounts USD; memory GiB or GB as said
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from broker.core.values.accelerators import lookup
 from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
 from broker.economics.cluster import check_quoted_range, cluster_cost
+from broker.economics.estimates import digits
 from broker.economics.families import shape_for
 from broker.economics.memory import Method, ModelUse, Precision, estimate, kv_cache_bytes
+from broker.economics.replica import ServedModel, replica_speed
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.savings import check_fleet_claim
 from broker.economics.throughput import decode, decode_tokens_per_second
-from broker.economics.unit_cost import check_quoted_utilisation
+from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
 from broker.economics.units import GB, GIB
 
+_NEARLY = 1.1  # a break-even within a tenth is none that prices of weeks ago can tell apart
+_REQUEST = (300.0, 300.0)  # tokens read and generated, as an example; the API's price is taken for generated ones
 API_USD_PER_MILLION = 0.20  # of a small model's tokens, as an example: `advise unit-cost` takes yours
 
 
@@ -133,22 +137,29 @@ def _owning(market: MarketFigures, rules: RulesOfThumb) -> Iterator[QuotedRule]:
         yield QuotedRule(
             "owning", f"above {limit:g} h/day for years: buy ({name})",
             f"${case.purchase_usd:,.0f} against ${case.rent_usd_per_hour:.2f}/h for {case.years:g} years: {says}",
-            found is not None and found <= limit, "the rent decides, not the hours; servers and staff come on top",
-            command,
+            found is not None and found <= _NEARLY * limit,
+            "the rent decides, not the hours; servers and staff come on top", command,
         )  # fmt: skip
     for model, share in rules.quoted_api_break_even:
         card, size = ("RTX4090", 7e9) if "7B" in model else ("A100-80GB", 13e9)
-        speed = decode(lookup(card), parameters=size, precision=Precision.FP16, batch=8, rules=rules).tokens_per_second
+        alone = decode(lookup(card), parameters=size, precision=Precision.FP16, rules=rules).tokens_per_second
+        served = ServedModel(size, size, shape_for(size)[0], Precision.FP16, *_REQUEST)
+        full = replica_speed(served, lookup(card), 1, rules=rules)
+        speed = None if full is None else full.tokens_per_second
         rent = market.on_demand.get(card)
         command = f"gpubroker advise unit-cost --gpu {card} --tokens-per-second {speed or 0:.0f} --api-usd 0.20"
-        if rent is None or speed is None:
+        if rent is None or speed is None or full is None:
             yield QuotedRule("owning", f"{model} needs about {share:.0%} utilisation to beat an API",
                              f"no price of {card} is known", None, "", command)  # fmt: skip
             continue
         check = check_quoted_utilisation(model, share, rent, speed, API_USD_PER_MILLION, rules)
-        yield _checked(
-            "owning", check, "it depends on the API's price, the batch and the card, not on the size", command
+        one = break_even_utilisation(rent, alone or 1.0, API_USD_PER_MILLION)
+        often = "never" if one > 1 else f"above {one:.0%}"
+        says = (
+            f"{check.says}, {full.batch} requests at once; {often} with one at a time ({digits(alone or 0)} tokens/s)"
         )
+        why = "it depends on the API's price, the card and how many requests share it, not on the size"
+        yield _checked("owning", replace(check, says=says), why, command)
 
 
 def _purchases(market: MarketFigures, rules: RulesOfThumb) -> Iterator[tuple[str, BuyOrRentInputs, str]]:
@@ -179,12 +190,12 @@ def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
     ):
         low, high = quoted
         off = sorted(1 - ratio for ratio in ratios)
-        inside = sum(low <= one <= high for one in off)
+        inside = sum(low <= round(one, 2) <= high for one in off)  # as it is shown
         yield QuotedRule(
             "prices", f"{topic} capacity costs {low:.0%}-{high:.0%} less than on demand",
             f"of {len(off)} machines with both prices the median is {median(off):.0%} less, {inside} within the range"
             if off else "no machine with both prices is known",
-            (low <= median(off) <= high) if off else None, fails, "gpubroker offers --gpu H100:8",
+            (low <= round(median(off), 2) <= high) if off else None, fails, "gpubroker offers --gpu H100:8",
         )  # fmt: skip
     yield QuotedRule(
         "prices", "a reservation at 40 % off saves 40 %",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.economics.estimates import digits
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, overhead, positive, share
 
@@ -95,7 +96,7 @@ def check_quoted_utilisation(
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
         rule=f"{name} needs about {quoted:.0%} utilisation to beat the API",
-        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {tokens_per_second:.3g} tokens/s and "
+        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {digits(tokens_per_second)} tokens/s and "
         f"${api_usd_per_million_tokens:g} per million tokens",
         holds=holds,
     )

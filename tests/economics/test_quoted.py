@@ -35,6 +35,17 @@ def test_discounts_are_judged_by_current_prices_only() -> None:
     assert rule("spot capacity", MarketFigures(spot=(0.8, 0.85, 0.2))).holds is False
 
 
+def test_an_api_is_beaten_by_many_requests_at_once_or_not_at_all() -> None:
+    """At $0.36/h 50 tokens/s of a 4090 cost $1.98 a million, ten times the API's $0.20; shared by many it is less."""
+    found = rule("7B model", MarketFigures({"RTX4090": 0.36}))
+    assert "never with one at a time (50.4 tokens/s)" in found.says
+    assert "break-even is 20%" in found.says
+
+
+def test_a_discount_counts_as_it_is_shown() -> None:
+    assert rule("reserved capacity", MarketFigures(reserved=(0.396, 0.396))).holds is True, "60 %, as it says"
+
+
 def test_key_value_heads_are_counted() -> None:
     assert "687 GB by the rule, 85.9 GB" in rule("KV cache").says
 

@@ -87,6 +87,13 @@ def row(usd: float, *, launchable: bool) -> Cheapest:
                     reference=False, stale=False, offers=1, micros=round(usd * 1e6), launchable=launchable)  # fmt: skip
 
 
+def test_a_whole_machine_is_no_price_of_one_gpu() -> None:
+    """One H100 is wanted and eight are paid: a policy's limit is by the GPU that is there, not eight times that."""
+    quote = CurrentPrices((row(40, launchable=True),)).quote("H100")
+    assert quote is not None
+    assert (quote.usd_per_gpu_hour, quote.usd_per_gpu_there) == (40, 5)
+
+
 def test_a_place_without_an_engine_is_the_last_resort() -> None:
     cheap, dear = row(10, launchable=False), row(20, launchable=True)
     quote = CurrentPrices((cheap, dear)).quote("H100", 8)
