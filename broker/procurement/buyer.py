@@ -18,22 +18,7 @@ from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
-from broker.core.purchases.purchase_events import (
-    AskedAgain,
-    NotBought,
-    OrderNotTaken,
-    OrderPaid,
-    OrderRepeated,
-    OrderSent,
-    OrderTaken,
-    OrderUnanswered,
-    PurchaseEnded,
-    PurchaseEvent,
-    PurchaseFailed,
-    UndoAsked,
-    Undone,
-    UndoRefused,
-)
+from broker.core.purchases import purchase_events as ev
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import AT_ITS_END, CapacityQuote, Order, OrderState, UndoTerms
 from broker.core.purchases.selling import SellsProduct
@@ -102,7 +87,7 @@ class CapacityBuyer:
         now = self._clock.now()
         match purchase.state:
             case PurchaseState.ASKING if now >= _last_moment(purchase):
-                return self._fail(purchase, NotBought.TOO_LATE)
+                return self._fail(purchase, ev.NotBought.TOO_LATE)
             case PurchaseState.APPROVED:
                 return self._order(purchase)
             case PurchaseState.ORDERING if purchase.sent_at is None or now >= purchase.sent_at + _MAY_BE_ANSWERED:
@@ -126,19 +111,19 @@ class CapacityBuyer:
     def _order(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()
         if now >= _last_moment(purchase):
-            return self._fail(purchase, NotBought.TOO_LATE)
+            return self._fail(purchase, ev.NotBought.TOO_LATE)
         seller = self._seller(purchase.quote)
         newest = [quote for quote in _quotes(seller, purchase.quote) if quote.same_capacity(purchase.quote)]
         if not newest:
-            return self._fail(purchase, NotBought.GONE)
+            return self._fail(purchase, ev.NotBought.GONE)
         quote = min(newest, key=lambda one: (one.total, one.offering != purchase.quote.offering, one.offering))
         if quote.total > purchase.ceiling:
             said = f"it costs {quote.total.rounded(2)} now; at most {purchase.ceiling.rounded(2)} was approved"
-            return self._fail(purchase, NotBought.DEARER, said)
+            return self._fail(purchase, ev.NotBought.DEARER, said)
         try:
             seller.try_order(quote, purchase.id)
         except (GiveUp, TryAnotherOffer) as error:
-            return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
+            return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, str(error))
         sent = self._judged_again(purchase, quote, marked=seller.marked)
         if sent.state is not PurchaseState.ORDERING or sent.seq != purchase.seq + 1:
             return sent  # the policies object, or another process was faster
@@ -159,12 +144,16 @@ class CapacityBuyer:
             tx.record(decision_of(purchase.id, judged, now))
             if judged.answer is Answer.DENY:
                 denied = tuple(verdict.objection for verdict in judged.denials)
-                said = PurchaseFailed(reason=NotBought.POLICY, evidence=objections(judged.denials), objections=denied)
+                said = ev.PurchaseFailed(
+                    reason=ev.NotBought.POLICY, evidence=objections(judged.denials), objections=denied
+                )
                 tx.post(released(purchase, now))
                 return tx.append_purchase(purchase.id, said, now)
             known = {question.rule for question in purchase.questions}
             new = tuple(question for question in judged.questions if question.rule not in known)
-            return tx.append_purchase(purchase.id, AskedAgain(questions=new) if new else OrderSent(quote=quote), now)
+            return tx.append_purchase(
+                purchase.id, ev.AskedAgain(questions=new) if new else ev.OrderSent(quote=quote), now
+            )
 
     def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
@@ -177,13 +166,13 @@ class CapacityBuyer:
             if not purchase.repeats:
                 return self._refused(purchase, error)
             return self._look_for(purchase, str(error))  # the first call may have succeeded
-        return self._write(self._store.purchase(purchase.id), OrderTaken(order=order))
+        return self._write(self._store.purchase(purchase.id), ev.OrderTaken(order=order))
 
     def _refused(self, purchase: Purchase, error: BrokerError) -> Purchase:
         """Record that the provider refused the first call of an order: nothing was bought."""
         if isinstance(error, GiveUp | TryAnotherOffer):
-            return self._fail(purchase, NotBought.PROVIDER_REFUSED, str(error))
-        self._write(purchase, OrderNotTaken(evidence=str(error)))
+            return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, str(error))
+        self._write(purchase, ev.OrderNotTaken(evidence=str(error)))
         raise error
 
     # --- after the order ---------------------------------------------------------------------------------------------
@@ -199,10 +188,10 @@ class CapacityBuyer:
             orders = ", ".join(sorted(order.id for order in found))
             found, evidence = [], f"{evidence}; several orders could be it: {orders}"
         if found:
-            return self._write(purchase, OrderTaken(order=_first(found), found=True))
+            return self._write(purchase, ev.OrderTaken(order=_first(found), found=True))
         if purchase.state is PurchaseState.UNKNOWN:
             return purchase
-        return self._write(purchase, OrderUnanswered(evidence=evidence))
+        return self._write(purchase, ev.OrderUnanswered(evidence=evidence))
 
     def _look_again(self, purchase: Purchase) -> Purchase:
         """Search again; where the provider knows the order by its key, send it again."""
@@ -214,7 +203,7 @@ class CapacityBuyer:
         too_late = now >= min(first + seller.repeats_for, purchase.quote.ends - _TOO_SHORT)
         if purchase.repeats >= _REPEATS or too_late or now < last + _REPEATED_AFTER:
             return found
-        repeated = self._write(purchase, OrderRepeated())
+        repeated = self._write(purchase, ev.OrderRepeated())
         if repeated.state is not PurchaseState.ORDERING or repeated.seq != purchase.seq + 1:
             return repeated  # another process was faster
         return self._send(repeated, seller)
@@ -247,11 +236,11 @@ class CapacityBuyer:
             case OrderState.PENDING | OrderState.UNDOING:
                 return purchase
             case OrderState.FAILED:
-                return self._fail(purchase, NotBought.NOT_PAID, order.word)
+                return self._fail(purchase, ev.NotBought.NOT_PAID, order.word)
             case OrderState.REFUSED:
-                return self._fail(purchase, NotBought.PROVIDER_REFUSED, order.word)
+                return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, order.word)
             case OrderState.OVER if order.billed_from is None and not purchase.quote.paid_upfront:
-                return self._fail(purchase, NotBought.PROVIDER_REFUSED, order.word)
+                return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, order.word)
             case _:
                 return self._paid(purchase, order)
 
@@ -263,7 +252,7 @@ class CapacityBuyer:
                 return purchase if current is None else current
             number = tx.add_holding(_holding(purchase, order, charged), by=purchase.user, at=now)
             tx.post(paid_for(purchase, charged, now))
-            return tx.append_purchase(purchase.id, OrderPaid(order=order, charged=charged, holding=number), now)
+            return tx.append_purchase(purchase.id, ev.OrderPaid(order=order, charged=charged, holding=number), now)
 
     def _hold(self, purchase: Purchase, now: datetime) -> Purchase:
         """Book the due payments of a purchase that is paid over its period; end the purchase after its period."""
@@ -273,8 +262,8 @@ class CapacityBuyer:
             if not why and now < purchase.quote.ends:
                 return purchase
             if not why and not self._seller(purchase.quote).ends_itself:
-                return self._write(purchase, UndoAsked(by=purchase.user, terms=UndoTerms(way=AT_ITS_END)))
-            return self._write(purchase, PurchaseEnded(evidence=why))
+                return self._write(purchase, ev.UndoAsked(by=purchase.user, terms=UndoTerms(way=AT_ITS_END)))
+            return self._write(purchase, ev.PurchaseEnded(evidence=why))
         if now < due:
             return purchase
         event, entries = accrual(purchase, self._newest(purchase), due, now)
@@ -302,7 +291,7 @@ class CapacityBuyer:
                 if terms.way == AT_ITS_END:
                     self._tell(unended_notice(purchase, str(refused)))
                     raise refused  # repeated later, until the order is gone
-                return self._write(purchase, UndoRefused(evidence=str(refused)))
+                return self._write(purchase, ev.UndoRefused(evidence=str(refused)))
         return self._undone(purchase, order, terms) if order.state in _GONE else purchase
 
     def _booked_beyond(self, purchase: Purchase, order: Order) -> Purchase:
@@ -326,7 +315,7 @@ class CapacityBuyer:
             tx.post(undone(current, charge, refund, now))
             if current.holding is not None:
                 tx.remove_holding(current.holding, by=current.undone_by, at=now)
-            return tx.append_purchase(current.id, Undone(order=order, charge=charge, refund=refund), now)
+            return tx.append_purchase(current.id, ev.Undone(order=order, charge=charge, refund=refund), now)
 
     # --- people ------------------------------------------------------------------------------------------------------
 
@@ -335,26 +324,26 @@ class CapacityBuyer:
         order once more; raises the provider's error if that fails."""
         found = self._orders(self._seller(purchase.quote), purchase)
         if found:
-            return self._write(purchase, OrderTaken(order=_first(found), found=True))
-        return self._fail(purchase, NotBought.FOUND_NOTHING, evidence, by=by)
+            return self._write(purchase, ev.OrderTaken(order=_first(found), found=True))
+        return self._fail(purchase, ev.NotBought.FOUND_NOTHING, evidence, by=by)
 
-    def end_unbought(self, purchase: Purchase, reason: NotBought, by: str, evidence: str) -> Purchase:
+    def end_unbought(self, purchase: Purchase, reason: ev.NotBought, by: str, evidence: str) -> Purchase:
         """Record that a person ended a purchase before its order."""
         return self._fail(purchase, reason, evidence, by=by)
 
     def ask_undo(self, purchase: Purchase, terms: UndoTerms, by: str) -> Purchase:
         """Record that a person undoes the purchase on these terms, and ask the provider."""
-        asked = self._write(purchase, UndoAsked(by=by, terms=terms))
+        asked = self._write(purchase, ev.UndoAsked(by=by, terms=terms))
         return self.advance(purchase.id) if asked.state is PurchaseState.UNDOING else asked
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _write(self, purchase: Purchase, event: PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
+    def _write(self, purchase: Purchase, event: ev.PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
         """Append the event and post the entries, unless the purchase has changed. Returns the current purchase."""
         return appended(self._store, purchase, event, self._clock.now(), entries)
 
-    def _fail(self, purchase: Purchase, reason: NotBought, evidence: str = "", by: str = "") -> Purchase:
-        return self._write(purchase, PurchaseFailed(reason=reason, by=by, evidence=evidence))
+    def _fail(self, purchase: Purchase, reason: ev.NotBought, evidence: str = "", by: str = "") -> Purchase:
+        return self._write(purchase, ev.PurchaseFailed(reason=reason, by=by, evidence=evidence))
 
 
 def _last_moment(purchase: Purchase) -> datetime:

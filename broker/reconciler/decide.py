@@ -10,23 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.core.events import wait_reasons
 from broker.core.events.folding import PUTS_POOL_OUT
 from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.events.views import AttemptView, JobView
-from broker.core.events.wait_reasons import (
-    AttemptStopped,
-    BehindOthers,
-    Cancelled,
-    Completed,
-    EndReason,
-    HoldEnded,
-    LaunchesFailed,
-    MaxDurationUsed,
-    MoneyEnded,
-    StoppedByPolicy,
-    StopReason,
-    WaitReason,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +45,7 @@ class Stop:
 
     attempt: AttemptView
     cause: Cause
-    reason: StopReason
+    reason: wait_reasons.StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ class AwaitJobs:
 class Pause:
     """Out of money or time: wait for a person."""
 
-    reason: WaitReason
+    reason: wait_reasons.WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +77,7 @@ class End:
     """The job is over."""
 
     state: JobState
-    reason: EndReason
+    reason: wait_reasons.EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +189,18 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         return RunTasks()
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED:
-        return End(JobState.SUCCEEDED, Completed() if latest.cause is Cause.COMPLETED else _stopped(latest))
+        return End(
+            JobState.SUCCEEDED, wait_reasons.Completed() if latest.cause is Cause.COMPLETED else _stopped(latest)
+        )
     if view.cancel_requested:
-        return End(JobState.CANCELLED, Cancelled())
+        return End(JobState.CANCELLED, wait_reasons.Cancelled())
     if view.state is JobState.AWAITING_APPROVAL:
         return Wait(None, "awaiting approval")
     if view.state is JobState.PAUSED_BUDGET:
         return Release() if holds and all_gone else Wait(None, "paused")
     step = Place("first attempt") if latest is None else _after(view, latest, now)
     if isinstance(step, Place) and billed >= view.max_duration:
-        return Pause(MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
+        return Pause(wait_reasons.MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
     return step
 
 
@@ -220,12 +209,12 @@ def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, 
         return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
     if latest.stop_requested is None:
         if view.cancel_requested:
-            return Stop(latest, Cause.CANCELLED_BY_USER, Cancelled())
+            return Stop(latest, Cause.CANCELLED_BY_USER, wait_reasons.Cancelled())
         if billed >= view.max_duration:
             limit = view.max_duration.total_seconds()
-            return Stop(latest, Cause.MAX_DURATION, MaxDurationUsed(limit_seconds=limit))
+            return Stop(latest, Cause.MAX_DURATION, wait_reasons.MaxDurationUsed(limit_seconds=limit))
         if paid_until is not None and now >= paid_until:
-            return Stop(latest, Cause.PAID_UNTIL, HoldEnded(at=paid_until))
+            return Stop(latest, Cause.PAID_UNTIL, wait_reasons.HoldEnded(at=paid_until))
     return Observe(latest)
 
 
@@ -237,7 +226,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     stopped = _stopped(latest)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its time is over, as was agreed
-    if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, BehindOthers):
+    if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, wait_reasons.BehindOthers):
         return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
@@ -262,31 +251,31 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return _place_after(ended_at, _patience(view), now, evidence)
 
 
-def _stopped(latest: AttemptView) -> AttemptStopped:
+def _stopped(latest: AttemptView) -> wait_reasons.AttemptStopped:
     assert latest.cause is not None, "it has ended"
     if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
         unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
-        return AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
-    return AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+        return wait_reasons.AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
+    return wait_reasons.AttemptStopped(cause=latest.cause, evidence=latest.evidence)
 
 
-def _why_paused(latest: AttemptView, stopped: AttemptStopped) -> WaitReason:
+def _why_paused(latest: AttemptView, stopped: wait_reasons.AttemptStopped) -> wait_reasons.WaitReason:
     seen = "" if latest.stop_reason else latest.evidence
     if latest.cause is Cause.STOPPED_BY_POLICY:
-        return StoppedByPolicy(stop=latest.stop_reason, evidence=seen)
+        return wait_reasons.StoppedByPolicy(stop=latest.stop_reason, evidence=seen)
     if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
-        return MoneyEnded(stop=latest.stop_reason, evidence=seen)
+        return wait_reasons.MoneyEnded(stop=latest.stop_reason, evidence=seen)
     return stopped
 
 
-def _launches_fail(view: JobView) -> LaunchesFailed:
+def _launches_fail(view: JobView) -> wait_reasons.LaunchesFailed:
     """Why a job with failing launches is paused: failures by pool, and the evidence of the last one."""
     unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
     pools = Counter(a.placement.offer.pool for a in unheard)
     if not unheard:
-        return LaunchesFailed(count=view.failed_launches)
+        return wait_reasons.LaunchesFailed(count=view.failed_launches)
     last = unheard[-1]
-    return LaunchesFailed(
+    return wait_reasons.LaunchesFailed(
         count=view.failed_launches, pools=pools, attempt=last.number, cause=last.cause, evidence=last.evidence
     )
 

@@ -7,30 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from broker.core.policy.approvals import Question
-from broker.core.purchases.purchase_events import (
-    Accrued,
-    Approved,
-    AskedAgain,
-    Intended,
-    NotBought,
-    OrderNotTaken,
-    OrderPaid,
-    OrderRepeated,
-    OrderSent,
-    OrderTaken,
-    OrderUnanswered,
-    PurchaseEnded,
-    PurchaseEvent,
-    PurchaseFailed,
-    SaleAsked,
-    SaleEnded,
-    SaleListed,
-    SaleProposed,
-    Sold,
-    UndoAsked,
-    Undone,
-    UndoRefused,
-)
+from broker.core.purchases import purchase_events as ev
 from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, ResaleTerms, UndoTerms
 from broker.core.values.money import Money
 
@@ -102,7 +79,7 @@ class Purchase(PurchaseValue):
     charged: Money = Money.ZERO
     holding: int | None = None
     evidence: str = ""
-    reason: NotBought | None = None
+    reason: ev.NotBought | None = None
     ended_by: str = ""
     first_sent_at: datetime | None = None
     repeats: int = 0
@@ -162,25 +139,25 @@ class ImpossiblePurchase(ValueError):
 
 
 _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
-    AskedAgain: frozenset({PurchaseState.APPROVED}),
-    Approved: frozenset({PurchaseState.ASKING}),
-    OrderSent: frozenset({PurchaseState.APPROVED}),
-    OrderNotTaken: frozenset({PurchaseState.ORDERING}),
-    OrderUnanswered: frozenset({PurchaseState.ORDERING}),
-    OrderRepeated: frozenset({PurchaseState.UNKNOWN}),
-    OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
-    OrderPaid: frozenset({PurchaseState.ORDERED}),
-    Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING, PurchaseState.SELLING}),
-    UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
-    UndoRefused: frozenset({PurchaseState.UNDOING}),
-    Undone: frozenset({PurchaseState.UNDOING}),
-    SaleProposed: frozenset({PurchaseState.HELD}),
-    SaleAsked: frozenset({PurchaseState.HELD}),
-    SaleListed: frozenset({PurchaseState.SELLING}),
-    SaleEnded: frozenset({PurchaseState.SELLING}),
-    Sold: frozenset({PurchaseState.SELLING}),
-    PurchaseEnded: frozenset({PurchaseState.HELD, PurchaseState.SELLING}),
-    PurchaseFailed: frozenset(
+    ev.AskedAgain: frozenset({PurchaseState.APPROVED}),
+    ev.Approved: frozenset({PurchaseState.ASKING}),
+    ev.OrderSent: frozenset({PurchaseState.APPROVED}),
+    ev.OrderNotTaken: frozenset({PurchaseState.ORDERING}),
+    ev.OrderUnanswered: frozenset({PurchaseState.ORDERING}),
+    ev.OrderRepeated: frozenset({PurchaseState.UNKNOWN}),
+    ev.OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
+    ev.OrderPaid: frozenset({PurchaseState.ORDERED}),
+    ev.Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING, PurchaseState.SELLING}),
+    ev.UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
+    ev.UndoRefused: frozenset({PurchaseState.UNDOING}),
+    ev.Undone: frozenset({PurchaseState.UNDOING}),
+    ev.SaleProposed: frozenset({PurchaseState.HELD}),
+    ev.SaleAsked: frozenset({PurchaseState.HELD}),
+    ev.SaleListed: frozenset({PurchaseState.SELLING}),
+    ev.SaleEnded: frozenset({PurchaseState.SELLING}),
+    ev.Sold: frozenset({PurchaseState.SELLING}),
+    ev.PurchaseEnded: frozenset({PurchaseState.HELD, PurchaseState.SELLING}),
+    ev.PurchaseFailed: frozenset(
         {
             PurchaseState.ASKING,
             PurchaseState.APPROVED,
@@ -191,10 +168,12 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     ),
 }
 
-OrderEvent = OrderSent | OrderRepeated | OrderNotTaken | OrderUnanswered | OrderTaken | OrderPaid | Accrued
+OrderEvent = (
+    ev.OrderSent | ev.OrderRepeated | ev.OrderNotTaken | ev.OrderUnanswered | ev.OrderTaken | ev.OrderPaid | ev.Accrued
+)
 
 
-def intended(id: str, event: Intended, at: datetime) -> Purchase:
+def intended(id: str, event: ev.Intended, at: datetime) -> Purchase:
     """A purchase after its first event."""
     purchase = Purchase(
         id=id,
@@ -215,7 +194,7 @@ def intended(id: str, event: Intended, at: datetime) -> Purchase:
     return purchase.model_copy(update={"state": PurchaseState.APPROVED}) if purchase.agreed else purchase
 
 
-def after(purchase: Purchase, event: PurchaseEvent, at: datetime) -> Purchase:
+def after(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> Purchase:
     """The purchase after one more event. Raises `ImpossiblePurchase`."""
     allowed = _FOLLOWS.get(type(event), frozenset())
     if purchase.state not in allowed:
@@ -226,11 +205,11 @@ def after(purchase: Purchase, event: PurchaseEvent, at: datetime) -> Purchase:
     return changed
 
 
-def folded_purchase(id: str, events: Iterable[tuple[datetime, PurchaseEvent]]) -> Purchase:
+def folded_purchase(id: str, events: Iterable[tuple[datetime, ev.PurchaseEvent]]) -> Purchase:
     """A purchase from all its events with their times. Raises `ImpossiblePurchase`."""
     stream = iter(events)
     at, first = next(stream)
-    if not isinstance(first, Intended):
+    if not isinstance(first, ev.Intended):
         raise ImpossiblePurchase(f"{id} begins with {first.kind}")
     purchase = intended(id, first, at)
     for at, event in stream:
@@ -238,28 +217,28 @@ def folded_purchase(id: str, events: Iterable[tuple[datetime, PurchaseEvent]]) -
     return purchase
 
 
-def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str, object]:
+def _change(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> dict[str, object]:
     match event:
-        case AskedAgain():
+        case ev.AskedAgain():
             return {"state": PurchaseState.ASKING, "questions": (*purchase.questions, *event.questions)}
-        case Approved():
+        case ev.Approved():
             if event.binding != purchase.binding:
                 raise ImpossiblePurchase(f"the approval by {event.by} is for {event.binding}, not {purchase.binding}")
             if not purchase.may_approve(event.by):
                 raise ImpossiblePurchase(f"{event.by} may not approve {purchase.id}")
             return {"approved_by": (*purchase.approved_by, event.by)}
-        case PurchaseEnded():
+        case ev.PurchaseEnded():
             return {"state": PurchaseState.ENDED, "evidence": event.evidence}
-        case PurchaseFailed():
+        case ev.PurchaseFailed():
             ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
             return {"state": PurchaseState.NOT_BOUGHT, **ended}
-        case Intended():
+        case ev.Intended():
             raise ImpossiblePurchase(f"{purchase.id} was intended already")
-        case UndoAsked() | UndoRefused() | Undone():
+        case ev.UndoAsked() | ev.UndoRefused() | ev.Undone():
             return _undo_change(purchase, event, at)
-        case SaleProposed():
+        case ev.SaleProposed():
             return {"proposed_by": event.by, "proposed_least": event.least, "proposed_at": at}
-        case SaleAsked() | SaleListed() | SaleEnded() | Sold():
+        case ev.SaleAsked() | ev.SaleListed() | ev.SaleEnded() | ev.Sold():
             return _sale_change(purchase, event, at)
         case _:
             return _order_change(purchase, event, at)
@@ -267,30 +246,30 @@ def _change(purchase: Purchase, event: PurchaseEvent, at: datetime) -> dict[str,
 
 def _order_change(purchase: Purchase, event: OrderEvent, at: datetime) -> dict[str, object]:
     match event:
-        case OrderSent():
+        case ev.OrderSent():
             sent = {"sent_at": at, "first_sent_at": at, "repeats": 0}
             return {"state": PurchaseState.ORDERING, "quote": event.quote, **sent}
-        case OrderRepeated():
+        case ev.OrderRepeated():
             return {"state": PurchaseState.ORDERING, "sent_at": at, "repeats": purchase.repeats + 1}
-        case OrderNotTaken():
+        case ev.OrderNotTaken():
             return {"state": PurchaseState.APPROVED, "sent_at": None, "evidence": event.evidence}
-        case OrderUnanswered():
+        case ev.OrderUnanswered():
             return {"state": PurchaseState.UNKNOWN, "evidence": event.evidence}
-        case OrderTaken():
+        case ev.OrderTaken():
             return {"state": PurchaseState.ORDERED, "order": event.order, "evidence": ""}
-        case OrderPaid():
+        case ev.OrderPaid():
             figures = {"charged": event.charged, "holding": event.holding}
             return {"state": PurchaseState.HELD, "order": event.order, "paid_at": at, **figures}
-        case Accrued():
+        case ev.Accrued():
             sums = {"charged": purchase.charged + event.amount, "accrued": purchase.accrued + event.amount}
             return {"order": event.order, "accrued_to": event.until, **sums}
 
 
 def _sale_change(
-    purchase: Purchase, event: SaleAsked | SaleListed | SaleEnded | Sold, at: datetime
+    purchase: Purchase, event: ev.SaleAsked | ev.SaleListed | ev.SaleEnded | ev.Sold, at: datetime
 ) -> dict[str, object]:
     match event:
-        case SaleAsked():
+        case ev.SaleAsked():
             asked = {
                 "proposed_by": "",
                 "proposed_least": Money.ZERO,
@@ -301,24 +280,26 @@ def _sale_change(
                 "sold_by": event.by,
             }
             return {"state": PurchaseState.SELLING, "sale_order": None, "evidence": "", **asked}
-        case SaleListed():
+        case ev.SaleListed():
             return {"sale_order": event.order}
-        case SaleEnded():
+        case ev.SaleEnded():
             gone = {"sale": None, "sale_least": Money.ZERO, "sale_at": None, "sale_order": None, "sold_by": ""}
             return {"state": PurchaseState.HELD, **gone}
-        case Sold():
+        case ev.Sold():
             sums = {"proceeds": event.proceeds, "charged": purchase.charged - event.proceeds}
             return {"state": PurchaseState.SOLD, "sale_order": event.order, **sums}
 
 
-def _undo_change(purchase: Purchase, event: UndoAsked | UndoRefused | Undone, at: datetime) -> dict[str, object]:
+def _undo_change(
+    purchase: Purchase, event: ev.UndoAsked | ev.UndoRefused | ev.Undone, at: datetime
+) -> dict[str, object]:
     match event:
-        case UndoAsked():
+        case ev.UndoAsked():
             asked = {"undo": event.terms, "undo_at": at, "undone_by": event.by, "evidence": ""}
             return {"state": PurchaseState.UNDOING, **asked}
-        case UndoRefused():
+        case ev.UndoRefused():
             before = PurchaseState.ORDERED if purchase.paid_at is None else PurchaseState.HELD
             return {"state": before, "undo": None, "undo_at": None, "undone_by": "", "evidence": event.evidence}
-        case Undone():
+        case ev.Undone():
             charged = purchase.charged + event.charge - event.refund
             return {"state": PurchaseState.UNDONE, "order": event.order, "charged": charged}

@@ -25,20 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from broker.core.errors import (
-    AskAPerson,
-    BrokerError,
-    GiveUp,
-    InvalidInput,
-    LoginMissing,
-    MissingExtra,
-    NoCapacity,
-    NotAllowed,
-    RetryLater,
-    Throttled,
-    TryAnotherOffer,
-    Unreachable,
-)
+from broker.core import errors
 from broker.engines.skypilot.identity import set_for_launch
 
 EXTRA = "skypilot"
@@ -53,38 +40,38 @@ _HTTP = "requests"
 
 # Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
-_MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
+_MEANINGS: Mapping[str, tuple[type[errors.BrokerError], str]] = {
     # SkyPilot does not say which refusal it was: no capacity, no quota, or a missing permission.
-    "ResourcesUnavailableError": (NoCapacity, "`sky logs --provision CLUSTER` has the cloud's own words"),
-    "ProvisionPrechecksError": (TryAnotherOffer, _CLOUDS),
-    "NotSupportedError": (TryAnotherOffer, ""),
-    "ProvisionUnsupportedError": (TryAnotherOffer, ""),
-    "NoCloudAccessError": (LoginMissing, _CLOUDS),
-    "InvalidCloudCredentials": (LoginMissing, _CLOUDS),
-    "InvalidCloudConfigs": (LoginMissing, _CLOUDS),
-    "CloudUserIdentityError": (LoginMissing, _CLOUDS),
-    "ClusterOwnerIdentityMismatchError": (LoginMissing, _CLOUDS),
-    "ApiServerAuthenticationError": (LoginMissing, "sky api login"),
-    "PermissionDeniedError": (LoginMissing, "sky api login"),
-    "UserRequestRejectedByPolicy": (NotAllowed, "SkyPilot's own admin policy decided this"),
-    "RestfulPolicyError": (AskAPerson, "SkyPilot's own admin policy does not answer"),
-    "APIVersionMismatchError": (AskAPerson, "install the SkyPilot version of the API server"),
-    "APINotSupportedError": (AskAPerson, "install the SkyPilot version of the API server"),
-    "InvalidSkyPilotConfigError": (InvalidInput, "see ~/.sky/config.yaml"),
-    "StorageError": (InvalidInput, "see `file_mounts`"),
-    "StorageSpecError": (InvalidInput, "see `file_mounts`"),
-    "ConcurrentWorkerExhaustedError": (Throttled, ""),
-    "ExecutionPoolFullError": (Throttled, ""),
-    "ApiServerConnectionError": (Unreachable, _SERVER),
-    "ServerTemporarilyUnavailableError": (Unreachable, _SERVER),
-    "RequestInterruptedError": (Unreachable, _SERVER),
-    "KubeAPIUnreachableError": (Unreachable, _CLOUDS),
-    "NetworkError": (Unreachable, ""),
-    "FetchClusterInfoError": (Unreachable, ""),
-    "ClusterStatusFetchingError": (Unreachable, ""),
-    "CloudError": (Unreachable, ""),
-    "ImportError": (AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
-    "OSError": (Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
+    "ResourcesUnavailableError": (errors.NoCapacity, "`sky logs --provision CLUSTER` has the cloud's own words"),
+    "ProvisionPrechecksError": (errors.TryAnotherOffer, _CLOUDS),
+    "NotSupportedError": (errors.TryAnotherOffer, ""),
+    "ProvisionUnsupportedError": (errors.TryAnotherOffer, ""),
+    "NoCloudAccessError": (errors.LoginMissing, _CLOUDS),
+    "InvalidCloudCredentials": (errors.LoginMissing, _CLOUDS),
+    "InvalidCloudConfigs": (errors.LoginMissing, _CLOUDS),
+    "CloudUserIdentityError": (errors.LoginMissing, _CLOUDS),
+    "ClusterOwnerIdentityMismatchError": (errors.LoginMissing, _CLOUDS),
+    "ApiServerAuthenticationError": (errors.LoginMissing, "sky api login"),
+    "PermissionDeniedError": (errors.LoginMissing, "sky api login"),
+    "UserRequestRejectedByPolicy": (errors.NotAllowed, "SkyPilot's own admin policy decided this"),
+    "RestfulPolicyError": (errors.AskAPerson, "SkyPilot's own admin policy does not answer"),
+    "APIVersionMismatchError": (errors.AskAPerson, "install the SkyPilot version of the API server"),
+    "APINotSupportedError": (errors.AskAPerson, "install the SkyPilot version of the API server"),
+    "InvalidSkyPilotConfigError": (errors.InvalidInput, "see ~/.sky/config.yaml"),
+    "StorageError": (errors.InvalidInput, "see `file_mounts`"),
+    "StorageSpecError": (errors.InvalidInput, "see `file_mounts`"),
+    "ConcurrentWorkerExhaustedError": (errors.Throttled, ""),
+    "ExecutionPoolFullError": (errors.Throttled, ""),
+    "ApiServerConnectionError": (errors.Unreachable, _SERVER),
+    "ServerTemporarilyUnavailableError": (errors.Unreachable, _SERVER),
+    "RequestInterruptedError": (errors.Unreachable, _SERVER),
+    "KubeAPIUnreachableError": (errors.Unreachable, _CLOUDS),
+    "NetworkError": (errors.Unreachable, ""),
+    "FetchClusterInfoError": (errors.Unreachable, ""),
+    "ClusterStatusFetchingError": (errors.Unreachable, ""),
+    "CloudError": (errors.Unreachable, ""),
+    "ImportError": (errors.AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
+    "OSError": (errors.Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
 }
 # What to do next about errors that SkyPilot tells as text: its server turns those of libraries into `CloudError`.
 _NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -134,7 +121,7 @@ class Sdk:
         """``module`` and ``url``: replacements of SkyPilot and its server, for tests. Raises `MissingExtra` if SkyPilot
         is not installed; does not import it yet, because that takes seconds."""
         if module is None and find_spec("sky") is None:
-            raise MissingExtra(EXTRA, "engine 'skypilot'")
+            raise errors.MissingExtra(EXTRA, "engine 'skypilot'")
         self._module, self._url = module, url
 
     @cached_property
@@ -183,7 +170,7 @@ class Sdk:
         ours = [one for one in found if one.cluster_name == cluster and one.name.endswith("launch")]
         return list(_requests(sorted(ours, key=lambda one: one.created_at)))
 
-    def failure(self, id: str) -> BrokerError | None:
+    def failure(self, id: str) -> errors.BrokerError | None:
         """The failure of a finished request; None if it succeeded. Raises `Unreachable` where it is the server that
         fails and not the request."""
         with _ours():
@@ -239,10 +226,10 @@ class Sdk:
                     asked, capture_output=True, text=True, check=False, timeout=_SSH_PATIENCE, stdin=subprocess.DEVNULL
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
-                raise RetryLater(f"`sky status {cluster}` did not answer: {error}", where="skypilot") from error
+                raise errors.RetryLater(f"`sky status {cluster}` did not answer: {error}", where="skypilot") from error
         if not config.exists():
             said = _COLOURS.sub("", done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise RetryLater(
+            raise errors.RetryLater(
                 f"SkyPilot has no SSH configuration of {cluster}: {' '.join(said)}",
                 where=str(config),
                 hint="`sky status` writes it once the cluster is up",
@@ -257,7 +244,7 @@ class Sdk:
             return str(self._sky.down(cluster))
 
 
-def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
+def meaning(error: BaseException, secrets: Iterable[str] = ()) -> errors.BrokerError:
     """The broker's error for an exception of SkyPilot, without terminal colours and without ``secrets``."""
     said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
     for secret in filter(None, secrets):
@@ -269,10 +256,10 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
             hint = next((better for words, better in _NEXT if words.search(message)), hint)
             return ours(message, where="skypilot", hint=hint)
     if isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
-        return TryAnotherOffer(
+        return errors.TryAnotherOffer(
             message, where="skypilot", hint="SkyPilot's own catalogue may be old, or call it otherwise"
         )
-    return GiveUp(message, where="skypilot")
+    return errors.GiveUp(message, where="skypilot")
 
 
 def _of_the_server(error: BaseException) -> bool:
@@ -286,12 +273,12 @@ def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
     """Turns any exception of SkyPilot into a `BrokerError`."""
     try:
         yield
-    except BrokerError:
+    except errors.BrokerError:
         raise
     except Exception as error:  # noqa: BLE001 (an SDK of 100 packages; none of their exceptions may pass this border)
         raise meaning(error, secrets) from None
     except SystemExit as error:  # as click and SkyPilot's own checks end programs
-        raise GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
+        raise errors.GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
 
 
 def _requests(payloads: Iterable[Any]) -> Iterator[SkyRequest]:

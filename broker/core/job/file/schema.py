@@ -7,41 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 from broker.core.job.arrays import MOST_TASKS
+from broker.core.job.file import fields, skypilot_fields
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
-from broker.core.job.file.fields import (
-    AcceleratorsField,
-    Command,
-    Cpus,
-    Deadline,
-    Envs,
-    FileMounts,
-    Infra,
-    Location,
-    Memory,
-    Name,
-    Outputs,
-    Pattern,
-    Place,
-    ResumeFrom,
-    Secrets,
-    Setup,
-    Text,
-    Workdir,
-    WorkField,
-)
-from broker.core.job.file.skypilot_fields import (
-    Autostop,
-    DiskTierField,
-    Image,
-    Inputs,
-    JobRecovery,
-    Labels,
-    NetworkTierField,
-    Ports,
-    SkyPilotConfig,
-    TpuArguments,
-)
 from broker.core.job.jobs import Priority, Workload
 from broker.core.job.stop_when import MetricGoal
 from broker.core.market.offers import CapacityType, Interconnect
@@ -75,26 +43,26 @@ class Section(BaseModel):
 class MachineSection(Section):
     """One acceptable machine, or the part of it that all alternatives share."""
 
-    accelerators: AcceleratorsField | None = None
-    gpus: AcceleratorsField | None = None
-    cpus: Cpus | None = None
-    memory: Memory | None = None
-    infra: Infra | None = None
-    cloud: Place | None = None
-    region: Place | None = None
-    zone: Place | None = None
-    instance_type: Place | None = None
+    accelerators: fields.AcceleratorsField | None = None
+    gpus: fields.AcceleratorsField | None = None
+    cpus: fields.Cpus | None = None
+    memory: fields.Memory | None = None
+    infra: fields.Infra | None = None
+    cloud: fields.Place | None = None
+    region: fields.Place | None = None
+    zone: fields.Place | None = None
+    instance_type: fields.Place | None = None
     use_spot: bool | None = None
     capacity_types: OneOrMore[CapacityType] | None = None
-    disk_size: Memory | None = None
-    disk_tier: DiskTierField | None = None
-    network_tier: NetworkTierField | None = None
-    image_id: Image | None = None
-    ports: Ports | None = None
-    labels: Labels | None = None
-    job_recovery: JobRecovery | None = None
-    autostop: Autostop | None = None
-    accelerator_args: TpuArguments | None = None
+    disk_size: fields.Memory | None = None
+    disk_tier: skypilot_fields.DiskTierField | None = None
+    network_tier: skypilot_fields.NetworkTierField | None = None
+    image_id: skypilot_fields.Image | None = None
+    ports: skypilot_fields.Ports | None = None
+    labels: skypilot_fields.Labels | None = None
+    job_recovery: skypilot_fields.JobRecovery | None = None
+    autostop: skypilot_fields.Autostop | None = None
+    accelerator_args: skypilot_fields.TpuArguments | None = None
 
 
 class Resources(MachineSection):
@@ -136,7 +104,9 @@ class RetrySection(Section):
 
 
 class StopWhenSection(Section):
-    metric: Annotated[Text, Field(max_length=64)] = Field(description="a figure that the tasks report with a step")
+    metric: Annotated[fields.Text, Field(max_length=64)] = Field(
+        description="a figure that the tasks report with a step"
+    )
     goal: MetricGoal = Field(description="which of its values are better")
     rule: Literal["median"] | None = None
     from_step: Annotated[Whole, Field(ge=0, le=10**12)] | None = None
@@ -152,39 +122,39 @@ class SessionSection(Section):
 
 
 class DataSection(Section):
-    location: Location | None = None
+    location: fields.Location | None = None
     size: Size | None = None
     sensitive: bool | None = None
 
 
 class ConstraintsSection(Section):
-    providers: OneOrMore[Pattern] | None = None
-    regions: OneOrMore[Pattern] | None = None
+    providers: OneOrMore[fields.Pattern] | None = None
+    regions: OneOrMore[fields.Pattern] | None = None
     capacity_types: OneOrMore[CapacityType] | None = None
     interconnect: Interconnect | None = None
 
 
 class JobFile(Section):
-    name: Name | None = None
-    team: Name | None = None
-    project: Name | None = None
-    environment: Name | None = None
+    name: fields.Name | None = None
+    team: fields.Name | None = None
+    project: fields.Name | None = None
+    environment: fields.Name | None = None
     workload: Workload | None = None
     resources: Resources | None = None
     model: ModelSection | None = None
     num_nodes: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
-    workdir: Workdir | None = None
-    file_mounts: FileMounts | None = None
-    outputs: Outputs | None = None
-    envs: Envs | None = None
-    secrets: Secrets | None = None
-    setup: Setup | None = None
-    run: Command = Field(
+    workdir: fields.Workdir | None = None
+    file_mounts: fields.FileMounts | None = None
+    outputs: fields.Outputs | None = None
+    envs: fields.Envs | None = None
+    secrets: fields.Secrets | None = None
+    setup: fields.Setup | None = None
+    run: fields.Command = Field(
         description="the command that does the work, such as `run: python train.py`; for a machine to work on by hand"
         " there is `gpubroker dev`"
     )
-    work: WorkField | None = None
-    deadline: Deadline | None = None
+    work: fields.WorkField | None = None
+    deadline: fields.Deadline | None = None
     max_duration: PositiveDuration | None = None
     max_cost: Amount | None = None
     value_of_time: Amount | None = None
@@ -195,12 +165,12 @@ class JobFile(Section):
     stop_when: StopWhenSection | None = None
     session: SessionSection | None = None
     after: AfterField | None = None
-    resume_from: ResumeFrom | None = None
+    resume_from: fields.ResumeFrom | None = None
     data: DataSection | None = None
     constraints: ConstraintsSection | None = None
     priority: Priority | None = None
-    inputs: Inputs | None = None
-    config: SkyPilotConfig | None = None
+    inputs: skypilot_fields.Inputs | None = None
+    config: skypilot_fields.SkyPilotConfig | None = None
 
 
 SECTIONS: dict[str, type[Section]] = {
