@@ -133,7 +133,7 @@ class Gpuhunt:
             raise Unfit("malformed_row", f"{machine}: a region called {short(region)}")
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
             if item.gpu_name or "gpu" in machine.lower():
-                raise Unfit("malformed_row", f"{machine}: its GPUs are not told")
+                raise Unfit("malformed_row", f"{machine}: its GPUs are missing")
             return None
         count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")
         found = _card(item, machine)

@@ -108,7 +108,7 @@ def _technical(row: Row, plan: str) -> Row | None:
     technical, commercial = blobs.get("technical"), blobs.get("commercial")
     brick = commercial.get("brick") if isinstance(commercial, dict) else None
     if not isinstance(technical, dict):
-        raise Unfit("malformed_row", f"{plan}: what it has is not told")
+        raise Unfit("malformed_row", f"{plan}: its size is missing")
     if not technical.get("gpu"):
         if brick == "gpu":
             raise Unfit("unknown_accelerator", f"{plan}: {short(technical.get('gpu'))}")

@@ -148,7 +148,7 @@ class Scaleway:
         if not isinstance(instance, dict):
             if isinstance(sku, str) and not sku.startswith(_IS_MACHINE):
                 return  # another product
-            raise Unfit("malformed_row", f"{short(sku)}: what it is is not told")
+            raise Unfit("malformed_row", f"{short(sku)}: its hardware is missing")
         kind = name(instance.get("offer_id"), f"{short(sku)}: offer_id")
         hardware = has.get("hardware") if isinstance(has, dict) else None
         if not isinstance(hardware, dict):

@@ -136,7 +136,7 @@ class MachineRegister:
                     raise NotADirectoryError(20, "it is a link or a file") from None
         except OSError as error:
             raise RetryLater(
-                f"the register of what is given on this machine cannot be made: {error.strerror}",
+                f"the register of this machine's assigned parts cannot be created: {error.strerror}",
                 where=str(self._folder),
                 hint="name a folder that all brokers on this machine may write to: [engines.local] register",
             ) from error

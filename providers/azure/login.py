@@ -105,7 +105,7 @@ class AzureLogin:
             said = f"{SUBSCRIPTION} is not the id of a subscription"
             raise LoginMissing(said, where=NAME, hint="`az account show --query id` prints it")
         if not sign:
-            raise LoginMissing(f"{SUBSCRIPTION} is set, but nobody is logged in to Azure", where=NAME, hint=_LOG_IN)
+            raise LoginMissing(f"{SUBSCRIPTION} is set, but there is no login to Azure", where=NAME, hint=_LOG_IN)
         from providers.azure.pipeline import credential
 
         hosted = settings.managed_identity or any(os.environ.get(variable) for variable in _HOSTED)

@@ -213,5 +213,5 @@ def _limits(row: Any) -> Mapping[int, tuple[int, int]]:
     if not attachable(row.name) and row.name.startswith("nvidia-"):
         accelerator(row.name.removesuffix("-vws"))  # an unknown name may be a new GPU, or damaged
     if most < 1 and attachable(row.name):
-        raise Unfit("incomplete_row", f"{last(row.zone)}: {row.name}: how many a machine may have is not told")
+        raise Unfit("incomplete_row", f"{last(row.zone)}: {row.name}: the number per machine is missing")
     return {count: limit for count, limit in attachable(row.name).items() if count <= most}

@@ -169,7 +169,7 @@ def test_nobody_approves_their_own_request_through_a_token_either(world: Company
     own = submitted(world.broker, "own", "adam", "nlp", most="6h")
     answer = ask(world, f"/approvals/{own}/grant", "adam")
     assert answer.status_code == 403
-    assert "which somebody else must approve" in answer.json()["detail"]
+    assert "which another person must approve" in answer.json()["detail"]
     assert jobs.find(world.broker, own).asked is not None
 
 

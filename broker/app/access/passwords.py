@@ -63,7 +63,7 @@ def invite(broker: Broker, name: str, *, by: Actor) -> NewInvitation:
     people in, and `NotAllowed` unless ``by`` is an administrator."""
     if broker.settings.sign_in is not None:
         raise InvalidInput(
-            "people sign in at the identity provider here, so no password would be asked for",
+            "people sign in at the identity provider here, so a password has no use",
             hint=f"add {name} there; `gpubroker people link` for a name that is taken",
         )
     secret = secrets.token_urlsafe(32)

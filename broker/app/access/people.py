@@ -159,7 +159,9 @@ def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> 
         return Role.ADMINISTRATOR in person.roles and person.disabled_at is None
 
     if one(before) and not one(after) and not any(one(p) for p in tx.people() if p.name != before.name):
-        raise InvalidInput(f"{before.name} is the last administrator", hint="make somebody else an administrator first")
+        raise InvalidInput(
+            f"{before.name} is the last administrator", hint="make another one first"
+        )
 
 
 def _line(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:

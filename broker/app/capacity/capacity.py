@@ -91,7 +91,7 @@ def may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
         raise NotAllowed(
             f"it cannot be recorded, as {by.identity} may not buy it: {objections(denials)}",
             where="capacity add",
-            hint="somebody who may buy it can record it; `gpubroker policy show` has the rule",
+            hint="a person who may buy it can record it; `gpubroker policy show` has the rule",
         )
 
 

@@ -218,7 +218,7 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
         return buyer(broker).declare_nothing_bought(purchase, by.identity, "made sure at the provider")
     if purchase.state is PurchaseState.UNKNOWN:
         raise InvalidInput(
-            f"nobody knows whether {purchase.quote.provider} took the order",
+            f"it is unknown whether {purchase.quote.provider} took the order",
             where=id,
             hint="look at the provider's console; if nothing was bought, add --nothing-bought",
         )

@@ -173,7 +173,7 @@ def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[
         return mine
     if any(named(question.approvers, who) for question in asked.open):
         raise NotAllowed(
-            f"{current.id} is your own request, which somebody else must approve", hint=_others(asked, who)
+            f"{current.id} is your own request, which another person must approve", hint=_others(asked, who)
         )
     if any(name == who for _, name in asked.yes):
         raise NotAllowed(f"you have approved {current.id} already", hint=_others(asked, who))
@@ -211,7 +211,9 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
     """
     now, who = broker.clock.now(), by.identity
     if not (wanted.users or wanted.teams or wanted.projects):
-        raise InvalidInput("the grant names nobody", hint="say --for-user, --for-team or --for-project")
+        raise InvalidInput(
+            "no user, team or project is named", hint="add --for-user, --for-team or --for-project"
+        )
     if wanted.total <= Money.ZERO:
         raise InvalidInput(f"expected more than $0 in total; got {wanted.total}", where="--total")
     if wanted.until <= now:
@@ -232,7 +234,7 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
     if who in wanted.users and not any(_own_requests(policy, name) for name in rules):
         others = sorted({name for rule in rules for name in asking[rule]} - {who})
         raise NotAllowed(
-            f"nobody may approve their own requests, so the grant would never apply to {who}",
+            f"people may not approve their own requests, so the grant would never apply to {who}",
             hint=f"ask {' or '.join(others)}" if others else "a rule may allow it: `own_requests: true`",
         )
     given = StandingGrant(

@@ -54,7 +54,7 @@ def admitted(broker: Broker, asked: SlurmAsks, *, by: Actor) -> str:
 def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
     kind, count = _gpus(asked.gres)
     if asked.minutes is None or timedelta(minutes=asked.minutes) > _LONGEST:
-        raise InvalidInput("the job has no time limit, so nobody can say what it costs", hint="sbatch --time 4:00:00")
+        raise InvalidInput("the job has no time limit, so its cost is unknown", hint="sbatch --time 4:00:00")
     user, team = submitter(broker, asked.user, asked.team or None)
     partitions = frozenset(name for name in asked.partition.split(",") if name)
 

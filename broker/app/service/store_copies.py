@@ -68,7 +68,7 @@ def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:
             step_down(broker)
         broker.clock.sleep(_PAUSE)  # another process may still be ending its pass
     raise NotAllowed(
-        "a broker runs on this store, and would go on with what it knows",
+        "a broker runs on this store, and would continue with outdated records",
         where=broker.store.where,
         hint="stop `gpubroker serve` first",
     )

@@ -32,7 +32,7 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
     """Raises `NoCapacity` unless the reservations are active and have room for so many ``machines``, `TryAnotherOffer`
     on a cloud where SkyPilot cannot be told of them, and what `ec2` raises."""
     if cloud != "aws":
-        raise TryAnotherOffer(f"SkyPilot is not told of reservations on {cloud}", where="skypilot")
+        raise TryAnotherOffer(f"gpubroker cannot pass reservations to SkyPilot on {cloud}", where="skypilot")
     # By filter and not by id: an unknown id would be an error.
     named = [{"Name": "capacity-reservation-id", "Values": list(reservations)}]
     rows = ec2(region, "DescribeCapacityReservations", _WHY, Filters=named).get("CapacityReservations") or ()

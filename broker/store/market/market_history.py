@@ -157,7 +157,7 @@ class MarketHistory:
             launched = retention.uses(connection, look.submitted_before(before))
             if look.unreadable:
                 raise StoreProblem(
-                    f"{look.unreadable[0].message}; so nobody knows here which prices it refers to",
+                    f"{look.unreadable[0].message}; so its prices are unknown here",
                     where=self._database.where,
                     hint=look.unreadable[0].hint,
                 )

@@ -34,9 +34,9 @@ def check_base(connection: Connection, base: int) -> None:
     now = number(connection)
     if now != base:
         raise InvalidInput(
-            f"version {now} is active, not {base}: somebody else changed the policy",
+            f"version {now} is active, not {base}: another person changed the policy",
             where="base",
-            hint="look at the effect again",
+            hint="check the effect again",
         )
 
 

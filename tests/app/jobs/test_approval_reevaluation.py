@@ -160,7 +160,7 @@ def test_who_asks_on_behalf_of_somebody_does_not_approve_it(broker: Broker) -> N
     govern(broker, BIG.replace("[bob]", "[bob, root]"))
     view = start(broker, "$2")
     extend(broker, view, JobLimits(max_cost=Money.usd(5)), by=ROOT)
-    with pytest.raises(NotAllowed, match="which somebody else must approve"):
+    with pytest.raises(NotAllowed, match="which another person must approve"):
         approvals.grant(broker, view.id, by=ROOT)
     assert approvals.grant(broker, view.id, by=BOB).max_cost == Money.usd(5)
 
