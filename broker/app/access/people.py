@@ -159,9 +159,7 @@ def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> 
         return Role.ADMINISTRATOR in person.roles and person.disabled_at is None
 
     if one(before) and not one(after) and not any(one(p) for p in tx.people() if p.name != before.name):
-        raise InvalidInput(
-            f"{before.name} is the last administrator", hint="make another one first"
-        )
+        raise InvalidInput(f"{before.name} is the last administrator", hint="make another administrator first")
 
 
 def _line(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:

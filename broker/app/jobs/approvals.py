@@ -211,9 +211,7 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
     """
     now, who = broker.clock.now(), by.identity
     if not (wanted.users or wanted.teams or wanted.projects):
-        raise InvalidInput(
-            "no user, team or project is named", hint="add --for-user, --for-team or --for-project"
-        )
+        raise InvalidInput("no user, team or project is named", hint="add --for-user, --for-team or --for-project")
     if wanted.total <= Money.ZERO:
         raise InvalidInput(f"expected more than $0 in total; got {wanted.total}", where="--total")
     if wanted.until <= now:

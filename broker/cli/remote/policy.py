@@ -219,9 +219,7 @@ def _texts(files: list[Path]) -> dict[str, str]:
     texts = read_files(files)
     found = {Path(name).name: text for name, text in texts.items()}
     if len(found) < len(texts):
-        raise InvalidInput(
-            "two of the files have the same name", hint="a server knows policy files by their names"
-        )
+        raise InvalidInput("two of the files have the same name", hint="a server knows policy files by their names")
     return found
 
 

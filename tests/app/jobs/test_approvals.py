@@ -302,7 +302,7 @@ class TestStandingGrants:
         assert start(broker).state is JobState.AWAITING_APPROVAL
 
     def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any) -> None:
-        with pytest.raises(NotAllowed, match="nobody may approve their own requests") as refused:
+        with pytest.raises(NotAllowed, match="people may not approve their own requests") as refused:
             ahead(users=("ann", "bob"))
         assert refused.value.hint == "ask carol"
         ahead(users=("*",))

@@ -118,7 +118,7 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
     ahead = ("--total", "$50", "--until", "30d")
     own = gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA)
     assert own.code == 3
-    assert "nobody may approve their own requests, so the grant would never apply" in own.err
+    assert "people may not approve their own requests, so the grant would never apply" in own.err
     assert gpubroker("approvals", "list", "--json", by=OLGA).json["standing"] == []
     misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json", by=OLGA)
     assert misspelt.code == 0
