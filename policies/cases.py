@@ -130,7 +130,7 @@ class RunningCase(PolicyPart):
 
 
 class InHandCase(PolicyPart):
-    """What is owned and reserved of an accelerator: its use in the last 7 days, and its price per GPU-hour."""
+    """Owned and reserved capacity of an accelerator: its use in the last 7 days, and its price per GPU-hour."""
 
     gpus: GpuCount = 1
     used: Percent

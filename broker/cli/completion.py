@@ -1,5 +1,5 @@
-"""What a shell offers where a name is expected, after `--install-completion`: accelerators, providers, regions,
-jobs and their states. Starts nothing and asks nobody; what cannot be read offers nothing."""
+"""Completion of names in the shell, after `--install-completion`: accelerators, providers, regions,
+jobs and their states. Starts nothing and sends no request; what cannot be read is not completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs this process: the only place that reads the operating system's user. The command line and the Python
+"""The user of this process: the only place that reads the operating system's user. The command line and the Python
 interface act as that person."""
 
 from __future__ import annotations

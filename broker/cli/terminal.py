@@ -122,7 +122,7 @@ class Terminal:
 
     @cached_property
     def server(self) -> TeamApi | None:
-        """The team server that the user is logged in to; None without a login. Contacts nobody. Raises `InvalidInput`
+        """The team server that the user is logged in to; None without a login. Sends no request. Raises `InvalidInput`
         for a login that cannot be read."""
         from broker.remote.logins import current
 
@@ -222,7 +222,7 @@ class Terminal:
 
 
 def _reader_gone(stream: TextIO) -> bool:
-    """Whether the stream is a pipe that nobody reads any more."""
+    """Whether the stream is a pipe without a reader."""
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)

@@ -3,7 +3,7 @@
 A scenario is a TOML file. Two come with gpubroker: ``default`` (a broad market for trying things out) and ``demo``
 (a small one in which a two-hour spot job always meets an interruption). Durations in the file carry their unit in the
 key; prices are decimal strings in USD per hour for the whole machine. Every region, zone and instance type is named
-``sandbox-…``, so that nobody mistakes it for a real one.
+``sandbox-…``, so that they are not mistaken for real ones.
 """
 
 from __future__ import annotations

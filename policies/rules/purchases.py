@@ -1,4 +1,4 @@
-"""Who may buy capacity, what, for how much, and who approves it."""
+"""Limits purchases of capacity: buyers, products, amounts, approvers."""
 
 from __future__ import annotations
 

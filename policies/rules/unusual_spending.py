@@ -1,4 +1,4 @@
-"""Stops jobs that make their team's spending unusual, unless somebody explains it in time."""
+"""Stops jobs that make their team's spending unusual, unless a person explains it in time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class DescribesSetup(Protocol):
     """A provider (or its module) that describes its setup."""
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """``endpoints``: name → {url, setting}; ``logins``: name → {found, how, adds}. Contacts nobody, holds no
+        """``endpoints``: name → {url, setting}; ``logins``: name → {found, how, adds}. Sends no request, holds no
         secret."""
 
 

@@ -260,7 +260,7 @@ def _kind_of_price(way: CapacityType, price: RentedAs) -> str:
 
 
 def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd_per_hour: float) -> str:
-    """Who rents such a machine for less on demand, and whether that is cheaper than every way that was compared."""
+    """Providers that rent such a machine for less on demand, and whether that is cheaper than every compared way."""
     from broker.economics.estimates import about
 
     told = f"{provider} rents such a machine on demand for ${usd_per_hour:,.2f}/h (--provider {provider})"

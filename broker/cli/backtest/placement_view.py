@@ -49,7 +49,7 @@ def _what(report: PlacementReport) -> str:
 
 
 def about_job(about: JobBacktest) -> list[RenderableType]:
-    """What the job would have cost, one line per policy."""
+    """The cost of the job, one line per policy."""
     since, until, as_of = moment(about.since), moment(about.until), moment(about.as_of)
     started = f"{about.job.name}, started at {plural(_windows(about), 'full hour')} from {since} to {until}"
     lines = [Text(f"{started}, on records up to {as_of}", style="bold")]

@@ -53,7 +53,7 @@ def list_(
 
 @dataclass(frozen=True)
 class HoldingOptions:
-    """What is recorded of a holding."""
+    """The recorded properties of a holding."""
 
     machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")]
     machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1

@@ -117,7 +117,7 @@ class QuoteOptions:
 
 @dataclass(frozen=True)
 class PayerOptions:
-    """Who pays."""
+    """The team, project and environment that pay."""
 
     team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None

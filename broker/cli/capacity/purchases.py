@@ -94,7 +94,7 @@ def buy(
     """Request the purchase of a quote: hold its money and ask its approvers. It is ordered after their approval.
 
     A guardrail of kind `purchases` must allow it, and names the approvers. A purchase that cannot be undone needs two
-    of them; nobody can approve their own purchase. Before the order the price is checked again: above the ceiling
+    of them; buyers cannot approve their own purchase. Before the order the price is checked again: above the ceiling
     nothing is bought.
     """
     from broker.app.capacity import purchases as use_case

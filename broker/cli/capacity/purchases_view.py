@@ -209,7 +209,7 @@ def undo(quote: CapacityQuote) -> str:
 
 
 def terms(id: str, found: UndoTerms) -> list[RenderableType]:
-    """What undoing a purchase costs."""
+    """The terms of undoing a purchase."""
     until = "" if found.until is None else f"; these terms end {formats.moment(found.until)}"
     back = f"gives back {found.refund.rounded(2)}, " if found.refund else ""
     accept = f" --at-most {found.charge}" if found.charge else ""
@@ -220,7 +220,7 @@ def terms(id: str, found: UndoTerms) -> list[RenderableType]:
 
 
 def resale(id: str, found: ResaleTerms) -> list[RenderableType]:
-    """What selling a purchase may bring."""
+    """The terms of selling a purchase."""
     bid = "nobody buys it now" if found.estimate is None else f"buyers pay about {found.estimate.rounded(2)} now"
     fee = f"; the market keeps {found.fee:.0%}" if found.fee else ""
     note = f"; {found.notes}" if found.notes else ""

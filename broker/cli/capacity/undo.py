@@ -51,8 +51,8 @@ def sell(
 ) -> None:
     """Sell a purchase on its provider's resale market: a block at SF Compute, a standard reserved instance at AWS.
 
-    Jobs leave what is for sale, and none starts in it. The money comes back to the budget of the month in which
-    somebody buys it. Other providers have no such market; the refusal says what can be done instead.
+    Jobs leave what is for sale, and none starts in it. The money returns to the budget of the month of the sale.
+    Other providers have no such market; the refusal names the alternative.
     """
     from broker.app.capacity import selling
     from broker.app.results.purchases import ResaleTermsResult

@@ -51,7 +51,7 @@ JobFolder = Annotated[
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What is given beside a job's file, or instead of it. ``workdir``: of a command without a job file."""
+    """Options beside a job's file, or instead of it. ``workdir``: of a command without a job file."""
 
     gpu: JobGpu = None
     env: Envs = None
@@ -78,7 +78,7 @@ class TakesCommand(TyperCommand):
 
 
 def command_of(context: typer.Context) -> tuple[str, ...] | None:
-    """What follows ``--``; None without it."""
+    """The words after ``--``; None without it."""
     command: tuple[str, ...] | None = context.meta.get(_COMMAND)
     return command
 

@@ -75,13 +75,13 @@ def _limit(limit: HoldLimit | None, seen: Preview, admission: Admission) -> str:
 
 
 def covers(quantile: float) -> str:
-    """What a hold covers that follows from the job's work: ``enough for 95 % of runs …``."""
+    """The coverage of a hold that follows from the job's work: ``enough for 95 % of runs …``."""
     share = f"{quantile:g} % of runs of this `work:` (the policy's `hold_quantile`)"
     return f"enough for {share}; more is held while it runs, if it takes longer"
 
 
 def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
-    """What each job holds of a budget, by period; empty if no job holds money."""
+    """The hold of each job under a budget, by period; empty if no job holds money."""
     held = line.held_by_job
     if not held:
         return []

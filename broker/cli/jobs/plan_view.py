@@ -97,7 +97,7 @@ def _estimate(console: Console, seen: Preview, estimate: Plan, limit: int) -> li
 
 
 def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
-    """What judges the plan, in words; empty if no policy is active."""
+    """The policies that judge the plan, in words; empty if none is active."""
     if what_if is not None:
         return "by these policy files"
     return "by the active policy" if broker.store.active_policy() else ""

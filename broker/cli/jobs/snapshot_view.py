@@ -1,4 +1,4 @@
-"""What `gpubroker submit` prints about a job's files, and the progress bar of their upload."""
+"""The lines of `gpubroker submit` about a job's files, and the progress bar of their upload."""
 
 from __future__ import annotations
 

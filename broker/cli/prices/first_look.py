@@ -23,7 +23,7 @@ Offline = Annotated[
 
 def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
     """Before prices are shown first, ask the sources that need no login and answer within seconds, and say what came of
-    it. ``offline``: ask nobody. ``providers``: those whose prices are wanted; nobody is asked for local ones alone."""
+    it. ``offline``: send no request. ``providers``: those whose prices are wanted; no request for local ones alone."""
     from broker.app.market.first_look import look, sources_to_ask
     from broker.core.market.offers import SANDBOX
 
@@ -40,7 +40,7 @@ def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: 
 
 
 def in_words(results: Sequence[PollResult]) -> str:
-    """What came of a first look, in a line or two."""
+    """The result of a first look, in a line or two."""
     told = [result for result in results if result.offers_seen]
     # An optional part that is not installed is no missing answer.
     silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]

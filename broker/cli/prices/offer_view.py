@@ -65,7 +65,7 @@ def hidden_prices(number: int) -> list[Text]:
 
 
 def near_ones(near: Mapping[str, Sequence[str]]) -> list[Text]:
-    """What is offered near to what is not."""
+    """Offers similar to a request without offers."""
     return [Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan") for name, others in near.items()]
 
 

@@ -101,14 +101,14 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
 
 
 def converted(rates: Mapping[str, Sequence[str]]) -> list[Text]:
-    """Whose prices were converted from another currency, and by which rates."""
+    """Providers with converted prices, and the exchange rates."""
     from rich.text import Text
 
     return [Text(f"{who}: converted, {rate}", style="dim") for who, told in rates.items() for rate in told]
 
 
 def _show_skipped(terminal: Terminal, found: Sequence[ProviderStatus]) -> None:
-    """What the last poll of each provider could not use: how many rows by reason, with samples."""
+    """The unusable rows of each provider's last poll: their number by reason, with samples."""
     from rich.text import Text
 
     from broker.cli.render import formats

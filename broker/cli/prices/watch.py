@@ -213,7 +213,7 @@ def trial(
 
 
 def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
-    """What `gpubroker serve` prints of an alert or of its delivery."""
+    """The lines of `gpubroker serve` about an alert or its delivery."""
     from broker.app.alerts.notify import Delivery
     from broker.cli.prices import watch_view
 

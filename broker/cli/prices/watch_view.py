@@ -34,7 +34,7 @@ def added(looked: Looked) -> list[RenderableType]:
 
 
 def warnings(broker: Broker, watch: Watch) -> list[Text]:
-    """What prevents delivery of alerts, and how watches are checked."""
+    """Obstacles to the delivery of alerts, and how watches are checked."""
     found = []
     if not broker.settings.notify:
         found.append(f"warning: no recipient is configured: {HOW_TO_TELL}")

@@ -81,7 +81,7 @@ def buy(
 ) -> None:
     """Request the purchase of a quote: hold its money and ask its approvers. The server orders it after their approval.
 
-    A purchase that cannot be undone needs two approvers; nobody can approve their own purchase.
+    A purchase that cannot be undone needs two approvers; buyers cannot approve their own purchase.
     """
     body = {
         "quote": number,

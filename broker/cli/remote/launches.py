@@ -20,7 +20,7 @@ def _launches() -> None:
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List launches whose money is held, and those whose judged time is over although nobody reported their end."""
+    """List launches whose money is held, and those whose judged time is over although their end was not reported."""
     terminal, api = through(context)
     found = api.get("/launches")
     if as_json:

@@ -83,7 +83,7 @@ def apply(
 ) -> None:
     """Make these files the server's active policy. Files that are not named no longer apply.
 
-    First shows the effect; asks for confirmation, or needs --yes without a terminal. Refused if somebody else changed
+    First shows the effect; asks for confirmation, or needs --yes without a terminal. Refused if another person changed
     the policy meanwhile.
     """
     body = {"files": _texts(files)}

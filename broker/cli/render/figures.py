@@ -29,7 +29,7 @@ Force = Annotated[bool, typer.Option("--force", help="Let --picture overwrite a 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What to draw, and where."""
+    """Options of charts: which, and where to."""
 
     chart: ShowChart = False
     picture: Picture = None

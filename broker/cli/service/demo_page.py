@@ -20,7 +20,7 @@ PARTS = ("fastapi", "jinja2", "uvicorn")
 
 @dataclass(frozen=True, slots=True)
 class DemoPage:
-    """Where it is, and what opens it: a token of the demo's own store, which is good for nothing else."""
+    """Its address, and the token that opens it, which is valid only for the demo's own store."""
 
     url: str
     token: str

@@ -90,7 +90,7 @@ def _optional_parts(findings: Sequence[DoctorFinding]) -> list[str]:
 
 
 def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
-    """What each missing login would add, and how to configure it."""
+    """The gain of each missing login, and how to configure it."""
     from rich.text import Text
 
     from broker.cli.render.tables import hanging

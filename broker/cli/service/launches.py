@@ -26,7 +26,7 @@ def launches() -> None:
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the launches whose end nobody has reported yet, oldest first; and first of all those whose judged time is
+    """List the launches whose end is not reported yet, oldest first; and first of all those whose judged time is
     over, whose machines may still run at a cost that is in no budget."""
     from broker.app.outside.overdue import overdue
     from broker.cli.render import formats
