@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.job.placements import Placement, Plan
-from broker.core.policy.policy import Action, ActionKind, Facts
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
@@ -16,7 +16,7 @@ from broker.placement.planner import explain, make_plan
 from broker.placement.pricing.run_model import Effort
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import QueueEntry
-from broker.reconciler.admission.admission import denials
+from broker.reconciler.admission.admission import Admission, denials
 from broker.whatif.market import SimulatedMarket
 from broker.whatif.workload import JobClass
 from broker.whatif.workload_file import ENGINE
@@ -106,3 +106,24 @@ def _why_nothing(plan: Plan) -> str:
         return f"{denied[0].name or denied[0].rule}: {denied[0].code}"
     counted = explain(plan, examples=0)
     return f"no capacity: {counted[-1].reason}" if counted else "no capacity"
+
+
+class WholeHolds:
+    """Policies whose holds cover the whole time limit: nothing is topped up in a simulation."""
+
+    def __init__(self, policy: PolicySet) -> None:
+        self._policy = policy
+        self.defaults = replace(policy.defaults, hold_quantile=100.0)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._policy, name)
+
+
+def objection_of(admission: Admission) -> str:
+    """Why the gate does not let a job in, as a reason that can be counted."""
+    objections = admission.objections
+    denied: Verdict | None = next((one for one in objections if one.answer is Answer.DENY), None)
+    found = denied or next(iter(objections), None)
+    if found is None:
+        return "max_cost: too little for a start"
+    return f"{found.name or found.rule}: {'approval needed' if found.answer is Answer.ASK else found.code}"

@@ -2,8 +2,7 @@
 
 Each submission passes the gate of real ones (`broker.reconciler.admission`): its class's plan, the policies, its hold.
 Jobs that wait for limited machines are placed together by the production queue, at most once a minute of virtual time;
-each start from there is judged again. Ends settle by the production meter. The same workload, policies, size and market
-give the same events, and so the same hash.
+each start from there is judged again. Ends settle by the production meter. Equal inputs give equal events and hashes.
 """
 
 from __future__ import annotations
@@ -16,22 +15,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
+from operator import attrgetter
 from random import Random
 from typing import Any, cast
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.placements import Placement
-from broker.core.policy.policy import Answer, Verdict
+from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement, Tags
 from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
-from broker.reconciler.admission.admission import Admission, admit, egress_of, re_place
+from broker.reconciler.admission.admission import admit, egress_of, re_place
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
 from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, course, limits_of, settled
-from broker.whatif.decisions import ClassDecision, ClassDecisions
+from broker.whatif.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
 from broker.whatif.figures import GANGS, SHORTEST, TeamTally, gang_of
 from broker.whatif.ledger import VirtualLedger
 from broker.whatif.live import CountedAttempts
@@ -79,17 +79,6 @@ def simulate(
 ) -> SimulationResult:
     """Play the workload under these policies. Pure."""
     return _Simulation(workload, policy, size, told).run()
-
-
-class WholeHolds:
-    """Policies whose holds cover the whole time limit: nothing is topped up in a simulation."""
-
-    def __init__(self, policy: PolicySet) -> None:
-        self._policy = policy
-        self.defaults = replace(policy.defaults, hold_quantile=100.0)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._policy, name)
 
 
 @dataclass
@@ -196,7 +185,7 @@ class _Simulation:
             max_duration=self.decisions.max_durations[place_of], now=now,
         )  # fmt: skip
         if admission.answer is not Answer.ALLOW or admission.short_of is not None:
-            self._refuse(team, job_id, _objection(admission))
+            self._refuse(team, job_id, objection_of(admission))
             return
         tags = Tags(job_id, one.user, one.team, one.job.project, one.job.workload.value, one.job.environment)
         account = self.ledger.open(tags, self.decisions.budgets[place_of])
@@ -225,7 +214,7 @@ class _Simulation:
         """Join the line of its class, by the time of submission: who was interrupted or put off keeps its place."""
         line = self.waiting[job.place]
         if line and job.submitted < line[-1].submitted:
-            insort(line, job, key=_submitted)
+            insort(line, job, key=attrgetter("submitted"))
         else:
             line.append(job)
         self.number_waiting += 1
@@ -298,7 +287,7 @@ class _Simulation:
         if not admission.may_launch:
             if not job.put_off:
                 job.put_off = True
-                self.teams[one.team].put_off[_objection(admission)] += 1
+                self.teams[one.team].put_off[objection_of(admission)] += 1
             self.aside += 1
             self.over_time.wait(self.now, self.number_waiting + self.aside)
             self._push(self.now + _ASIDE, _BACK, job)
@@ -395,8 +384,7 @@ class _Simulation:
             team.stopped[end] += 1
         deadline = one.job.deadline
         if isinstance(deadline, timedelta):
-            late = end is not AttemptEnd.DONE or self.now - job.submitted > deadline.total_seconds()
-            team.late += late
+            team.late += end is not AttemptEnd.DONE or self.now - job.submitted > deadline.total_seconds()
         team.add_spent(self.ledger.close(job.account, self._time()).items())
         self.ledger.note(f"{self.now} {job.id} {end}")
 
@@ -410,17 +398,3 @@ class _Simulation:
         left += [what for _, _, kind, what in sorted(self.events, key=lambda event: event[:2]) if kind == _BACK]
         for job in left:
             self._close(job, AttemptEnd.CUT_OFF)
-
-
-def _submitted(job: SimulatedJob) -> int:
-    return job.submitted
-
-
-def _objection(admission: Admission) -> str:
-    """Why the gate does not let a job in, as a reason that can be counted."""
-    objections = admission.objections
-    denied: Verdict | None = next((one for one in objections if one.answer is Answer.DENY), None)
-    found = denied or next(iter(objections), None)
-    if found is None:
-        return "max_cost: too little for a start"
-    return f"{found.name or found.rule}: {'approval needed' if found.answer is Answer.ASK else found.code}"

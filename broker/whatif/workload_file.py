@@ -24,14 +24,13 @@ Reads only the file of a trace, relative to the workload file.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from broker.core.documents import Document, Path, read_document
 from broker.core.errors import InvalidInput, Problem, UnknownName
@@ -41,7 +40,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.validation import validate
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
-from broker.core.values.units import Amount, PositiveDuration, parse_duration, split_machine
+from broker.core.values.units import Amount, PositiveDuration, parse_duration
 from broker.whatif.recorded import TraceReading, as_workload, waited_then
 from broker.whatif.traces import TraceFormat, read_trace
 from broker.whatif.workload import (
@@ -53,92 +52,24 @@ from broker.whatif.workload import (
     SimulatedWorkload,
     WorkloadPool,
 )
+from broker.whatif.workload_fields import (
+    Capacity,
+    Machine,
+    Positive,
+    Share,
+    WorkloadPart,
+    class_name,
+    day,
+    hours_of_day,
+    not_often,
+    some,
+)
 
 KIND = "workload file"
 # A Monday, so that working days mean the same in each run.
 _START = datetime(2026, 1, 5, tzinfo=UTC)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
-_HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
 ENGINE = "simulated"
 SOURCE = "workload"
-_LEAST_REPRICE = timedelta(minutes=5)  # each change of prices is kept, and everything is decided again
-
-
-class WorkloadPart(BaseModel):
-    """Base of the parts of a workload file: immutable, unknown keys rejected."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-def _machine(value: object) -> tuple[str, int]:
-    name, count = split_machine(value)
-    try:
-        return canonical(name), count
-    except UnknownName as error:
-        raise ValueError(str(error)) from error
-
-
-def _capacity(value: object) -> CapacityType:
-    try:
-        return CapacityType(value)  # type: ignore[arg-type]  # anything but a known one raises ValueError
-    except ValueError:
-        raise ValueError(f"expected owned, reserved, on-demand or spot; got {value!r}") from None
-
-
-def _share(value: object) -> float:
-    text = str(value).strip().removesuffix("%")
-    try:
-        found = float(text) / 100
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1 or isinstance(value, bool):
-        raise ValueError(f"expected a percentage, such as 10%; got {value!r}")
-    return found
-
-
-def _day(value: object) -> datetime:
-    try:
-        found = datetime.fromisoformat(str(value))
-    except ValueError:
-        raise ValueError(f"expected a day, such as 2026-10-01; got {value!r}") from None
-    if not 1970 < found.year < 3000:
-        raise ValueError(f"expected a day between 1971 and 2999; got {value!r}")
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def _not_often(value: timedelta) -> timedelta:
-    if value < _LEAST_REPRICE:
-        raise ValueError(f"expected 5m or more; got {value.total_seconds():g}s")
-    return value
-
-
-def _hours(value: object) -> tuple[int, int]:
-    found = _HOURS.fullmatch(str(value).strip())
-    first, after = (int(found[1]), int(found[2])) if found else (-1, -1)
-    if not (0 <= first <= 24 and 0 <= after <= 24 and first != after):
-        raise ValueError(f"expected hours of the day in UTC, such as 8-20; got {value!r}")
-    return first % 24, after
-
-
-Machine = Annotated[tuple[str, int], PlainValidator(_machine)]
-Capacity = Annotated[CapacityType, PlainValidator(_capacity)]
-Share = Annotated[float, PlainValidator(_share)]
-Positive = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
-
-
-T = TypeVar("T", bound=Sized)
-
-
-def _some(items: T) -> T:
-    if not items:
-        raise ValueError("is empty; name at least one")
-    return items
-
-
-def _class_name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError(f"expected a name of letters, digits, dots, dashes and underscores; got {value!r}")
-    return value
 
 
 class PoolSection(WorkloadPart):
@@ -156,7 +87,7 @@ class PoolSection(WorkloadPart):
     price: Amount | None = None
     cost: Amount | None = None
     varies: Share = 0.0
-    reprice: Annotated[PositiveDuration, AfterValidator(_not_often)] = timedelta(hours=6)
+    reprice: Annotated[PositiveDuration, AfterValidator(not_often)] = timedelta(hours=6)
     lost_every: PositiveDuration | None = None
 
     @model_validator(mode="after")
@@ -205,7 +136,7 @@ class ArrivalSection(WorkloadPart):
     ``together``: how many arrive at once; ``profile``: weights of hours, repeated."""
 
     per_day: Annotated[float, Field(gt=0, le=10_000_000)] = Field(description="expected jobs per day, such as 400")
-    hours: Annotated[tuple[int, int], PlainValidator(_hours)] | None = None
+    hours: Annotated[tuple[int, int], PlainValidator(hours_of_day)] | None = None
     weekdays: bool = False
     together: Positive = 1
     profile: tuple[Annotated[float, Field(ge=0)], ...] = ()
@@ -249,7 +180,7 @@ class ClassSection(WorkloadPart):
     """One class of jobs. ``estimate``: what the broker is told of their length; default: the mean; ``unknown``:
     nothing."""
 
-    name: Annotated[str, PlainValidator(_class_name)]
+    name: Annotated[str, PlainValidator(class_name)]
     arrivals: Annotated[ArrivalSection, BeforeValidator(_per_day)] = Field(description="expected jobs per day")
     duration: Annotated[LengthSection, BeforeValidator(_length)] = Field(description="expected a time, such as 2h")
     estimate: PositiveDuration | None = None
@@ -261,7 +192,7 @@ class TeamSection(WorkloadPart):
     """``user``: who submits; default: the first member of the team in the policy files."""
 
     user: str | None = None
-    jobs: Annotated[tuple[ClassSection, ...], AfterValidator(_some)]
+    jobs: Annotated[tuple[ClassSection, ...], AfterValidator(some)]
 
 
 def _accelerator(value: object) -> str:
@@ -287,9 +218,9 @@ class WorkloadFile(WorkloadPart):
     """A workload file."""
 
     workload: str = "workload"
-    start: Annotated[datetime, PlainValidator(_day)] = _START
-    market: Annotated[tuple[PoolSection, ...], AfterValidator(_some)]
-    teams: Annotated[dict[str, TeamSection], AfterValidator(_some)] | None = None
+    start: Annotated[datetime, PlainValidator(day)] = _START
+    market: Annotated[tuple[PoolSection, ...], AfterValidator(some)]
+    teams: Annotated[dict[str, TeamSection], AfterValidator(some)] | None = None
     trace: TraceSection | None = None
 
     @model_validator(mode="after")
