@@ -133,7 +133,7 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
         (["grant"], "--total and --until"),
         (["grant", "--for-user", "ann", "--total", "50 euros", "--until", "30d"], "--total"),
         (["grant", "--for-user", "ann", "--total", "$50", "--until", "soon"], "--until"),
-        (["grant", "--total", "$50", "--until", "30d"], "names nobody"),
+        (["grant", "--total", "$50", "--until", "30d"], "no user, team or project is named"),
         (["grant", "trial", "--total", "$50"], "--total: applies to standing grants"),
         (["grant", "nobody"], "nobody"),
         (["revoke", "7"], "7"),
