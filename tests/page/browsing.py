@@ -14,7 +14,7 @@ from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.page.application import with_page
 from broker.server.transport import Transport
-from tests.server.world import Company
+from tests.server.world import Company, client_of
 
 HOME = "http://testserver"
 FROM_HERE = {"Origin": HOME, "Sec-Fetch-Site": "same-origin"}
@@ -70,7 +70,7 @@ class Site:
 
     def browser(self, cookies: dict[str, str] | None = None) -> Browser:
         """A new one."""
-        return Browser(TestClient(self.application, raise_server_exceptions=False, cookies=cookies))
+        return Browser(client_of(self.application, cookies=cookies))
 
     def of(self, person: str) -> Browser:
         """Somebody's own, signed in."""

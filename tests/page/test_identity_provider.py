@@ -17,7 +17,6 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import oidc_provider_mock
 import pytest
-from fastapi.testclient import TestClient
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from oidc_provider_mock import User
@@ -33,7 +32,7 @@ from broker.core.values.clock import ManualClock
 from broker.settings import SignInSettings
 from tests.actors import ROOT, with_clock
 from tests.page.browsing import Browser, Site, answering
-from tests.server.world import Company, new_world
+from tests.server.world import Company, client_of, new_world
 
 GROUPS = {"ml": "nlp:member", "leads": "nlp:team_administrator", "money": "finops"}
 BACK = "/sign-in/callback"
@@ -157,7 +156,7 @@ def test_a_forged_answer_is_refused_without_a_fault(site: Site, query: str) -> N
 
 def test_an_answer_comes_within_ten_minutes(site: Site) -> None:
     clock = ManualClock(site.world.broker.clock.now())
-    browser = Browser(TestClient(answering(with_clock(site.world.broker, clock)), raise_server_exceptions=False))
+    browser = Browser(client_of(answering(with_clock(site.world.broker, clock))))
     back = at_provider(begin(browser), "u-ann")
     clock.advance(PENDING)
     assert browser.get(back).status_code == 401

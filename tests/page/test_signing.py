@@ -7,7 +7,6 @@ import logging
 from datetime import timedelta
 
 import pytest
-from fastapi.testclient import TestClient
 
 from broker.app.access import people, sessions, tokens
 from broker.core.access.api_tokens import digest_of, new_text
@@ -17,7 +16,7 @@ from broker.core.values.clock import ManualClock
 from broker.server.transport import Transport
 from tests.actors import ROOT, with_clock
 from tests.page.browsing import FROM_HERE, Browser, FormFields, Site, answering
-from tests.server.world import Company, bearer
+from tests.server.world import Company, bearer, client_of
 
 COOKIE = "gpubroker_session"
 
@@ -120,7 +119,7 @@ def test_a_role_that_was_taken_back_counts_no_more(site: Site) -> None:
 def at(world: Company, clock: ManualClock) -> Browser:
     """A browser signed in at a page whose time is that clock's."""
     broker = with_clock(world.broker, clock)
-    browser = Browser(TestClient(answering(broker), raise_server_exceptions=False))
+    browser = Browser(client_of(answering(broker)))
     browser.sign_in(tokens.create(broker, "mia", "", list(TokenScope), timedelta(days=2), by=ROOT).text)
     return browser
 
@@ -167,7 +166,7 @@ def test_the_api_goes_on_refusing_cookies_and_the_page_refuses_tokens(seen_site:
 
 def test_over_tls_the_cookie_never_travels_in_the_clear(seen_site: Site) -> None:
     answers = answering(seen_site.world.broker, Transport(plain=True))  # a proxy in front of it speaks TLS
-    client = TestClient(answers, base_url="https://broker.example")
+    client = client_of(answers, base_url="https://broker.example")
     sent = {"Origin": "https://broker.example"}
     token = seen_site.world.token("mia")
     answer = client.post("/sign-in", data={"token": token}, headers=sent, follow_redirects=False)

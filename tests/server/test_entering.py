@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from broker.app.access import people, tokens
 from broker.app.service.health import Pulses
@@ -20,7 +19,7 @@ from broker.server.application import Envelope, api
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from tests.actors import ROOT, with_clock
-from tests.server.world import Company, bearer
+from tests.server.world import Company, bearer, client_of
 
 ME = "/api/v1/me"
 
@@ -81,7 +80,7 @@ def test_an_expired_token_lets_nobody_in(world: Company, clock: ManualClock) -> 
     broker = with_clock(world.broker, clock)
     token = tokens.create(broker, "mia", "", [TokenScope.READ], timedelta(hours=1), by=ROOT).text
     app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
-    client = TestClient(Envelope(app))
+    client = client_of(Envelope(app))
     assert client.get(ME, headers=bearer(token)).status_code == 200
     clock.advance(timedelta(hours=1))
     assert client.get(ME, headers=bearer(token)).status_code == 401

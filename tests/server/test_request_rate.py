@@ -13,7 +13,7 @@ from broker.server.application import Envelope, api
 from broker.server.request_rate import RequestRate, TooManyRequests
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
-from tests.server.world import Company, bearer
+from tests.server.world import Company, bearer, client_of
 
 
 def test_a_token_gets_its_requests_back_evenly() -> None:
@@ -60,4 +60,4 @@ def _with(world: Company, settings: object) -> TestClient:
     broker = copy(world.broker)
     broker.settings = settings  # type: ignore[assignment]  # the same store, other settings
     app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
-    return TestClient(Envelope(app), raise_server_exceptions=False)
+    return client_of(Envelope(app))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
+import anyio
+from anyio.from_thread import BlockingPortal
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp
 
 from broker.app.access import people, tokens
 from broker.app.jobs import submit
@@ -85,7 +90,7 @@ class Company:
 
     @cached_property
     def client(self) -> TestClient:
-        return TestClient(Envelope(self.app), raise_server_exceptions=False)
+        return client_of(Envelope(self.app))
 
     def token(self, person: str, *scopes: TokenScope, expires: timedelta = DAY) -> str:
         return tokens.create(self.broker, person, "", scopes or ALL_SCOPES, expires, by=ROOT).text
@@ -99,6 +104,28 @@ class Company:
     def get(self, path: str, by: str, **parameters: Any) -> Any:
         """What somebody with a good token is answered."""
         return self.client.get(f"/api/v1{path}", params=parameters, headers=bearer(self.usual(by)))
+
+
+def client_of(application: ASGIApp, **options: Any) -> TestClient:
+    """A client of an application in this process, which answers faults as a server does."""
+    client = TestClient(application, **{"raise_server_exceptions": False, **options})
+    client.portal = _event_loop()
+    return client
+
+
+@cache
+def _event_loop() -> BlockingPortal:
+    """One for all requests of a process of tests: a client by itself starts one for each, and threads, which takes as
+    long as the answer."""
+    opened: Future[BlockingPortal] = Future()
+
+    async def answer() -> None:
+        async with BlockingPortal() as portal:
+            opened.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    Thread(target=anyio.run, args=(answer,), daemon=True).start()
+    return opened.result()
 
 
 def bearer(token: str) -> dict[str, str]:
