@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.store import Store
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
-settings.register_profile("quick", deadline=None, max_examples=10)
+settings.register_profile("quick", deadline=None, max_examples=6)
 settings.register_profile("full", deadline=None, max_examples=100)
 settings.load_profile("full" if FULL else "quick")
 
@@ -82,13 +82,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """``--forks auto``: one process for each processor; one more in the full run, whose tests of real processes mostly
-    wait."""
+    """``--forks auto``: one process for each processor; two more in the full run, whose tests of real processes
+    mostly wait."""
     match session.config.getoption("--forks"):
         case None:
             return None
         case "auto":
-            return forks.run(session, (os.cpu_count() or 1) + FULL)
+            return forks.run(session, (os.cpu_count() or 1) + 2 * FULL)
         case number:
             return forks.run(session, int(number))
 

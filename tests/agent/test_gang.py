@@ -39,6 +39,7 @@ def test_a_checkpoint_exists_when_every_rank_has_saved_its_part(node: Node) -> N
         assert node.output(2, rank) == ["shard-0", "shard-1"], "as if they had saved into one shared folder"
 
 
+@pytest.mark.system
 def test_where_only_the_first_rank_saves_the_others_say_so(node: Node) -> None:
     script = f"{SAVE} [ {RANK} = 1 ] || save step_1; echo up; while [ ! -e ../go ]; do sleep 0.02; done"
     node.spec(script, nodes=2)

@@ -133,6 +133,7 @@ def test_a_limit_that_comes_with_a_later_lease_counts_and_one_that_goes_does_not
     assert (node.ending().cause, node.saved()) == (Cause.STOPPED_BY_POLICY, [9])
 
 
+@pytest.mark.system
 def test_of_several_nodes_the_first_looks_at_all(node: Node, accelerator: Path) -> None:
     """Both look at the same accelerator here. What another node tells counts for three intervals: long ones, so that a
     slow machine has time to write both files."""

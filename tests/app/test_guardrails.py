@@ -80,6 +80,7 @@ def shown(site: Broker, running: RunningJobs, name: str) -> str:
     return console.export_text()
 
 
+@pytest.mark.system
 def test_while_running_a_few(site: Broker) -> None:
     running = stopped_while_running(site, ["cost", "locations"])
     assert f"gpubroker jobs extend {running.views['cost'].id}" in shown(site, running, "cost")

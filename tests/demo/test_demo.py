@@ -62,6 +62,7 @@ def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
     return recount
 
 
+@pytest.mark.system
 def test_the_figures_follow_from_ledger_and_events(tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = run("demo", "--json", home=home, timeout=PATIENCE)

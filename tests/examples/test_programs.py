@@ -29,6 +29,7 @@ def run(arguments: list[str], folder: Path) -> str:
     return subprocess.run(arguments, env=env, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
+@pytest.mark.system
 def test_the_loss_falls(tmp_path: Path) -> None:
     said = run([*TRAIN, "--steps", "200", "--checkpoint-every", "50"], tmp_path / "c")
     losses = [float(loss) for loss in re.findall(r"held-out loss ([0-9.]+)", said)]
@@ -38,6 +39,7 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "progress").read_text()) == {"step": 200, "total": 200}
 
 
+@pytest.mark.system
 def test_interrupted_and_resumed_it_learns_the_same(tmp_path: Path) -> None:
     straight = run([*TRAIN, "--steps", "60", "--checkpoint-every", "20"], tmp_path / "straight")
     env = {**os.environ, "GPUBROKER_CHECKPOINT_DIR": str(tmp_path / "broken")}

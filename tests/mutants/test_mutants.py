@@ -96,6 +96,7 @@ def test_a_planted_mutant_is_what_everybody_calls() -> None:
         amount_before.__code__ = original
 
 
+@pytest.mark.system
 def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
     def die(tell: object) -> None:
         raise SystemExit(3)

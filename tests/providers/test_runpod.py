@@ -350,6 +350,6 @@ def _answers_of_places(part: str) -> JsonAnswers:
 
 
 @pytest.mark.parametrize("part", ["", "places", "data centers"])
-@pytest.mark.parametrize("mutants", [30, pytest.param(1000, marks=pytest.mark.system)])
+@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
 def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int, part: str) -> None:
     check_mutants(answers(part), mutants=mutants)

@@ -69,6 +69,7 @@ def test_a_job_is_submitted_waited_for_and_read(client: Client) -> None:
     assert client.job("hello").id == job.id
 
 
+@pytest.mark.system
 def test_a_job_for_each_value_and_what_happened_to_it(client: Client) -> None:
     told = "echo $WHAT | tee $GPUBROKER_OUTPUT_DIR/what.txt"
     submitted = client.map(JOB.model_copy(update={"run": told}), WHAT=["a", "b"])
@@ -88,6 +89,7 @@ def test_a_map_of_which_one_is_refused_leaves_nothing_running(client: Client, tm
     assert client.jobs() == []
 
 
+@pytest.mark.system
 def test_a_job_goes_on_when_nobody_waits_for_it_any_longer_and_is_cancelled(client: Client) -> None:
     job = client.submit(JOB.model_copy(update={"run": "sleep 600"}))
     with pytest.raises(TimeoutError, match=job.id):

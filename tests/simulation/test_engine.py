@@ -117,6 +117,7 @@ def bench(tmp_path: Path) -> SandboxBench:
     return sandbox_bench(tmp_path)
 
 
+@pytest.mark.system
 class TestSandbox(EngineContract):
     plugin = "sandbox"
 

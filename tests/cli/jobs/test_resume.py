@@ -97,6 +97,7 @@ def test_from_an_earlier_step_and_another_folder(gpubroker: Gpubroker, failed: s
     assert "unknown step '41'" in wrong.err
 
 
+@pytest.mark.system
 def test_retry_runs_the_same_files_although_the_source_is_gone(
     gpubroker: Gpubroker, failed: str, project: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_retry_runs_the_same_files_although_the_source_is_gone(
     assert printed(gpubroker, anew.json["id"])[0] == "from 0 None"
 
 
+@pytest.mark.system
 def test_a_task_of_an_array_goes_on_as_a_job_of_its_own(
     gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None]
 ) -> None:
@@ -141,6 +143,7 @@ def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
     assert (alone.code, f"{array}-0 is no array" in alone.err) == (2, True)
 
 
+@pytest.mark.system
 def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None], tmp_path: Path
 ) -> None:
@@ -173,6 +176,7 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     assert (refused.code, f"no task of {again.json['id']} has failed" in refused.err) == (2, True)
 
 
+@pytest.mark.system
 def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, project: Path) -> None:
     mend(project)
     job = project.parent / "job.yaml"

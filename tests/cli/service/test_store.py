@@ -63,6 +63,7 @@ def test_what_was_backed_up_is_restored_and_what_came_later_is_kept_beside(
     assert [line["action"] for line in lines[:2]] == ["store.restore", "store.back_up"]
 
 
+@pytest.mark.system
 def test_a_job_that_runs_at_the_backup_goes_on_after_the_restore_and_is_billed_once(
     gpubroker: Any, home: Path, started: list[object], tmp_path: Path, broker: Broker
 ) -> None:

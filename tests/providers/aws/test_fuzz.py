@@ -54,7 +54,7 @@ from tests.providers.aws.conftest import market
 
 Make = Callable[..., Aws]
 SEED = 20261121
-FEW, MANY = 60, 2000
+FEW, MANY = 20, 1000
 _PATH = "/offers/v1.0/aws/AmazonEC2/current/us-east-1/index.csv"
 _ODD = ("", "NaN", "-1", "0", "1e9", "0.0000000001", "99999999999999", "Linux", "Shared", "x" * 5000, "\0", '"', "\n",
         ",", "Infinity", "٣", "1,5", "\u202e", "All Upfront", "Hrs", "Quantity", "5yr", "USD", "CNY")  # fmt: skip
