@@ -42,6 +42,8 @@ def run(session: pytest.Session, processes: int) -> bool:
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if not pid:
+            for other in (ours, *children):
+                other.close()  # only the parent reads: when it has gone, the next report fails
             _work(session, list(together.values()), numbers, theirs, f"gw{number}")
         theirs.close()
         children[ours] = pid
@@ -51,9 +53,11 @@ def run(session: pytest.Session, processes: int) -> bool:
         _listen(session, working)
     finally:
         for connection, pid in children.items():
+            connection.close()
             if connection in working:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT)
+        for pid in children.values():
             os.waitpid(pid, 0)
     return True
 
@@ -143,7 +147,7 @@ def _work(
             following = next(items, None)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
-    except KeyboardInterrupt:  # the parent has been asked, too, or asks for it
+    except (KeyboardInterrupt, BrokenPipeError):  # a test may take an interrupt for its own: then the next report fails
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         session._setupstate.teardown_exact(None)
         os._exit(1)

@@ -21,7 +21,7 @@ from broker.placement.strategy.prepare import Prepared, learn, prepare, start
 
 HOUR = 3600.0
 TICK = 600.0
-SEEDS = 60 if FULL else 16
+SEEDS = 45 if FULL else 16
 TASK = StrategyTask(24 * HOUR, 30 * HOUR, 720, TICK)
 
 # Mean hours with capacity, and without.

@@ -24,13 +24,13 @@ from broker.ledger.entries import Account, faults
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.billing import metered
-from tests.counts import HALF
+from tests.counts import THIRD
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
 
-# How many points of each engine's life are tried by two full runs, each half of them. Every kind of point comes before
-# any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
-POINTS = {"local": 125, "sandbox": 165}
+# How many points of each engine's life are tried by three full runs, each a third of them. Every kind of point comes
+# before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
+POINTS = {"local": 126, "sandbox": 165}
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
 
@@ -172,9 +172,9 @@ def test_a_sample_of_crashes(drive: Drive, tmp_path: Path, shared: Path, draw: i
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("engine", "number"), [(engine, n) for engine, count in POINTS.items() for n in range(count // 2)]
+    ("engine", "number"), [(engine, n) for engine, count in POINTS.items() for n in range(count // 3)]
 )
 def test_every_crash_point(drive: Drive, tmp_path: Path, shared: Path, engine: str, number: int) -> None:
-    point = points_of(drive, engine, shared)[2 * number + HALF]
+    point = points_of(drive, engine, shared)[3 * number + THIRD]
     if not survive(drive, tmp_path / "first", engine, point):
         survive(drive, tmp_path / "second", engine, point)

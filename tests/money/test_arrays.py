@@ -183,7 +183,7 @@ def test_a_limit_that_running_tasks_would_not_keep_is_refused(world: MoneyWorld)
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("seed", range(8 if FULL else 1))
+@pytest.mark.parametrize("seed", range(4 if FULL else 1))
 def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, seed: int) -> None:
     """Brokers are killed between any two looks, agents and machines die, the provider takes machines back."""
     chance = random.Random(seed)

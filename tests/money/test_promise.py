@@ -23,7 +23,7 @@ from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import MoneyWorld
 
 OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
-SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "3"))
+SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "5"))
 # Parts of the promise that are known not to hold yet.
 KNOWN: frozenset[str] = frozenset()
 
