@@ -14,6 +14,7 @@ from obstore.store import MemoryStore
 
 from broker.agent.store import ObjectFolder, StoreTrouble
 from tests.fakes.gcs import GcsBucket
+from tests.waiting import LONGEST
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def asked(bucket: GcsBucket, path: str) -> tuple[int, Any]:
     """What the JSON API says."""
     request = urllib.request.Request(f"{bucket.url}/storage/v1/{path}", headers={"Authorization": "Bearer token"})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=LONGEST) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

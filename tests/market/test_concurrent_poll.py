@@ -17,6 +17,7 @@ from broker.market.concurrent_poll import poll_concurrently
 from broker.market.poller import PollRequest, PollResult, PollSession, poll
 from broker.store import Store
 from broker.store.records import PollStatus
+from tests.waiting import LONGEST
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -150,7 +151,7 @@ def test_whoever_answers_after_its_time_while_others_are_waited_for_is_counted_o
     late.set()
     for thread in threading.enumerate():
         if thread.name == "poll late":
-            thread.join(10)
+            thread.join(LONGEST)
     other.set()
     assert [(result.provider, result.ok) for result in results] == [("other", True)]
 
@@ -165,7 +166,7 @@ def test_whoever_answers_too_late_is_not_heard(store: Store, clock: ManualClock)
     hearing.time_out()
     assert hearing.record(store).offers_seen == 1
     go.set()
-    thread.join(10)
+    thread.join(LONGEST)
     assert not thread.is_alive()
     assert (hearing.arrived, told(store)) == (0, {"late/x"})
 

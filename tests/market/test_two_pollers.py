@@ -20,6 +20,7 @@ from broker.store import Store, open_store
 from broker.store.engine.leader import LeaderRole
 from tests.cli.documents import check
 from tests.program import ROOT, eventually, start
+from tests.waiting import LONGEST
 
 pytestmark = pytest.mark.system
 
@@ -107,10 +108,10 @@ def test_one_polls_and_the_other_takes_over(url: str, tmp_path: Path) -> None:
             eventually(lambda: store.last_polls(), "the first has polled")
             assert store.is_led(LeaderRole.PRICES)
             first.send_signal(signal.SIGTERM)
-            assert first.wait(20) == 0
+            assert first.wait(LONGEST) == 0
             assert says(second, "polling")
             second.send_signal(signal.SIGINT)
-            assert second.wait(20) == 0
+            assert second.wait(LONGEST) == 0
             assert says(second, "stopped")
             assert second.stdout is not None
             check("serve", json.load(second.stdout))

@@ -22,6 +22,7 @@ from broker.store import Store
 from tests.controllers import AskedAlways
 from tests.past import started
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
+from tests.waiting import LONGEST
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 JOBS, VISITS = 9, 3
@@ -109,7 +110,7 @@ def test_news_that_come_while_an_engine_is_asked_are_for_the_first_look_after_it
     answers, observe = threading.Event(), fleet.engine.observe
 
     def slow(handles: Sequence[str]) -> Mapping[str, Observation]:
-        assert answers.wait(20), "nobody let it go"
+        assert answers.wait(LONGEST), "nobody let it go"
         return observe(handles)
 
     monkeypatch.setattr(fleet.engine, "observe", slow)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.server.shared_results import SharedResults
+from tests.waiting import LONGEST
 
 
 class CostlySeconds:
@@ -68,7 +69,7 @@ def test_without_a_thread_nobody_waits_for_ever() -> None:
     seconds.now += 20
     asking = threading.Thread(target=shared.get, args=("spend", lambda: seconds.takes(1)), daemon=True)
     asking.start()
-    asking.join(5)
+    asking.join(LONGEST)
     assert seconds.computed == 2
 
 
@@ -108,16 +109,16 @@ def test_who_asks_during_a_computation_waits_for_its_result() -> None:
 
     def waiting() -> int:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(LONGEST)
         return seconds.takes(0.5)
 
     first = threading.Thread(target=lambda: found.append(shared.get("spend", waiting)))
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(LONGEST)
     second = threading.Thread(target=lambda: found.append(shared.get("spend", lambda: seconds.takes(0.5))))
     second.start()
     may_end.set()
     for one in (first, second):
-        one.join(10)
+        one.join(LONGEST)
     assert found == [1, 1]
     assert seconds.computed == 1

@@ -17,6 +17,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import MetricsPage, address, is_loopback
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
+from tests.waiting import LONGEST
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_a_store_that_is_away_is_a_number_too(page: MetricsPage, monkeypatch: py
 
 def test_health_is_a_status(page: MetricsPage, pulses: Pulses) -> None:
     pulses.stands_by("jobs")
-    with urllib.request.urlopen(f"{page.url}/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"{page.url}/healthz", timeout=LONGEST) as answer:
         assert json.load(answer) == {"healthy": True, "duties": {"jobs": "standing_by"}, "ill": {}}
     pulses.failed("jobs")
     assert page.answer("/healthz", "")[0] == 503
