@@ -26,12 +26,20 @@ from broker.core.values.money import Money
 from broker.runfolder import archive
 from broker.store.records import ArchiveKind
 from tests.actors import ANN, with_clock
+from tests.empty_store import empty_store
 from tests.store.fields import spot_offer
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MACHINES = ("p4", "p5")
 KEEPS = "version: 1\npolicy: short\ndefaults: {keep_events: 60d, keep_prices: 90d}\n"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return empty_store(tmp_path / "store.db")
+    return str(request.getfixturevalue("new_postgres_store")())
 
 
 @pytest.fixture
