@@ -12,6 +12,7 @@ from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.outside import launches
 from broker.app.outside.overdue import overdue, reported
 from broker.app.outside.skypilot_requests import answered
+from broker.app.outside.slurm_arrays import begin_task
 from broker.app.outside.slurm_requests import SlurmAsks, admitted
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.core.access.permissions import Permission
@@ -45,6 +46,12 @@ async def judge_skypilot(by: By, request: Request) -> Response:
 def judge_slurm(by: By, body: SlurmAsks) -> Response:
     """A submission to Slurm: its money is held; by the id that is returned its end is reported. Status 403: a veto."""
     return answer(SlurmAdmission(id=admitted(by.broker, body, by=by.actor)))
+
+
+def start_task(by: By, task: str) -> Response:
+    """A task of an array of Slurm begins: its money is held until its end is reported. ``task``: the array's id, a dot
+    and the task's number. Status 403: it has to wait. Asked again while it runs, nothing is held twice."""
+    return answer(SlurmAdmission(id=begin_task(by.broker, task, by=by.actor).id))
 
 
 def list_launches(by: By) -> Response:

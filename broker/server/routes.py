@@ -177,6 +177,7 @@ ROUTES = (
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, purchasing.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, purchasing.reject_purchase, PurchaseResult),
     ApiRoute("GET", "/launches", Permission.SEE_JOBS, admission.list_launches, OutsideLaunchList),
+    ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, admission.start_task, SlurmAdmission),
     ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, admission.end_launch, OutsideEnd),
     ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, admission.judge_skypilot, None),
     ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, admission.judge_slurm, SlurmAdmission),

@@ -6,10 +6,13 @@
 --     header = "Authorization: Bearer gpb_..."
 -- slurmctld waits for the answer: at most GPUBROKER_PATIENCE seconds. GPUBROKER_WHOLE_NODES: partitions without GPUs, as
 -- "cpu,big", in which --exclusive is allowed; elsewhere it gives every GPU of a node to a job that was judged for fewer.
+-- GPUBROKER_ARRAYS=yes lets arrays with GPUs in, once slurm_prolog.sh is the PrologSlurmctld: it has the money of each
+-- task held before the task begins. Without it, arrays with GPUs are refused.
 local ADMISSION = os.getenv("GPUBROKER_ADMISSION") or "http://127.0.0.1:9464/api/v1/admission/slurm"
 local CURL = os.getenv("GPUBROKER_CURL") or "/etc/slurm/gpubroker.curl"
 local PATIENCE = tonumber(os.getenv("GPUBROKER_PATIENCE") or "") or 5
 local WHOLE_NODES = "," .. (os.getenv("GPUBROKER_WHOLE_NODES") or "") .. ","
+local ARRAYS = os.getenv("GPUBROKER_ARRAYS") == "yes"
 local UNSET = 4294967294 -- Slurm's NO_VAL; one more is INFINITE
 local EXCLUSIVE = 0 -- of `shared`
 
@@ -87,7 +90,9 @@ function slurm_job_submit(job, partitions, uid)
       return slurm.ERROR
    end
    if wanted == nil then return slurm.SUCCESS end
-   if job.array_inx ~= nil and job.array_inx ~= "" then
+   local tasks = job.array_inx
+   if tasks == "" then tasks = nil end
+   if tasks ~= nil and not ARRAYS then
       slurm.log_user("gpubroker: an array with GPUs is judged by `gpubroker submit` (array:); or submit its tasks one by one")
       return slurm.ERROR
    end
@@ -106,6 +111,7 @@ function slurm_job_submit(job, partitions, uid)
    }
    if job.account ~= nil and job.account ~= "" then parts[#parts + 1] = '"team":' .. json_string(job.account) end
    if number(job.time_limit) then parts[#parts + 1] = '"minutes":' .. string.format("%d", job.time_limit) end
+   if tasks ~= nil then parts[#parts + 1] = '"array":' .. json_string(tasks) end
    local ticket = job.environment ~= nil and job.environment["GPUBROKER_TICKET"] or nil
    if ticket ~= nil then parts[#parts + 1] = '"ticket":' .. json_string(ticket) end
 
@@ -117,7 +123,8 @@ function slurm_job_submit(job, partitions, uid)
    end
    job.admin_comment = field(answer, "id") -- the epilog reports the end by it
    job.max_nodes = nodes -- else many tasks get more
-   job.requeue = 0 -- the end was reported: what runs again would be free
+   -- What runs again would be free, as the end was reported; but before a task of an array begins, the prolog asks.
+   job.requeue = tasks ~= nil and 1 or 0
    return slurm.SUCCESS
 end
 
@@ -127,7 +134,7 @@ local function enlarges(change)
       if change[name] ~= nil and change[name] ~= UNSET then return true end
    end
    for _, name in ipairs({"tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task", "gres", "partition",
-                          "admin_comment"}) do
+                          "admin_comment", "array_inx"}) do
       if change[name] ~= nil then return true end
    end
    return change.shared == EXCLUSIVE or change.requeue == 1

@@ -14,7 +14,9 @@ import yaml
 
 from broker.app.access.people import add, give_role
 from broker.app.jobs.runs_root import attempt_keys
-from broker.app.outside.overdue import OverdueLaunch, _written, end_overdue, overdue
+from broker.app.outside.arrays import OutsideArray
+from broker.app.outside.overdue import OverdueLaunch, end_overdue, keep_on_record, overdue
+from broker.app.outside.slurm_arrays import tasks_of
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
@@ -139,6 +141,11 @@ def test_the_budget_that_jobs_share_is_the_limit(gate: Gate) -> None:
         ({"minutes": 600}, 403, "nlp"),
         ({"partition": "other"}, 409, "no offer"),
         ({"ticket": "0" * 32, "name": "mine-1"}, 403, "ticket"),
+        ({"ticket": "0" * 32, "name": "mine-1", "array": "0-99"}, 403, "nlp"),
+        ({"array": "0-2%1"}, 403, "nlp"),  # one at a time, and yet $12 of $10
+        ({"array": "0-1;reboot"}, 422, "expected tasks"),
+        ({"array": "0-9999999"}, 422, "at most"),
+        ({"array": "0-99999%1", "minutes": 60}, 422, "more than a year"),
     ],
 )
 def test_what_the_policies_or_roles_refuse_is_vetoed(
@@ -148,6 +155,48 @@ def test_what_the_policies_or_roles_refuse_is_vetoed(
     assert answer.status_code == status, answer.text
     assert said in answer.text
     assert refusing.launches() == []
+
+
+def test_a_task_of_an_array_holds_money_while_it_runs_and_each_time_that_it_runs(gate: Gate) -> None:
+    whole = gate.asks(array="0-7:4%1", minutes=60).json()["id"]
+    assert gate.launches() == [], "it was judged, and nothing runs"
+    first, second = f"{whole}.0", f"{whole}.4"
+    answers = [gate.post(f"/launches/{first.removeprefix('outside:')}/start", {}) for _ in range(2)]
+    assert [one.json() for one in answers] == [{"id": first}] * 2
+    assert [(one["id"], one["user"], one["gpus"]) for one in gate.launches()] == [(first, "mia", 2)]
+    assert "as many as it was judged for" in gate.post(f"/launches/{second}/start", {}).json()["detail"]
+    assert gate.post(f"/launches/{first}/end", {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
+    assert gate.post(f"/launches/{first}/start", {}).status_code == 200, "it was taken away, and runs again"
+    assert Money.usd(4) <= gate.money(first)[0] < Money.usd(5)
+    assert gate.post(f"/launches/{first}/end", {"ran_seconds": 1800}).json()["cost_usd"] == "2.00"
+    assert gate.money(first) == (Money.ZERO, Money.usd(3))
+    assert gate.post(f"/launches/{second}/start", {}).status_code == 200
+    assert gate.post(f"/launches/{second}/end", {}).status_code == 200
+    assert gate.launches() == []
+
+
+def test_a_task_of_an_array_waits_while_there_is_no_money_for_it(gate: Gate) -> None:
+    whole = gate.asks(array="0-1").json()["id"]
+    held = [gate.asks().json()["id"] for _ in range(2)]
+    assert gate.post(f"/launches/{whole}.1/start", {}).status_code == 403
+    gate.post(f"/launches/{held[0]}/end", {"ran_seconds": 1})
+    assert gate.post(f"/launches/{whole}.1/start", {}).status_code == 200
+    for unknown in (f"{whole[:-1]}.1", whole, "x.1", f"{whole}.x"):
+        assert gate.post(f"/launches/{unknown}/start", {}).status_code == 404
+    gate.world.broker.store.activate_policy({"test.yaml": POLICY.replace("$10", "$1")}, by="adam")
+    gate.post(f"/launches/{whole}.1/end", {"ran_seconds": 1})
+    assert gate.post(f"/launches/{whole}.0/start", {}).status_code == 403, "the policies of now"
+
+
+@pytest.mark.parametrize(
+    ("indices", "tasks", "at_once"),
+    [
+        ("0-99%4", 100, 4), ("1,3,5-7", 5, 5), ("0-15:4", 4, 4), ("7", 1, 1), ("0-3%9", 4, 4), ("0-3%0", 4, 4),
+        ("0-9:2,20-21%3", 7, 3),
+    ],
+)  # fmt: skip
+def test_the_tasks_of_an_array_are_counted_as_slurm_names_them(indices: str, tasks: int, at_once: int) -> None:
+    assert tasks_of(indices) == OutsideArray(tasks, at_once)
 
 
 def test_a_gpu_without_a_type_is_any_of_the_cluster(gate: Gate) -> None:
@@ -183,9 +232,9 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"
     assert gate.money(id) == (Money.ZERO, late.held + Money.usd(8))
     assert overdue(broker) == [], "it was looked at"
-    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late, now)))
+    keep_on_record(broker, OverdueLaunch.of(late, now))
     assert gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "0.00", "once"
-    broker.store.set_setting(f"overdue/{id}", _written(OverdueLaunch.of(late, now)))
+    keep_on_record(broker, OverdueLaunch.of(late, now))
     monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=30), raising=True)
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 

@@ -25,6 +25,7 @@ OF_ONE = {
     "month": "2025-13",
     "purchase": "purchase-0",
     "launch": "slurm-0",
+    "task": "slurm-0.1",
     "number": "7",
 }
 """What other addresses name; the things of a job's are not there, nor are purchases."""

@@ -26,6 +26,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
+from broker.ledger.entries import faults
 from broker.server.transport import Transport
 from tests.actors import ROOT
 from tests.server.test_admission import NODE, POLICY
@@ -107,7 +108,7 @@ def curl_file(gate: ServedGate, folder: Path) -> Path:
 
 def submitted(
     gate: ServedGate, folder: Path, who: str = "mia", name: str = "train", url: str | None = None, array: str = "",
-    around: str = "MORE = {}",
+    around: str = "MORE = {}", arrays: str = "",
 ) -> str:  # fmt: skip
     """What the plugin says in a Lua without Slurm."""
     lua = shutil.which("lua5.4") or shutil.which("lua")
@@ -120,6 +121,7 @@ def submitted(
     variables = {
         "GPUBROKER_ADMISSION": f"{url or gate.url}/api/v1/admission/slurm",
         "GPUBROKER_CURL": str(curl_file(gate, folder)),
+        "GPUBROKER_ARRAYS": arrays,
     }
     done = subprocess.run(
         [lua, str(script)], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60, check=True
@@ -131,7 +133,11 @@ def test_the_lua_plugin_gives_slurm_the_brokers_verdict(gate: ServedGate, tmp_pa
     assert submitted(gate, tmp_path).startswith("0 outside:slurm-")
     assert [(one["user"], one["team"], one["gpus"]) for one in gate.launches()] == [("mia", "nlp", 2)]
     assert "vic has no role that allows `submit`" in submitted(gate, tmp_path, who="vic")
-    assert submitted(gate, tmp_path, array="0-99").endswith("-1 nil\n"), "a hundred tasks are not one"
+    assert submitted(gate, tmp_path, array="0-1").endswith("-1 nil\n"), "nobody holds the money of its tasks"
+    admitted = submitted(gate, tmp_path, array="0-1%1", arrays="yes", around="MORE = {}; JUDGED = true")
+    assert admitted.startswith("0 outside:slurm-")
+    assert admitted.endswith("\n1\t1\n"), "a task that runs again is asked for again"
+    assert "nlp" in submitted(gate, tmp_path, array="0-99%1", arrays="yes"), "a hundred tasks are not one"
     hostile = "a\"; touch /tmp/owned; ' $(id) \\ \n"
     assert submitted(gate, tmp_path, name=hostile).startswith("0 outside:slurm-"), "a name is a name"
     assert "nlp" in submitted(gate, tmp_path), "the third exceeds the budget"
@@ -152,6 +158,7 @@ def test_a_job_of_slurm_cannot_become_larger_than_it_was_judged(gate: ServedGate
         'tres_per_task = "gres:gpu:8"',
         "shared = 0",
         "requeue = 1",
+        'array_inx = "100"',
     ):
         assert submitted(gate, tmp_path, around=f"MORE = {{{change}}}; CHANGE = true").endswith("\n-1\n"), change
 
@@ -226,24 +233,38 @@ def test_skypilot_refuses_what_the_broker_vetoes_and_what_it_cannot_ask(gate: Se
     assert gate.launches() == []
 
 
-def test_a_real_slurmctld_asks_before_it_takes_gpus(gate: ServedGate) -> None:
+@contextmanager
+def guarded_cluster(gate: ServedGate) -> Iterator[SlurmCluster]:
+    """A Slurm that asks the gate, with its prolog and epilog, as `examples/service` says it."""
     if lacking := missing():
         pytest.skip(lacking)
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o711)
-    plugin = PLUGIN.read_text().replace("http://127.0.0.1:9464", gate.url)
-    (folder / "job_submit.lua").write_text(plugin.replace("/etc/slurm/gpubroker.curl", str(curl_file(gate, folder))))
-    epilog = folder / "epilog.sh"
-    text = (PLUGIN.parent / "slurm_epilog.sh").read_text().replace("http://127.0.0.1:9464", gate.url)
-    text = text.replace(
-        "launches=", f"export SLURM_CONF={folder}/slurm.conf\nlaunches=", 1
-    )  # not where Slurm looks for it
-    epilog.write_text(text.replace("/etc/slurm/gpubroker.curl", str(folder / "gpubroker.curl")))
-    epilog.chmod(0o755)
+    curl = str(curl_file(gate, folder))
+
+    def here(name: str, **settings: str) -> Path:
+        text = (PLUGIN.parent / name).read_text().replace("http://127.0.0.1:9464", gate.url)
+        text = text.replace("/etc/slurm/gpubroker.curl", curl)
+        lines = "".join(f"export {key}={value}\n" for key, value in settings.items())
+        (folder / name).write_text(text.replace("launches=", f"{lines}launches=", 1) if settings else text)
+        (folder / name).chmod(0o755)
+        return folder / name
+
+    plugin = here("job_submit.lua")
+    plugin.write_text(plugin.read_text().replace('os.getenv("GPUBROKER_ARRAYS")', '"yes"'))
+    scripts = {name: here(f"slurm_{name}.sh", SLURM_CONF=f"{folder}/slurm.conf") for name in ("prolog", "epilog")}
     add(gate.world.broker, "root", by=ROOT)
     give_role(gate.world.broker, "root", TeamRole.MEMBER, "nlp", by=ROOT)
-    more = f"JobSubmitPlugins=lua\nEpilogSlurmctld={epilog}\nPluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n"
+    more = "JobSubmitPlugins=lua\nPluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n"
+    more += f"EpilogSlurmctld={scripts['epilog']}\nPrologSlurmctld={scripts['prolog']}\n"
     with running_cluster(folder, nodes=("one",), more=more) as cluster:
+        yield cluster
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_real_slurmctld_asks_before_it_takes_gpus(gate: ServedGate) -> None:
+    store = gate.world.broker.store
+    with guarded_cluster(gate) as cluster:
         cluster.run("sbatch", "--wrap", "true", "--output=/dev/null")  # no GPU, no question
         assert "no time limit" in refusal(cluster, "--gres=gpu:h100:2")
         assert "each node" in refusal(cluster, "--gpus=2", "--time=60")
@@ -253,10 +274,40 @@ def test_a_real_slurmctld_asks_before_it_takes_gpus(gate: ServedGate) -> None:
         )
         assert [one["user"] for one in gate.launches()] == ["root"]
         cluster.until(lambda: not gate.launches(), "the epilog reports the end")
-        with gate.world.broker.store.reading() as look:
+        with store.reading() as look:
             spent = [one for one in look.all_entries() if one.account == "spent"]
         assert [Money.ZERO < one.amount < Money.usd("0.1") for one in spent] == [True]
-    shutil.rmtree(folder, ignore_errors=True)
+
+        assert "nlp" in refusal(cluster, "--gres=gpu:h100:2", "--time=60", "--array=0-99%1")
+        options = ("--gres=gpu:h100:1", "--time=30", "--output=/dev/null", "--parsable")
+        number = cluster.run("sbatch", *options, "--array=0-2%1", "--wrap", "sleep 1").strip()
+        most = 0
+
+        def ended() -> bool:
+            nonlocal most
+            most = max(most, len(gate.launches()))
+            return not cluster.run("squeue", "--noheader", f"--jobs={number}", "--states=PD,R,CF,CG").strip()
+
+        cluster.until(ended, "all tasks of the array end")
+        cluster.until(lambda: not gate.launches(), "the epilog reports the end of each")
+        assert most == 1, "one at a time"
+        with store.reading() as look:
+            of_tasks = {one.tags.job_id for one in look.all_entries() if one.account == "spent"} - {
+                spent[0].tags.job_id
+            }
+            assert faults(look.all_entries()) == []
+        assert sorted(id.partition(".")[2] for id in of_tasks) == ["0", "1", "2"], "each task has paid for its time"
+
+        kept = cluster.folder / "ran"
+        number = cluster.run("sbatch", *options, "--array=5", "--hold", "--wrap", f"echo ran >> {kept}").strip()
+        store.activate_policy({"test.yaml": POLICY.replace("$10", "$0.01")}, by="adam")
+        cluster.run("scontrol", "release", number)
+        cluster.until(lambda: "BeginTime" in cluster.run("squeue", "-h", "-j", number, "-o", "%T %r"), "it is put back")
+        assert (gate.launches(), kept.exists()) == ([], False), "without money it does not begin"
+        store.activate_policy({"test.yaml": POLICY}, by="adam")
+        cluster.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+        cluster.until(kept.exists, "with money it does")
+        cluster.until(lambda: not gate.launches(), "the epilog reports the end")
 
 
 def refusal(cluster: SlurmCluster, *options: str) -> str:

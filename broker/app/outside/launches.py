@@ -16,7 +16,8 @@ from hashlib import sha256
 from broker.app.jobs.preview import PlanBasis, Preview, planned, refusal
 from broker.app.jobs.received import as_from_network
 from broker.app.jobs.submit import record_refusal
-from broker.app.market.market import fresh_look
+from broker.app.market.market import fresh_look, market_for
+from broker.app.outside.arrays import OutsideArray, of_all
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.permissions import Access, Permission, TokenScope
@@ -24,7 +25,7 @@ from broker.core.actors import Actor
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.offers import MoneyKind, Offer
+from broker.core.market.offers import Availability, MoneyKind, Offer
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
@@ -34,6 +35,7 @@ from broker.reconciler.admission.admission import Admission, admit
 from broker.reconciler.admission.approvals import through_standing
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, movements_of
+from broker.reconciler.controllers.placement import PlanInputs
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
 
@@ -56,16 +58,21 @@ its queue first, and Slurm itself ends them."""
 @dataclass(frozen=True, slots=True)
 class OutsideLaunch:
     """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same.
-    ``job``: what it asks for. ``serves``: whether the tool could use that offer."""
+    ``job``: what it asks for. ``serves``: whether the tool could use that offer. ``array``: it is asked for so many
+    times. ``known_as``: its id, if it has one already."""
 
     tool: OutsideTool
     key: str
     user: str
     job: Job
     serves: Callable[[Offer], bool]
+    array: OutsideArray | None = None
+    known_as: str = ""
 
     @property
     def id(self) -> str:
+        if self.known_as:
+            return self.known_as
         digest = sha256(f"{self.user}\0{self.key}".encode()).hexdigest()
         return f"{PREFIX}{self.tool}-{digest[:24]}"
 
@@ -122,19 +129,22 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
 
 def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> Admitted:
     """Judge the launch by the policies in force; with ``holds``, hold its money. Asked again for a launch whose money
-    is held, it is admitted and nothing is held twice.
+    is held, it is admitted and nothing is held twice. An array is judged as a whole, and nothing is held: its launches
+    are judged once more, and held for, when the turn of each comes.
 
     Raises, and then nothing is held: `NotAllowed` (the decision is recorded), `ApprovalNeeded`, `InvalidInput`,
     `NoFeasibleCapacity`, `StoreProblem`.
     """
+    recorded = holds or launch.array is not None
     try:
         found = _judged(broker, replace(launch, job=as_from_network(broker, launch.job)), holds=holds)
     except BrokerError as error:
-        if holds:
+        if recorded:
             _log(broker, launch.id, by, AuditOutcome.REFUSED, after=f"for {launch.user}: {error}"[:500])
         raise
-    if holds and found.anew:
-        said = f"for {launch.user}: {found.held} held, {found.placement.offer.pool}"
+    if recorded and found.anew:
+        amount = f"{found.held} held" if holds else f"{found.held} judged for all"
+        said = f"for {launch.user}: {amount}, {found.placement.offer.pool}"
         _log(broker, launch.id, by, AuditOutcome.DONE, after=said)
     return found
 
@@ -206,9 +216,9 @@ def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
             if holds and (known := _admitted_before(look, launch.id)):
                 return known
             policy = broker.policy(look)
-            seen = _for_the_tool(
-                planned(broker, launch.job, actor, PlanBasis(policy, look, broker.clock.now(), elsewhere=True)), launch
-            )
+            market = _queued_for(launch, market_for(broker, launch.job, policy, look=look))
+            basis = PlanBasis(policy, look, broker.clock.now(), elsewhere=True, market=market)
+            seen = _for_the_tool(planned(broker, launch.job, actor, basis), launch)
             if seen.plan.placements:
                 chosen = _admission(seen, look, broker).placement
                 seen = replace(seen, plan=replace(seen.plan, placements=(chosen,)))
@@ -238,9 +248,9 @@ def _admitted_before(look: StoreReading, id: str) -> Admitted | None:
 def _admit(
     broker: Broker, seen: Preview, launch: OutsideLaunch, tx: StoreWriting, *, holds: bool
 ) -> Admitted | BrokerError:
-    admission = _admission(seen, tx, broker)
+    admission = _admission(seen, tx, broker, launch.array)
     policy = broker.policy(tx)
-    if holds:
+    if holds or launch.array is not None:
         facts = facts_of(tx, policy, seen.plan.made_at)(admission.action)
         tx.record(replace(decision_of(admission, seen.plan, policy, facts), job_id=launch.id))
     judged = replace(seen, admission=admission)
@@ -257,11 +267,25 @@ def _admit(
     return Admitted(launch.id, admission.placement, held)
 
 
-def _admission(seen: Preview, look: StoreReading, broker: Broker) -> Admission:
+def _admission(seen: Preview, look: StoreReading, broker: Broker, array: OutsideArray | None = None) -> Admission:
     policy, now = broker.policy(look), broker.clock.now()
     live = occupied_in(look, policy, (one.offer for one in seen.plan.placements))
     facts_for = facts_of(look, policy, now, live)
-    return admit(seen.job, seen.by.identity, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    one = admit(seen.job, seen.by.identity, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    return one if array is None else of_all(one, array, policy, facts_for)
+
+
+def _queued_for(launch: OutsideLaunch, market: PlanInputs) -> PlanInputs:
+    """The market as the tool sees it: what Slurm takes waits in its queue until machines are free."""
+    if launch.tool is not OutsideTool.SLURM:
+        return market
+    offers = [
+        replace(one, slots=None, availability=Availability.AVAILABLE, unavailable_because="")
+        if one.engine == "slurm"
+        else one
+        for one in market.offers
+    ]
+    return replace(market, offers=offers)
 
 
 def _for_the_tool(seen: Preview, launch: OutsideLaunch) -> Preview:

@@ -49,7 +49,7 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
     with broker.store.reading() as look:
         late = [one for one in open_launches(look) if is_overdue(one, now)]
     for one in late:  # first, so that none is spent without being shown
-        broker.store.set_setting(_KEY + one.id, _written(OverdueLaunch.of(one, now)))
+        keep_on_record(broker, OverdueLaunch.of(one, now))
     if late:
         spend_overdue(broker, late)
     for known in overdue(broker):
@@ -62,6 +62,11 @@ def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
     """The launches on record, the longest overdue first."""
     found = [_read(text) for text in broker.store.settings_under(_KEY).values()]
     return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def keep_on_record(broker: Broker, one: OverdueLaunch) -> None:
+    """Put the launch on record. Idempotent."""
+    broker.store.set_setting(_KEY + one.id, _written(one))
 
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.app.outside.launches import Admitted, OutsideLaunch, OutsideTool, judge, submitter
+from broker.app.outside.slurm_arrays import tasks_of
 from broker.app.outside.tickets import ticket_holder
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -27,8 +28,8 @@ _LONGEST = timedelta(days=366)
 
 class SlurmAsks(BaseModel):
     """A submission, as the plugin sees it. ``user``: of the submitter; ``team``: the Slurm account, which names the
-    team; ``gres``: the request per node, ``gpu:h100:2``; ``minutes``: the time limit; ``ticket``: of a launch by the
-    broker itself, whose key is ``name``."""
+    team; ``gres``: the request per node, ``gpu:h100:2``; ``minutes``: the time limit; ``array``: the
+    tasks of an array, ``0-99%4``; ``ticket``: of a launch by the broker itself, whose key is ``name``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,14 +39,16 @@ class SlurmAsks(BaseModel):
     partition: str = Field(default="", max_length=1024)
     nodes: int = Field(default=1, ge=1, le=100_000)
     gres: str = Field(max_length=1024)
-    minutes: int | None = Field(default=None, ge=1)
+    minutes: int | None = Field(default=None, ge=1, le=5_000_000)
+    array: str | None = Field(default=None, min_length=1, max_length=4096)
     ticket: str | None = Field(default=None, max_length=64)
 
 
 def admitted(broker: Broker, asked: SlurmAsks, *, by: Actor) -> str:
-    """The id of the launch, its money held; or the key of the broker's own launch. Each submission is a separate
-    launch. Raises `InvalidInput`, and as `judge` and `ticket_holder`."""
-    if asked.ticket is not None:
+    """The id of the launch, its money held; of an array, whose tasks are held for when they begin; or the key of the
+    broker's own launch. Each submission is a separate launch. Raises `InvalidInput`, and as `judge` and
+    `ticket_holder`."""
+    if asked.ticket is not None and asked.array is None:
         _as_placed(ticket_holder(broker, asked.name, asked.ticket), asked)
         return asked.name
     return _judged(broker, asked, by).id
@@ -70,9 +73,12 @@ def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
         "constraints": {"providers": ["slurm"]},
         "resources": {"accelerators": dict.fromkeys(_kinds(broker, kind, serves), count)},
     }
+    array = tasks_of(asked.array) if asked.array is not None else None
+    if array is not None and timedelta(minutes=asked.minutes) * array.turns > _LONGEST:
+        raise InvalidInput("its tasks take more than a year behind one another", hint="more at once, or a shorter time")
     wanted = parse_job(yaml.safe_dump(job), file="Slurm job", now=broker.clock.now())
-    launch = OutsideLaunch(OutsideTool.SLURM, secrets.token_hex(16), user, wanted, serves)
-    return judge(broker, launch, holds=True, by=by)
+    launch = OutsideLaunch(OutsideTool.SLURM, secrets.token_hex(16), user, wanted, serves, array)
+    return judge(broker, launch, holds=array is None, by=by)
 
 
 def _gpus(gres: str) -> tuple[str | None, int]:

@@ -1,0 +1,45 @@
+"""Launches that somebody asks for together, as an array: judged as a whole, held for one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
+from broker.reconciler.admission.admission import Admission, strictest
+from broker.reconciler.admission.facts import FactsFor
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideArray:
+    """``count`` launches that are alike, at most ``at_once`` of them at a time."""
+
+    count: int
+    at_once: int
+
+    @property
+    def turns(self) -> int:
+        """How many follow each other, if all of a turn end together."""
+        return -(-self.count // self.at_once)
+
+
+def of_all(one: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
+    """The judgement of an array, from that of one of its launches: the machines of those that run at once, the money
+    of all, over the time that they take behind one another."""
+    action, placed = one.action, one.placement
+    whole = replace(
+        action,
+        placement=replace(placed, nodes=placed.nodes * array.at_once, rate=placed.rate * array.at_once),
+        hold={kind: amount * array.count for kind, amount in one.money.items()},
+        burns={
+            kind: Burn(
+                burn.amount * array.count,
+                burn.start,
+                burn.start + (burn.end - burn.start) * array.turns,
+                burn.rate * array.at_once,
+            )
+            for kind, burn in action.burns.items()
+        },
+    )
+    verdicts = tuple(policy.judge(whole, facts_for(whole)))
+    return replace(one, answer=strictest(verdicts), action=whole, money=whole.hold or {}, verdicts=verdicts)

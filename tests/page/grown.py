@@ -1,0 +1,112 @@
+"""A company whose store has more of everything that pages list: to count what a page asks, and to look at pages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from broker.app.access import people, tokens
+from broker.app.outside.overdue import OverdueLaunch, keep_on_record
+from broker.core.access.people import TeamRole
+from broker.core.access.permissions import TokenScope
+from broker.core.events import events as ev
+from broker.core.events.agent_events import MetricsReported
+from broker.core.events.outcomes import Cause
+from broker.core.policy.approvals import Question
+from broker.core.purchases.purchase_events import Intended
+from broker.core.purchases.purchases import intended
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.procurement.money import held_for
+from tests.actors import ROOT
+from tests.past import finished, offer, started
+from tests.server.world import POLICY, Company, submitted
+
+DAY = timedelta(days=1)
+SHOP = """\
+  - {name: shop, purchases: {max_commitment: $9000, buyers: [mia, adam], approvers: [apple, tara, mia]}}
+"""
+
+
+def grow(world: Company, by: range) -> None:
+    """One more of each for every number: running, waiting and ended jobs, attempts of ``world.mine``, requests, people,
+    tokens, budgets and their versions, offers with other prices a day before, held capacity, purchases, and launches of
+    other tools."""
+    for number in by:
+        _jobs(world, number)
+        _prices(world, number)
+        _purchase(world, f"purchase-{number:012d}")
+        person = f"person-{number}"
+        people.add(world.broker, person, by=ROOT)
+        people.give_role(world.broker, person, TeamRole.MEMBER, "nlp", by=ROOT)
+        for _ in range(2):
+            tokens.create(world.broker, person, "laptop", [TokenScope.READ], DAY, by=ROOT)
+    line = "  - {{name: more-{n}, amount: ${n}00, period: month, scope: {{team: [nlp], project: [p-{n}]}}}}\n"
+    budgets = "".join(line.format(n=number + 1) for number in range(by.stop))
+    policy = POLICY.replace("guardrails:\n", f"{budgets}guardrails:\n") + SHOP
+    world.broker.store.activate_policy({"test.yaml": policy}, by="adam")
+
+
+def _jobs(world: Company, number: int) -> None:
+    broker, now = world.broker, world.broker.clock.now()
+    submitted(broker, f"more-{number}", "mia", "nlp")
+    submitted(broker, f"asks-{number}", "mia", "nlp", most="6h")
+    finished(broker.store, number, now - timedelta(days=2 + number % 20))
+    started(broker.store, number, now - timedelta(hours=2))
+    with broker.store.writing() as tx:
+        view = tx.job(world.mine)
+        assert view is not None
+        last = view.attempts[-1]
+        tx.append(view.id, [(last.number, ev.AttemptEnded(cause=Cause.LAUNCH_FAILED, evidence="no machine"))], now)
+        again = ev.LaunchRequested(
+            key=f"{view.id}-{last.number + 1}", engine="sandbox", placement=last.placement, why="the next best"
+        )
+        tx.append(view.id, [(last.number + 1, again)], now)
+
+
+def _prices(world: Company, number: int) -> None:
+    broker, now = world.broker, world.broker.clock.now()
+    for ago, price in ((DAY, 11), (timedelta(0), 9 + number % 5)):
+        offers = [
+            replace(offer(now - ago), region=f"r-{one}", zone=f"r-{one}a", price=Money.usd(price))
+            for one in range(number + 1)
+        ]
+        broker.store.record_poll("cloud", started=now - ago, finished=now - ago, offers=offers)
+    broker.store.add_holding(
+        Holding(HoldingKind.OWNED, "H100", 8, "our-site", f"hall-{number}", now - DAY, now + 365 * DAY), by="adam"
+    )
+    late = OverdueLaunch(
+        f"outside:slurm-{number:024x}", "slurm", "mia", "nlp", "2 × H100 at slurm loop", now - DAY, now - DAY / 2,
+        Money.usd(4), now,
+    )  # fmt: skip
+    keep_on_record(broker, late)
+
+
+def _purchase(world: Company, id: str) -> None:
+    """A purchase that two people must approve."""
+    now = world.broker.clock.now()
+    quote = CapacityQuote(
+        product=PurchaseProduct.CAPACITY_BLOCK, provider="aws", offering="cb-1", region="us-east-1",
+        instance_type="p5.48xlarge", accelerator="H100", count=8, machines=2, starts=now + DAY, ends=now + 3 * DAY,
+        total=Money.usd(3900), undo=Undo.NONE, quoted_at=now,
+    )  # fmt: skip
+    event = Intended(
+        quote=quote, ceiling=quote.total, binding="b1", user="mia", team="nlp", approvals=2,
+        questions=(Question(rule="shop", approvers=("mia", "apple", "tara", "adam")),),
+    )  # fmt: skip
+    with world.broker.store.writing() as tx:
+        tx.post(held_for(intended(id, event, now), now))
+        tx.append_purchase(id, event, now)
+
+
+def reported(world: Company) -> None:
+    """Figures that the program of ``world.mine`` has reported in the last hours, and a checkpoint."""
+    broker = world.broker
+    with broker.store.writing() as tx:
+        view = tx.job(world.mine)
+        assert view is not None
+        number = view.attempts[-1].number
+        for step in range(0, 2000, 50):
+            told = MetricsReported(step=step, metrics={"loss": 4 * 0.999**step + 0.3, "tokens": 65_536.0 * step})
+            tx.append(view.id, [(number, told)], broker.clock.now() - timedelta(seconds=5 * (2000 - step)))
