@@ -1,5 +1,6 @@
 """Two people with two folders and two tokens, and no access to the server's store: they submit code with secrets to one
-server before a real Slurm, one approves the other's job at the page, and neither does what they may not."""
+server before a real Slurm and a real SkyPilot, one approves the other's jobs at the page, and neither does what they
+may not."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ import pytest
 
 from tests.page.browsing import FormFields
 from tests.program import eventually, kill, processes, run, start
-from tests.slurm_cluster import SlurmCluster, free_ports, own_cluster
+from tests.skypilot_server import SkyServer
+from tests.slurm_cluster import SlurmCluster, free_ports
+from tests.system.conftest import MACHINES_OF_SKYPILOT, RunBucket
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("skypilot")]
 
 POLICY = """\
 version: 1
@@ -32,7 +35,7 @@ JOB = """\
 name: NAME
 team: nlp
 resources: {cpus: 1}
-constraints: {providers: [slurm]}
+constraints: {providers: [PROVIDER]}
 workdir: .
 run: python3 code.py
 secrets: {API_KEY: null}
@@ -52,39 +55,45 @@ class OwnMachine:
         self.name, self.secret, self.folder = name, secret, folder / name
         self.folder.mkdir()
         (self.folder / "code.py").write_text(CODE.replace("WHOSE", name))
-        (self.folder / "job.yaml").write_text(JOB.replace("NAME", f"{name}s-job"))
+        for provider in ("slurm", "lab"):
+            text = JOB.replace("NAME", f"{name}s-{provider}").replace("PROVIDER", provider)
+            (self.folder / f"{provider}.yaml").write_text(text)
         self._variables = {"GPUBROKER_SERVER": url, "GPUBROKER_TOKEN": token, "API_KEY": secret}
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return run(*words, home=self.folder / "home", cwd=self.folder, timeout=120, env=self._variables)
 
-    def submitted(self) -> str:
-        done = self("submit", "job.yaml", "--yes", "--detach", "--json")
+    def submitted(self, provider: str) -> str:
+        done = self("submit", f"{provider}.yaml", "--yes", "--detach", "--json")
         assert done.returncode == 6, done.stdout + done.stderr
         return str(json.loads(done.stdout)["id"])
+
+    def ended(self, id: str) -> dict[str, Any]:
+        """The job, once it is closed."""
+        return eventually(lambda: one if (one := self.job(id))["closed"] else None, f"{id} ends", 240)
 
     def job(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self("jobs", "show", id, "--json").stdout)
         return found
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    with own_cluster() as running:
-        yield running
-
-
 @pytest.fixture
-def server(cluster: SlurmCluster, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A real `gpubroker serve` with three people; its address and their tokens."""
+def server(
+    sky_cluster: SlurmCluster, sky_server: SkyServer, sky_settings: dict[str, str], tmp_path: Path
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """A real `gpubroker serve` with three people; its address and their tokens. It starts jobs on the Slurm itself, and
+    as ``lab`` through SkyPilot."""
     home, (port,) = tmp_path / "server" / "home", free_ports(1)
     home.parent.mkdir()
     (home.parent / "policy.yaml").write_text(POLICY)
+    (home.parent / "offers.csv").write_text(MACHINES_OF_SKYPILOT)
     settings = {
-        **cluster.environment,
-        "PATH": f"{cluster.environment['PATH']}:{os.environ['PATH']}",
+        **sky_settings,
+        **sky_cluster.environment,
+        "PATH": f"{sky_cluster.environment['PATH']}:{os.environ['PATH']}",
         "GPUBROKER_PROVIDERS__SLURM__PRICE_PER_CPU_NODE_HOUR": "3.6",
         "GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu",
+        "GPUBROKER_ENGINES__SLURM__ENVIRONMENT": sky_settings["GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT"],
     }
 
     def there(*words: str) -> str:
@@ -101,7 +110,8 @@ def server(cluster: SlurmCluster, tmp_path: Path) -> Iterator[tuple[str, dict[st
         tokens[name] = there("tokens", "create", name, *scopes).split()[-1]
     there("policy", "apply", str(home.parent / "policy.yaml"), "--yes")
     there("prices", "poll", "--provider", "slurm")
-    process = start("serve", "--listen", f"127.0.0.1:{port}", home=home, env=settings)
+    there("prices", "import", str(home.parent / "offers.csv"), "--provider", "lab")
+    process = start("serve", "--provider", "slurm", "--listen", f"127.0.0.1:{port}", home=home, env=settings)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool | None:
@@ -117,41 +127,49 @@ def server(cluster: SlurmCluster, tmp_path: Path) -> Iterator[tuple[str, dict[st
     kill(processes(home))
 
 
-def test_two_people_share_a_server_and_not_their_rights(server: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+def test_two_people_share_a_server_and_not_their_rights(
+    server: tuple[str, dict[str, str]], sky_bucket: RunBucket, tmp_path: Path
+) -> None:
     url, tokens = server
     ann, bob, eve = (
         OwnMachine(name, tmp_path, url, tokens[name], f"secret-of-{name}-{os.urandom(8).hex()}")
         for name in ("ann", "bob", "eve")
     )
-    bobs, anns = bob.submitted(), ann.submitted()
+    bobs, anns = [bob.submitted("slurm"), bob.submitted("lab")], ann.submitted("lab")
 
-    assert bob("approvals", "grant", bobs).returncode == 3, "bob is no approver"
     assert ann("approvals", "grant", anns).returncode == 3, "nobody approves their own"
     assert bob("jobs", "cancel", anns).returncode == 3
-    for reading in (("jobs", "show", bobs), ("jobs", "logs", bobs), ("jobs", "get", bobs), ("jobs", "cancel", bobs)):
-        assert eve(*reading).returncode == 2, "another team's job is not there"
-    assert eve("submit", "job.yaml", "--yes", "--detach").returncode == 3, "nor is its budget"
-    assert bobs not in eve("jobs", "list", "--json").stdout
+    for id in bobs:
+        assert bob("approvals", "grant", id).returncode == 3, "bob is no approver"
+    for reading in ("show", "logs", "get", "cancel"):
+        assert eve("jobs", reading, bobs[0]).returncode == 2, "another team's job is not there"
+    assert eve("submit", "slurm.yaml", "--yes", "--detach").returncode == 3, "nor is its budget"
+    assert not [id for id in bobs if id in eve("jobs", "list", "--json").stdout]
 
     approved_at_the_page(url, tokens["ann"], bobs)
-    ended = eventually(lambda: one if (one := bob.job(bobs))["closed"] else None, "bob's job ends", 120)
-    assert ended["state"] == "succeeded", ended
-    assert bob("jobs", "get", bobs, "--to", "results").returncode == 0
-    digest = hashlib.sha256(bob.secret.encode()).hexdigest()
-    assert (bob.folder / "results" / "answer.txt").read_text() == f"bob {digest}"
+    for id, provider in zip(bobs, ("slurm", "lab"), strict=True):
+        ended = bob.ended(id)
+        assert ended["state"] == "succeeded", ended
+        assert [one["placement"]["provider"] for one in ended["attempts"]] == [provider]
+        assert bob("jobs", "get", id, "--to", f"results-{provider}").returncode == 0
+        digest = hashlib.sha256(bob.secret.encode()).hexdigest()
+        assert (bob.folder / f"results-{provider}" / "answer.txt").read_text() == f"bob {digest}"
     assert ann.job(anns)["state"] == "awaiting_approval", "hers still waits"
-    assert not secrets_within(tmp_path / "server", (ann.secret, bob.secret)), "no secret lies there in the clear"
-    assert not list(tmp_path.rglob("*/home/gpubroker.db")) or not (bob.folder / "home" / "gpubroker.db").exists()
+    for secret in (ann.secret, bob.secret):
+        assert not files_with(tmp_path / "server", secret), "no secret lies there in the clear"
+        assert not sky_bucket.holding(secret), "nor among the run folders"
+    assert not (bob.folder / "home" / "gpubroker.db").exists(), "nor has anybody else a store"
 
 
-def approved_at_the_page(url: str, token: str, id: str) -> None:
+def approved_at_the_page(url: str, token: str, ids: list[str]) -> None:
     with httpx.Client(base_url=url, headers={"Origin": url}) as browser:
         assert browser.post("/sign-in", data={"token": token}).status_code == 303
-        form = FormFields(browser.get("/approvals").text).forms[f"/approvals/{id}/grant"]
-        assert browser.post(f"/approvals/{id}/grant", data=form).status_code == 303
+        for id in ids:
+            form = FormFields(browser.get("/approvals").text).forms[f"/approvals/{id}/grant"]
+            assert browser.post(f"/approvals/{id}/grant", data=form).status_code == 303
 
 
-def secrets_within(folder: Path, texts: tuple[str, ...]) -> list[Path]:
-    """The files that contain one of the texts."""
+def files_with(folder: Path, text: str) -> list[Path]:
+    """The files that contain it."""
     files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
-    return [file for file in files if any(text.encode() in file.read_bytes() for text in texts)]
+    return [file for file in files if text.encode() in file.read_bytes()]
