@@ -8,6 +8,7 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
+from broker.core.purchases.purchases import PurchaseState
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 from broker.server import shown_money
@@ -31,6 +32,14 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
 def purchase(by: By, purchase: str) -> Response:
     """One purchase: what, at which price, who approved it, and what happened."""
     found = shown_money.purchase_history(by.caller, purchase)
-    may = by.caller.access.may(Permission.BUY, found.purchase.team)
-    values = {"found": found, "one": found.purchase, "may_change": may}
+    one, me = found.purchase, by.caller.actor.identity
+    decides = me in one.approvers and me != one.user and me not in one.approved_by
+    values = {
+        "found": found,
+        "one": one,
+        "may_change": by.caller.access.may(Permission.BUY, one.team),
+        "may_decide": one.state is PurchaseState.ASKING
+        and decides
+        and by.caller.access.may(Permission.APPROVE, one.team),
+    }
     return drawn("purchase.html", by, values, title=f"Purchase {purchase}", at=AT)

@@ -40,6 +40,11 @@ def part(amount: Money, whole: Money) -> float:
     return round(min(max(100 * amount.micros / whole.micros, 0), 100), 2) if whole.micros > 0 else 100.0
 
 
+def figure(value: float) -> str:
+    """A figure of a program to six digits: ``0.868541``, ``127,795,200``; very small and very large ones by powers."""
+    return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:g}"
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -58,6 +63,7 @@ def _environment() -> Environment:
         "moment": moment,
         "words": words,
         "state": state_of,
+        "figure": figure,
         "part": part,
         "iso": lambda at: at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }

@@ -50,6 +50,8 @@ PAGES = (
     PageRoute("POST", "/capacity/buy", Permission.BUY, buying.buying),
     PageRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, capacity.purchase),
     PageRoute("GET", "/purchases/{purchase}/undo", Permission.BUY, buying.undoing),
+    PageRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, buying.approving),
+    PageRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, buying.rejecting),
     PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, buying.cancelling),
     PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, buying.withdrawing),
     PageRoute("POST", "/purchases/{purchase}/sell", Permission.BUY, buying.selling),

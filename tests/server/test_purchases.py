@@ -13,6 +13,7 @@ from broker.core.purchases.purchases import PurchaseState, intended
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.procurement.money import held_for
+from tests.page.browsing import FormFields, site_of
 from tests.server.test_changing import ask, lines
 from tests.server.world import Company
 
@@ -76,3 +77,28 @@ def test_a_purchase_of_another_team_is_not_there(world: Company) -> None:
     assert world.get("/purchases", "mia").json()["purchases"] == []
     assert world.get(f"/purchases/{ID}", "mia").status_code == 404
     assert [one["id"] for one in world.get("/purchases", "fay").json()["purchases"]] == [ID]
+
+
+def test_two_people_approve_on_the_page_what_they_have_seen(world: Company) -> None:
+    asked_for(world)
+    site, where = site_of(world), f"/purchases/{ID}"
+    for who in ("mia", "vic", "fay"):
+        assert f"{where}/approve" not in FormFields(site.of(who).get(where).text).forms
+    forms = FormFields(site.of("apple").get(where).text).forms
+    assert (
+        site.of("apple").post(f"{where}/approve", forms[f"{where}/approve"] | {"binding": "other"}).status_code == 422
+    )
+    for _ in range(2):
+        assert site.of("apple").post(f"{where}/approve", forms[f"{where}/approve"]).status_code == 303, "once"
+    assert world.broker.store.purchase(ID).approved_by == ("apple",)
+    assert f"{where}/approve" not in FormFields(site.of("apple").get(where).text).forms, "not twice"
+    assert f'href="{where}"' in site.of("tara").get("/approvals").text
+    assert site.of("tara").send_form(where, f"{where}/approve").status_code == 303
+    assert world.broker.store.purchase(ID).state is not PurchaseState.ASKING
+
+
+def test_a_purchase_is_refused_on_the_page(world: Company) -> None:
+    asked_for(world)
+    where = f"/purchases/{ID}"
+    assert site_of(world).of("apple").send_form(where, f"{where}/reject", reason="not now").status_code == 303
+    assert world.get(where, "mia").json()["purchase"]["reason"] == "rejected"

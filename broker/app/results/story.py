@@ -115,15 +115,18 @@ class ToldEvent:
 
 
 def in_words(happened: Sequence[Event], start: datetime, moment: Moments) -> list[ToldEvent]:
-    """All events from ``start`` on, one line each; consecutive checkpoints share a line."""
+    """All events from ``start`` on, one line each; consecutive checkpoints, and consecutive reports, share a line."""
     course, found = course_of(happened), list[ToldEvent]()
     shown = [event for event in happened if sentence(event, course, moment) is not None]
-    for is_checkpoint, group in groupby(shown, lambda e: isinstance(e.body, CheckpointSaved) and (e.attempt or 0)):
+    for _, group in groupby(shown, lambda e: (type(e.body), e.attempt)):
         events = list(group)
-        last = events[-1]
-        if is_checkpoint is not False and len(events) > 1 and isinstance(last.body, CheckpointSaved):
-            text = f"attempt {last.attempt}: {len(events)} checkpoints, the last{_saved(last.body)}"
-            found.append(ToldEvent(last.at, last.at - start, text, Tone.PLAIN))
+        last, text = events[-1], ""
+        if len(events) > 1 and isinstance(last.body, CheckpointSaved):
+            text = f"{len(events)} checkpoints, the last{_saved(last.body)}"
+        elif len(events) > 1 and isinstance(last.body, MetricsReported):
+            text = f"the program reports {len(events)} times, the last {_metrics(last.body)}"
+        if text:
+            found.append(ToldEvent(last.at, last.at - start, f"attempt {last.attempt}: {text}", Tone.PLAIN))
         else:
             found += [one for event in events if (one := tell(event, start, moment, course)) is not None]
     return found
@@ -276,8 +279,7 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
         case OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
         case MetricsReported():
-            told = ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
-            return f"the program reports {told}", Tone.PLAIN
+            return f"the program reports {_metrics(body)}", Tone.PLAIN
         case OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case NoticeTooShort():
@@ -309,6 +311,10 @@ def _ended(body: ev.AttemptEnded) -> tuple[str, Tone]:
     status = f" with exit status {body.exit_status}" if body.exit_status and not named else ""
     style = {AttemptState.SUCCEEDED: Tone.GOOD, AttemptState.FAILED: Tone.BAD}.get(state, Tone.ODD)
     return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
+
+
+def _metrics(body: MetricsReported) -> str:
+    return ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
 
 
 def _saved(body: CheckpointSaved) -> str:

@@ -47,7 +47,7 @@
     const { found, ahead, limit } = columns(part);
     if (!picture || found[0].length < 2) return;
     const place = document.createElement("div");
-    place.className = "plotted";
+    place.className = ahead || limit ? "plotted" : "plotted alone"; // one line needs no key but under the pointer
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", picture.getAttribute("aria-label"));
     picture.before(place);
@@ -61,6 +61,8 @@
       return number && days(splits[number - 1]) === days(at) ? hour : `${hour}\n${days(at)}`;
     });
     const digits = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(6))));
+    const short = (value) => (Math.abs(value) < 1e5 ? String(Number(value.toPrecision(6)))
+      : Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(value));
     const steps = part.dataset.chart === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined;
     const series = [
       { value: "{YYYY}-{MM}-{DD} {HH}:{mm} UTC", label: "at" },
@@ -77,7 +79,7 @@
       scales: { y: { range: (_, least, most) => ("most" in part.dataset ? [given(part, "least"), given(part, "most")]
         : part.dataset.chart === "steps" || limit ? [0, most * 1.1 || 1]
         : least === most ? [least - 1, most + 1] : [least, most]) } },
-      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64 }],
+      axes: [{ ...axis, values: times, space: 80 }, { ...axis, size: 64, values: (_, splits) => splits.map(short) }],
       cursor: { drag: { x: false, y: false } },
       series,
     }, found, place));
