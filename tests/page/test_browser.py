@@ -1,59 +1,32 @@
 """Every page in Debian's Chromium, in light and dark, on a phone and a screen: no finding of axe, nothing on the
 console, no request to another host; and approving and cancelling by the keyboard alone.
 
-Needs `chromium`, PyPI's `playwright`, and ``GPUBROKER_AXE``: the file axe.min.js of npm's axe-core. With
-``GPUBROKER_SCREENSHOTS``, a folder, each page is kept there as a picture.
+Needs `chromium`, PyPI's `playwright`, and ``GPUBROKER_AXE``: the file axe.min.js of npm's axe-core.
+`python -m tests.page.screenshots FOLDER` keeps every page as a picture.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from shutil import which
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from broker.app.access.passwords import invite
-from broker.app.service.health import Pulses
-from broker.page.application import with_page
-from broker.page.routes import PAGES
-from broker.server.listening import TeamServer
-from broker.server.transport import Transport
 from tests.actors import ROOT
+from tests.page.chromium import CHROMIUM, QUIETLY, THEMES, WIDTHS, name_of, pages_of, serving, signed_in
+from tests.page.grown import grow
 from tests.server.world import Company, new_world, submitted, world_over
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(170)]
 
-CHROMIUM, AXE = which("chromium"), Path(os.environ.get("GPUBROKER_AXE", "/nowhere"))
-QUIETLY = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
+AXE = Path(os.environ.get("GPUBROKER_AXE", "/nowhere"))
 TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 PASSWORD = "a long sentence of words"
-WIDTHS, THEMES = (360, 1280), ("light", "dark")
-FORMS = [path for path in {one.path for one in PAGES if one.method == "GET"} if "{" not in path]
-
-
-def pages_of(world: Company) -> list[str]:
-    """The address of every page, and of some as people filter them."""
-    of_a_job = (one.path for one in PAGES if one.method == "GET" and one.path.startswith("/jobs/{id}"))
-    return [
-        *sorted(FORMS),
-        *sorted(path.format(id=world.asking) for path in of_a_job if path.count("{") == 1),
-        "/budgets/nlp",
-        "/policies/versions/1",
-        "/reports?by=user&then=team&simulated=true",
-        "/prices?gpu=L4:1&provider=sandbox",
-        "/offers?provider=sandbox",
-        "/people/mia",
-        "/jobs/unknown",
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,28 +42,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Company]]:
-    folder, stop = tmp_path_factory.mktemp("browser"), threading.Event()
+    folder = tmp_path_factory.mktemp("browser")
     if request.param == "sqlite":
         world = new_world(folder)
     else:
         world = world_over(request.getfixturevalue("new_postgres_store")(), folder)
-    server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
-    answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
-    answering.start()
-    yield server.url, world
-    stop.set()
-    answering.join()
+    grow(world, range(2))
+    with serving(world) as url:
+        yield url, world
     world.broker.close()
-
-
-def signed_in(browser: Any, url: str, token: str, **options: Any) -> Any:
-    """A page of somebody's own, signed in without JavaScript on the server's part: by typing and Enter."""
-    page = browser.new_context(**options).new_page()
-    page.goto(f"{url}/sign-in")
-    page.fill("input[name=token]", token)
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"{url}/")
-    return page
 
 
 def listened(page: Any) -> list[str]:
@@ -102,14 +62,10 @@ def listened(page: Any) -> list[str]:
 
 
 def judged(page: Any, url: str, found: dict[str, list[str]], name: str) -> None:
-    """Add to ``found`` what axe finds there, and whether it is wider than the window; keep a picture. Without ``url``:
-    where the page is."""
+    """Add to ``found`` what axe finds there, and whether it is wider than the window. Without ``url``: where the page
+    is."""
     if url:
         page.goto(url)
-    if folder := os.environ.get("GPUBROKER_SCREENSHOTS"):
-        wide = page.viewport_size["width"]
-        theme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
-        page.screenshot(path=f"{folder}/{name}-{wide}-{theme}.png", full_page=True)
     page.evaluate(AXE.read_text(encoding="utf-8"))
     result = page.evaluate("tags => axe.run({runOnly: tags})", TAGS)
     if result["violations"]:
@@ -129,8 +85,7 @@ def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Compan
     page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
     found: dict[str, list[str]] = {}
     for path in pages_of(world):
-        name = path.strip("/").replace("/", "-").split("?")[0].replace(world.asking, "job") or "overview"
-        judged(page, url + path, found, name)
+        judged(page, url + path, found, name_of(path, world))
     page.context.close()
     assert not found
     said = [one for one in said if "/jobs/unknown" not in one]  # Chromium itself tells of the 404
