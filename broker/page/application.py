@@ -17,7 +17,7 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.page import passwords, signing
+from broker.page import passwords, second_factors, signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
@@ -91,6 +91,12 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     app.add_api_route(
         passwords.CHANGE, passwords.changing(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
     )
+    for path, endpoint in (
+        (second_factors.SET_UP, second_factors.setting_up),
+        (second_factors.CONFIRM, second_factors.confirming),
+        (second_factors.REMOVE, second_factors.removing),
+    ):
+        app.add_api_route(path, endpoint, methods=["POST"], dependencies=[form, signed_in])
     for route in PAGES:
         gated = Depends(gate(broker, cookie, route.permission, rate))
         app.add_api_route(

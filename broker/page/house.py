@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from broker.app.access import audit, people, tokens
 from broker.app.access.passwords import has_password
+from broker.app.access.second_factors import has_to_set_up, second_factor
 from broker.app.market.polling import statuses
 from broker.app.results.access import AuditLog, CallerIdentity, PersonResult, TokenResult
 from broker.app.results.prices import PolledProvider
@@ -19,8 +20,13 @@ _LINES = 100  # of the audit log
 
 def me(by: By) -> Response:
     """The person signed in, their permissions, and the form that ends all their sessions."""
-    found = CallerIdentity.of(by.caller.access)
-    values = {"me": found, "has_password": has_password(by.caller.broker, found.person.name)}
+    found, broker = CallerIdentity.of(by.caller.access), by.caller.broker
+    values = {
+        "me": found,
+        "has_password": has_password(broker, found.person.name),
+        "factor": second_factor(broker, found.person.name),
+        "lacks_factor": has_to_set_up(broker, by.caller.access.person),
+    }
     return drawn("me.html", by, values, title=found.person.name, at="/me")
 
 

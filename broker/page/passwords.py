@@ -8,6 +8,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import passwords
+from broker.app.access.second_factors import second_factor
 from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
 from broker.core.errors import BrokerError, InvalidInput
@@ -34,7 +35,8 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
             said = f"{TooManyWrongTokens(wait).message.capitalize()}. Try again in a minute."
             return sign_in_form(broker, after, said, 429)
         try:
-            id = passwords.sign_in(broker, name, password, origin=f"{EntryPoint.PAGE} {address}")
+            code = form.get("code", "").strip()[:40]
+            id = passwords.sign_in(broker, name, password, code, origin=f"{EntryPoint.PAGE} {address}")
         except passwords.WrongPassword as error:
             wrong.wrong(address, name)
             return sign_in_form(broker, after, f"{error.message.capitalize()}: {error.hint}.", 401)
@@ -65,6 +67,8 @@ def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Respon
             name = passwords.accept(broker, secret, form.get("password", ""), origin=origin)
         except InvalidInput as error:
             return _form(broker, secret, _told(error), 422)
+        if second_factor(broker, name) is not None:  # a link that somebody else reads does not do without it
+            return RedirectResponse(SIGN_IN, 303)
         return _with(cookie, passwords.sign_in(broker, name, form["password"], origin=origin), "/")
 
     return accept

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.access import passwords, people, tokens
+from broker.app.access import passwords, people, second_factors, tokens
 from broker.app.results.access import PersonResult, TokenResult
 from broker.core.access.people import TeamRole
 from broker.core.actors import Role
@@ -36,7 +36,7 @@ def person(by: By, name: str) -> Response:
 def adding(by: By, request: Request, form: Form) -> Response:
     """Add a person without a role."""
     name = form.get("name", "").strip()
-    _confirmed(by, request, form)
+    _may_change(by, request, form)
     people.add(by.caller.broker, name, by=by.caller.actor, service=form.get("service") == "yes")
     return RedirectResponse(f"{AT}/{name}", 303)
 
@@ -47,7 +47,7 @@ def changing(by: By, request: Request, name: str, form: Form) -> Response:
     if change is None:
         raise UnknownName("change", form.get("change", "")[:_MOST_ROLE], list(_CHANGES))
     try:
-        _confirmed(by, request, form)
+        _may_change(by, request, form)
         said = change(by, request, name, form)
     except (InvalidInput, NotConfirmed) as error:
         return _drawn(by, name, trouble=_told(error), status=422 if isinstance(error, InvalidInput) else 403)
@@ -113,14 +113,22 @@ def _role(form: Mapping[str, str]) -> Role | TeamRole:
     raise InvalidInput(f"{name!r} is no role", hint=f"one of {', '.join(known)}")
 
 
-def _confirmed(by: Visitor, request: Request, form: Mapping[str, str]) -> None:
-    """Raises `NotConfirmed`, and `TooManyWrongTokens` for somebody who tries passwords from a session."""
+def _may_change(by: Visitor, request: Request, form: Mapping[str, str]) -> None:
+    """Raises as `confirmed`, and `NotAllowed` for an administrator who has to set up a second factor first."""
+    if second_factors.has_to_set_up(by.caller.broker, by.caller.access.person):
+        raise NotAllowed("you may only look until you have set up a second factor", hint="your own page, /me")
+    confirmed(by, request, form)
+
+
+def confirmed(by: Visitor, request: Request, form: Mapping[str, str], code: str | None = None) -> None:
+    """Check the visitor's password in ``again``, and the ``code`` of their second factor where that is asked for, too.
+    Raises `NotConfirmed`, and `TooManyWrongTokens` for somebody who tries passwords from a session."""
     name, text, broker = by.caller.access.person.name, form.get("again", ""), by.caller.broker
     wrong = request.app.state.wrong_again
     if wait := wrong.wait(name, text):
         raise TooManyWrongTokens(wait)
     try:
-        passwords.confirm(broker, name, text, origin=by.caller.origin)
+        passwords.confirm(broker, name, text, code, origin=by.caller.origin)
     except passwords.WrongPassword:
         wrong.wrong(name, text)
         raise NotConfirmed from None

@@ -23,7 +23,11 @@ NOT_OFFERED = {
     **dict.fromkeys(("prices book",), "compares the price book of this installation with recorded prices"),
     **dict.fromkeys(("jobs diff",), "compares two submissions whose files only their store has"),
     **dict.fromkeys(
-        (f"people {one}" for one in ("add", "disable", "enable", "grant", "invite", "link", "withdraw")), PEOPLE
+        (
+            f"people {one}"
+            for one in ("add", "disable", "enable", "grant", "invite", "link", "second-factor", "withdraw")
+        ),
+        PEOPLE,
     ),
     **dict.fromkeys(("tokens create", "tokens revoke"), PEOPLE),
     **dict.fromkeys((f"prices watch {one}" for one in ("add", "check", "list", "remove", "test")), WATCHES),

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0036": ("DROP TABLE second_factor",),
     "0035": (
         "DROP TRIGGER attempt_event_no_delete",
         "CREATE TRIGGER attempt_event_no_delete BEFORE DELETE ON attempt_event "

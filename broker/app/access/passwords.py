@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from broker.app.access import second_factors
 from broker.app.access.people import known_person, only_administrators
 from broker.app.access.sessions import begin_session
 from broker.app.access.tokens import issued
@@ -108,29 +109,38 @@ def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
     return found.person
 
 
-def sign_in(broker: Broker, name: str, password: str, *, origin: str) -> str:
-    """The id of a new session. Raises `WrongPassword`, and after that also counts the try; a name that is not known
-    takes as long."""
-    return _with_the_right_one(
-        broker, name, password, origin, lambda tx: _begun(broker, tx, name, origin), "sessions.begin"
-    )
+def sign_in(broker: Broker, name: str, password: str, code: str = "", *, origin: str) -> str:
+    """The id of a new session. ``code``: of the second factor, where the person has one. Raises `WrongPassword`, and
+    after that also counts the try; a name that is not known takes as long."""
+    attempt = SignInAttempt(name, password, origin, "sessions.begin", code)
+    return _with_the_right_one(broker, attempt, lambda tx: _begun(broker, tx, name, origin))
 
 
-def confirm(broker: Broker, name: str, password: str, *, origin: str) -> None:
-    """Check the password of a signed-in person before a change that a stolen session must not make. Raises as
-    `sign_in`."""
-    _with_the_right_one(broker, name, password, origin, lambda tx: None, "passwords.confirm")
+def confirm(broker: Broker, name: str, password: str, code: str | None = None, *, origin: str) -> None:
+    """Check the password of a signed-in person before a change that a stolen session must not make. ``code``: of the
+    second factor, where it is requested too. Raises as `sign_in`."""
+    _with_the_right_one(broker, SignInAttempt(name, password, origin, "passwords.confirm", code), lambda tx: None)
 
 
-def _with_the_right_one(
-    broker: Broker, name: str, password: str, origin: str, then: Callable[[AccessWriting], T], action: str
-) -> T:
-    """The result of ``then``, if the password is right. ``action``: the name of a failure in the audit log."""
-    now = broker.clock.now()
+@dataclass(frozen=True, slots=True, repr=False)
+class SignInAttempt:
+    """The input of a person. ``action``: the name of a failure in the audit log; ``code``: of the second factor; None:
+    not requested."""
+
+    name: str
+    password: str
+    origin: str
+    action: str
+    code: str | None
+
+
+def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[AccessWriting], T]) -> T:
+    """The result of ``then``, if password and code are right."""
+    now, name, origin = broker.clock.now(), attempt.name, attempt.origin
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
         waits = stored is not None and _waits(_tries(broker, look, stored, origin), now)
-    right = _verified(_nobodys() if stored is None or waits else stored.digest, password)
+    right = _verified(_nobodys() if stored is None or waits else stored.digest, attempt.password)
     if stored is None or person is None or person.disabled_at is not None or waits:
         raise WrongPassword
     with broker.store.access.writing() as tx:
@@ -138,11 +148,13 @@ def _with_the_right_one(
         tries = None if current is None else _tries(broker, tx, current, origin)
         if tries is None or current is None or current.digest != stored.digest or _waits(tries, now):  # tried at once
             raise WrongPassword
+        if right and attempt.code is not None:
+            right = second_factors.passes(broker, tx, name, attempt.code)
         if not right:
             failures = tries.failures + 1
             until = now + wait_after(failures) * broker.clock.scale
             _keep(tx, replace(tries, failures=failures, waits_until=until))
-            tx.log(AuditRecord(now, name, origin, action, name, AuditOutcome.REFUSED, reason="wrong_password"))
+            tx.log(AuditRecord(now, name, origin, attempt.action, name, AuditOutcome.REFUSED, reason="wrong_password"))
         else:
             if tries is current:  # failures from elsewhere still count
                 tx.keep_password(replace(current, failures=0, waits_until=None))
@@ -170,7 +182,7 @@ def change(broker: Broker, name: str, old: str, new: str, *, origin: str) -> str
     """Change a person's password; every session of theirs ends, and the id of a new one is returned. Raises as
     `sign_in`, and `InvalidInput` for the new password."""
     check_password(new, name)
-    sign_in(broker, name, old, origin=origin)
+    confirm(broker, name, old, origin=origin)
     digest = _hashed(new)
     with broker.store.access.writing() as tx:
         now = broker.clock.now()
@@ -190,10 +202,12 @@ def has_password(broker: Broker, name: str) -> bool:
 
 
 def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
-    """A session with a token of its own, whose text nobody has; it ends with the session."""
+    """A session with a token of its own, whose text nobody has; it ends with the session. A person who lacks a required
+    second factor may only look."""
     person, now = known_person(tx, name), broker.clock.now()
     lifetime = LONGEST_SESSION * broker.clock.scale
-    token = issued(tx, person, "password", _SCOPES, lifetime, by=Actor(person.name), now=now).token
+    scopes = frozenset({TokenScope.READ}) if second_factors.lacks(broker, tx, person) else _SCOPES
+    token = issued(tx, person, "password", scopes, lifetime, by=Actor(person.name), now=now).token
     return begin_session(broker, tx, person.name, token.id, origin)
 
 

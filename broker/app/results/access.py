@@ -148,3 +148,13 @@ class CreatedInvitation(Result):
     def told(cls, new: NewInvitation, base: str) -> Self:
         link = f"{base}/invitation/{new.secret}"
         return cls(person=new.invitation.person, link=link, ends_at=new.invitation.ends_at)
+
+
+class SecondFactorChange(Result):
+    """A second factor that was begun (``uri`` and ``letters``: its key, never shown again), confirmed
+    (``recovery_codes``, never shown again), or removed (neither)."""
+
+    person: str
+    uri: str | None = None
+    letters: str | None = None
+    recovery_codes: list[str] | None = None

@@ -124,6 +124,7 @@ DOCUMENTS: Mapping[str, str] = {
     "submit-refused": "plans:RefusedSubmission",
     "token": "access:TokenResult",  # of `tokens revoke`
     "people-invite": "access:CreatedInvitation",
+    "people-second-factor": "access:SecondFactorChange",
     "tokens-create": "access:CreatedToken",
     "tokens-list": "access:TokenList",
     "whoami": "access:CallerIdentity",  # also of `login`

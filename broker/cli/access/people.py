@@ -87,6 +87,49 @@ def invite(
     terminal.show(f"{base}/invitation/{new.secret}")
 
 
+@app.command(
+    "second-factor",
+    epilog=examples(
+        "gpubroker people second-factor bob",
+        "gpubroker people second-factor bob --code 492039",
+        "gpubroker people second-factor bob --remove",
+    ),
+)
+def second_factor(
+    context: typer.Context,
+    name: Name,
+    code: Annotated[str, typer.Option("--code", metavar="CODE", help="The first code that the app shows.")] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it, as for a lost phone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set up a person's second factor for the page: a code of an authenticator app, asked for beside the password.
+
+    The first call prints the key for the app. With --code, the code that it then shows, the second factor is asked for
+    from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with the same home folder.
+    """
+    from broker.app.access import second_factors as use_case
+    from broker.app.results.access import SecondFactorChange
+
+    terminal = Terminal.of(context)
+    broker, by = terminal.broker(), terminal.actor
+    if remove:
+        use_case.remove(broker, name, origin=by.came_from, by=by)
+        said, found = [f"{name} signs in without a second factor."], SecondFactorChange(person=name)
+    elif code:
+        codes = list(use_case.confirm(broker, name, code, origin=by.came_from, by=by))
+        said = [f"It is asked for from now on. Each of these codes lets {name} in once without it:", *codes]
+        found = SecondFactorChange(person=name, recovery_codes=codes)
+    else:
+        new = use_case.begin(broker, name, origin=by.came_from, by=by)
+        then = f"then: gpubroker people second-factor {name} --code CODE"
+        said = [f"key for the app: {new.letters}", f"as a link:       {new.uri}", then]
+        found = SecondFactorChange(person=name, uri=new.uri, letters=new.letters)
+    if as_json:
+        terminal.answer(found)
+    else:
+        terminal.show(*said)
+
+
 @app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
 def grant(
     context: typer.Context,

@@ -18,9 +18,10 @@ from broker.core.access.passwords import Invitation, KnownOrigin, StoredPassword
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.access.provider_sign_ins import PendingSignIn
+from broker.core.access.second_factors import SecondFactor
 from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
-from broker.store.access import device_logins, passwords, provider_sign_ins, requests, sessions
+from broker.store.access import device_logins, passwords, provider_sign_ins, requests, second_factors, sessions
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
@@ -81,6 +82,10 @@ class AccessReading:
     def password_origin(self, person: str, origin: str) -> KnownOrigin | None:
         """The address, if the person has signed in from there with a password."""
         return passwords.origin(self._connection, person, origin)
+
+    def second_factor(self, person: str) -> SecondFactor | None:
+        """The person's second factor, also one that is not confirmed; None without one."""
+        return second_factors.read(self._connection, person)
 
     def invitation(self, digest: str, now: datetime) -> Invitation | None:
         """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
@@ -164,6 +169,14 @@ class AccessWriting(AccessReading):
     def forget_password_origins(self, person: str) -> None:
         """Delete the addresses from which the person has signed in."""
         passwords.forget_origins(self._connection, person)
+
+    def keep_second_factor(self, factor: SecondFactor) -> None:
+        """Store the second factor; replaces an earlier one."""
+        second_factors.keep(self._connection, factor)
+
+    def drop_second_factor(self, person: str) -> None:
+        """Delete the person's second factor."""
+        second_factors.drop(self._connection, person)
 
     def invite(self, invitation: Invitation) -> None:
         """Store the invitation; it replaces earlier ones of the person."""

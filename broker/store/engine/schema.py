@@ -45,6 +45,7 @@ REVISIONS = (
     "0033",
     "0034",
     "0035",
+    "0036",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

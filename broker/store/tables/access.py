@@ -112,6 +112,19 @@ class PasswordOriginRow(Row, table=True):
     waits_until: int | None = Field(sa_type=BigInteger)
 
 
+class SecondFactorRow(Row, table=True):
+    """A person's second factor, its key encrypted. ``recovery``: hashes of the codes that are left, as JSON."""
+
+    __tablename__: ClassVar[str] = "second_factor"
+
+    person: str = Field(primary_key=True)
+    sealed: str
+    made_at: int = Field(sa_type=BigInteger)
+    confirmed_at: int | None = Field(sa_type=BigInteger)
+    step: int = Field(sa_type=BigInteger)
+    recovery: str
+
+
 class InvitationRow(Row, table=True):
     """An invitation to choose a password, without its secret."""
 
@@ -178,3 +191,4 @@ AUDIT = table_of(AuditRow)
 PASSWORD = table_of(PasswordRow)
 PASSWORD_ORIGIN = table_of(PasswordOriginRow)
 INVITATION = table_of(InvitationRow)
+SECOND_FACTOR = table_of(SecondFactorRow)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+from base64 import b32decode
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.twofactor.totp import TOTP
 
+from broker.core.access.passwords import StoredPassword
+from broker.core.values.clock import SystemClock
+from broker.store import open_store
 from tests.actors import ANN, BOB
 from tests.cli.conftest import Gpubroker
 from tests.cli.documents import check
@@ -46,6 +53,25 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
     invited = team("people", "invite", "bob", "--json", by=ANN).json
     check("people-invite", invited)
     assert invited["link"].startswith("http://127.0.0.1:9464/invitation/")
+
+
+def test_a_second_factor_is_set_up_and_removed_by_command(team: Gpubroker, home: Path) -> None:
+    refused = team("people", "second-factor", "bob", by=ANN)
+    assert (refused.code, "does not sign in with a password" in refused.err) == (2, True)
+    store, now = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock()), SystemClock().now()
+    with store.access.writing() as tx:
+        tx.keep_password(StoredPassword("bob", "a hash", now))
+    store.close()
+    begun = team("people", "second-factor", "bob", "--json", by=ANN).json
+    check("people-second-factor", begun)
+    assert begun["letters"] in begun["uri"]
+    code = TOTP(b32decode(begun["letters"]), 6, SHA1(), 30).generate(int(now.timestamp())).decode()
+    assert team("people", "second-factor", "bob", "--code", "1", by=ANN).code != 0
+    confirmed = team("people", "second-factor", "bob", "--code", code, "--json", by=ANN).json
+    check("people-second-factor", confirmed)
+    assert len(confirmed["recovery_codes"]) == 10
+    assert team("people", "second-factor", "bob", "--remove", by=BOB).code == 3
+    assert "without a second factor" in team("people", "second-factor", "bob", "--remove", by=ANN).out
 
 
 def test_the_token_alone_goes_to_stdout(team: Gpubroker) -> None:

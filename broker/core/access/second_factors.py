@@ -1,0 +1,88 @@
+"""Second factors of people who sign in with a password: codes by time (TOTP, RFC 6238), and recovery codes. Pure."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+
+from broker.core.access.people import Person, TeamRole
+from broker.core.actors import Role
+
+STEP = timedelta(seconds=30)
+"""How long a code is shown (wall clock)."""
+KEY_BYTES, RECOVERY_CODES, _RECOVERY_BYTES = 20, 10, 10
+_AROUND = (0, -1, 1)  # steps by which a clock may be wrong
+
+
+class SecondFactorFor(StrEnum):
+    """Who may only look until they have set up a second factor, of those who sign in with a password."""
+
+    NOBODY = "nobody"
+    APPROVERS = "approvers"  # administrators, approvers and administrators of teams
+    EVERYBODY = "everybody"
+
+    def asks(self, person: Person) -> bool:
+        """Whether the person is one of them."""
+        if self is not SecondFactorFor.APPROVERS:
+            return self is SecondFactorFor.EVERYBODY
+        decides = {TeamRole.APPROVER, TeamRole.TEAM_ADMINISTRATOR} & set(person.teams.values())
+        return bool(decides) or Role.ADMINISTRATOR in person.roles
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SecondFactor:
+    """A person's second factor. ``sealed``: its key, encrypted. ``confirmed_at``: UTC, since when it is asked for; None
+    until a first code has shown that it is set up. ``step``: of the last code that was taken, so that each counts once.
+    ``recovery``: SHA-256 of the recovery codes that are left."""
+
+    person: str
+    sealed: str
+    made_at: datetime
+    confirmed_at: datetime | None = None
+    step: int = 0
+    recovery: tuple[str, ...] = ()
+
+
+def step_of(code: str, key: bytes, now: datetime, after: int) -> int | None:
+    """The step whose code it is, if that is the present one or one beside it and later than the step ``after``; None
+    otherwise."""
+    from cryptography.hazmat.primitives.hashes import SHA1
+    from cryptography.hazmat.primitives.twofactor import InvalidToken
+    from cryptography.hazmat.primitives.twofactor.totp import TOTP
+
+    seconds = int(STEP.total_seconds())
+    totp, present = TOTP(key, 6, SHA1(), seconds), int(now.timestamp()) // seconds  # noqa: S303 (RFC 6238, as apps do)
+    typed = "".join(code.split()).encode()
+    for step in (present + around for around in _AROUND):
+        try:
+            totp.verify(typed, step * seconds)
+        except InvalidToken:
+            continue
+        return step if step > after else None
+    return None
+
+
+def new_key() -> bytes:
+    """A new random key of 160 bits."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def in_letters(key: bytes) -> str:
+    """The key as people type it into an app."""
+    return base64.b32encode(key).decode()
+
+
+def new_recovery_codes() -> Sequence[str]:
+    """New random codes of 80 bits, each of which may stand in for one code by time."""
+    texts = (base64.b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode() for _ in range(RECOVERY_CODES))
+    return ["-".join(text[at : at + 4] for at in range(0, len(text), 4)) for text in texts]
+
+
+def recovery_digest(code: str) -> str:
+    """The hash of a recovery code, however it was typed."""
+    return sha256("".join(code.upper().replace("-", " ").split()).encode()).hexdigest()

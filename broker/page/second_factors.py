@@ -1,0 +1,53 @@
+"""Setting up one's second factor, and removing it. Both take the password again."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.access import second_factors
+from broker.page.drawing import drawn
+from broker.page.people import confirmed
+from broker.page.visitors import By, Form
+
+SET_UP, CONFIRM, REMOVE = (f"/me/second-factor{end}" for end in ("", "/confirm", "/remove"))
+_TITLE = "Second factor"
+_EDGE = 4  # light modules around the picture, as readers need
+
+
+def setting_up(by: By, request: Request, form: Form) -> Response:
+    """A new second factor, to be put into an app; nothing is asked for until its first code was typed."""
+    confirmed(by, request, form)
+    new = second_factors.begin(by.caller.broker, by.caller.access.person.name, origin=by.caller.origin)
+    letters = " ".join(new.letters[at : at + 4] for at in range(0, len(new.letters), 4))
+    size, path = _picture(new.uri)
+    values = {"letters": letters, "uri": new.uri, "size": size, "path": path, "trouble": ""}
+    return drawn("second_factor.html", by, values, title=_TITLE, at="/me")
+
+
+def confirming(by: By, form: Form) -> Response:
+    """The first code was typed: from now on codes are asked for. Shows the recovery codes, once; all sessions end."""
+    broker, name = by.caller.broker, by.caller.access.person.name
+    try:
+        codes = second_factors.confirm(broker, name, form.get("code", ""), origin=by.caller.origin)
+    except second_factors.WrongCode as error:
+        trouble = f"{error.message[:1].upper()}{error.message[1:]}: {error.hint}"
+        values = {"letters": "", "uri": "", "size": 0, "path": "", "trouble": trouble}
+        return drawn("second_factor.html", by, values, title=_TITLE, at="/me", status=422)
+    return drawn("recovery_codes.html", None, {"codes": codes}, title="Recovery codes")
+
+
+def removing(by: By, request: Request, form: Form) -> Response:
+    """Remove one's own; takes a code, too, and all sessions end."""
+    confirmed(by, request, form, code=form.get("code", ""))
+    second_factors.remove(by.caller.broker, by.caller.access.person.name, origin=by.caller.origin)
+    return RedirectResponse("/sign-in", 303)
+
+
+def _picture(text: str) -> tuple[int, str]:
+    """A QR code as the path of an SVG, and its size in modules."""
+    import segno
+
+    rows = segno.make(text, error="m", micro=False).matrix
+    dark = (f"M{x + _EDGE} {y + _EDGE}h1v1h-1z" for y, row in enumerate(rows) for x, one in enumerate(row) if one)
+    return len(rows) + 2 * _EDGE, "".join(dark)
