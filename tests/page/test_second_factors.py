@@ -106,7 +106,7 @@ def test_a_recovery_code_counts_once_and_only_hashes_are_stored(timed: tuple[Bro
     broker, _ = timed
     letters, codes = set_up(broker)
     assert len(set(codes)) == RECOVERY_CODES
-    assert all(re.fullmatch(r"([A-Z2-7]{4}-){3}[A-Z2-7]{4}", one) for one in codes), "80 bits"
+    assert all(re.fullmatch(r"([A-Z2-7]{4}-){5}[A-Z2-7]{4}", one) for one in codes), "120 bits"
     assert sign_in(broker, "apple", GOOD, codes[3].lower().replace("-", " "), origin=WHERE)
     with pytest.raises(WrongPassword):
         sign_in(broker, "apple", GOOD, codes[3], origin=WHERE)

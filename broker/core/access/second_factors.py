@@ -15,7 +15,7 @@ from broker.core.actors import Role
 
 STEP = timedelta(seconds=30)
 """How long a code is shown (wall clock)."""
-KEY_BYTES, RECOVERY_CODES, _RECOVERY_BYTES = 20, 10, 10
+KEY_BYTES, RECOVERY_CODES, _RECOVERY_BYTES = 20, 10, 15
 _AROUND = (0, -1, 1)  # steps by which a clock may be wrong
 
 
@@ -78,7 +78,7 @@ def in_letters(key: bytes) -> str:
 
 
 def new_recovery_codes() -> Sequence[str]:
-    """New random codes of 80 bits, each of which may stand in for one code by time."""
+    """New random codes of 120 bits, so that a plain hash protects them; each may stand in for one code by time."""
     texts = (base64.b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode() for _ in range(RECOVERY_CODES))
     return ["-".join(text[at : at + 4] for at in range(0, len(text), 4)) for text in texts]
 
