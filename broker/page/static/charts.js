@@ -57,7 +57,7 @@
     const days = (at) => new Date(at * 1000).toISOString().slice(0, 10);
     const times = (_, splits, axis, space, step) => splits.map((at, number) => {
       const hour = new Date(at * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
-      if (step >= 86400) return days(at);
+      if (step >= 86400) return number ? days(at).slice(5) : `${days(at).slice(5)}\n${days(at).slice(0, 4)}`;
       return number && days(splits[number - 1]) === days(at) ? hour : `${hour}\n${days(at)}`;
     });
     const digits = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(6))));
@@ -75,6 +75,7 @@
     plots.set(part, new uPlot({
       width: Math.max(place.clientWidth, 200),
       height: 200,
+      padding: [null, 20, null, null],
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       scales: { y: { range: (_, least, most) => ("most" in part.dataset ? [given(part, "least"), given(part, "most")]
         : part.dataset.chart === "steps" || limit ? [0, most * 1.1 || 1]
