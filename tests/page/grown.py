@@ -31,8 +31,8 @@ SHOP = """\
 
 def grow(world: Company, by: range) -> None:
     """One more of each for every number: running, waiting and ended jobs, attempts of ``world.mine``, requests, people,
-    tokens, budgets and their versions, offers with other prices a day before, held capacity, purchases, and launches of
-    other tools."""
+    tokens, offers with other prices a day before, held capacity, purchases, and launches of other tools. The policy gets
+    a version with three more budgets: each budget is a question of its own."""
     for number in by:
         _jobs(world, number)
         _prices(world, number)
@@ -42,8 +42,10 @@ def grow(world: Company, by: range) -> None:
         people.give_role(world.broker, person, TeamRole.MEMBER, "nlp", by=ROOT)
         for _ in range(2):
             tokens.create(world.broker, person, "laptop", [TokenScope.READ], DAY, by=ROOT)
-    line = "  - {{name: more-{n}, amount: ${n}00, period: month, scope: {{team: [nlp], project: [p-{n}]}}}}\n"
-    budgets = "".join(line.format(n=number + 1) for number in range(by.stop))
+    budgets = "".join(
+        f"  - {{name: more-{one}, amount: ${one}00, period: month, scope: {{team: [nlp], project: [p-{one}]}}}}\n"
+        for one in range(1, 4)
+    )
     policy = POLICY.replace("guardrails:\n", f"{budgets}guardrails:\n") + SHOP
     world.broker.store.activate_policy({"test.yaml": policy}, by="adam")
 

@@ -103,9 +103,13 @@ def _comparisons(
             rows.append((one.since, one.job_id, one.attempt, found))
     of_jobs = look.machine_time(job_ids=sorted({job_id for job_id, _ in unlike})) if unlike else ()
     rest |= {key: one for one in of_jobs if (key := (one.job_id, one.attempt)) in unlike}
+    of_job: dict[str, list[tuple[JobView, AttemptView]]] = {}
     for view, attempt in _attempts(look, rest.values()):
-        found = compare(view, attempt, look.entries(view.id), charged, now)
-        rows.append((attempt.up_since or now, view.id, attempt.number, found))
+        of_job.setdefault(view.id, []).append((view, attempt))
+    for job_id, entries in look.entries_of(sorted(of_job)):
+        for view, attempt in of_job[job_id]:
+            found = compare(view, attempt, entries, charged, now)
+            rows.append((attempt.up_since or now, job_id, attempt.number, found))
     return [row[-1] for row in sorted(rows, key=itemgetter(0, 1, 2))]
 
 

@@ -211,6 +211,10 @@ class StoreReading(SpendingReading):
         """The ledger, or one job's part of it, in posting order."""
         return ledger.read(self._connection, job_id)
 
+    def entries_of(self, job_ids: Sequence[str]) -> Iterator[tuple[str, Sequence[Entry]]]:
+        """`entries` of each of those jobs, read for a few hundred jobs at a time."""
+        return ledger.read_each(self._connection, job_ids)
+
     def all_entries(self) -> Iterator[Entry]:
         """The whole ledger in posting order, streamed."""
         return ledger.streamed(self._connection)
