@@ -31,8 +31,8 @@ SHOP = """\
 
 def grow(world: Company, by: range) -> None:
     """One more of each for every number: running, waiting and ended jobs, attempts of ``world.mine``, requests, people,
-    tokens, offers with other prices a day before, held capacity, purchases, and launches of other tools. The policy gets
-    a version with three more budgets: each budget is a question of its own."""
+    tokens, offers with other prices a day before, held capacity, purchases, and launches of other tools. The policy
+    gets a version with three more budgets: each budget is a question of its own."""
     for number in by:
         _jobs(world, number)
         _prices(world, number)
