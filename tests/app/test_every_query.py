@@ -76,6 +76,7 @@ QUERIES: dict[str, Query] = {
     "SpendingReading.statements": look(lambda r, _: r.statements()),
     "SpendingReading.succeeded_jobs": look(lambda r, _: r.succeeded_jobs("team-1", SINCE, NOW, 10)),
     "StoreReading.balance": look(lambda r, job: r.balance(job)),
+    "StoreReading.entries": look(lambda r, job: r.entries(job)),
     "StoreReading.entries_of": look(lambda r, job: r.entries_of([job])),
     "StoreReading.count_offers": look(lambda r, _: r.count_offers()),
     "StoreReading.held_under": look(lambda r, _: r.held_under("launch-")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from broker.app.access.tokens import Entrant, enter, owner
+from broker.app.access.tokens import Entrant, enter, entrant_of
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
@@ -38,11 +38,13 @@ def resume(broker: Broker, id: str, *, used: bool = True) -> Entrant | None:
     or revoked, or the person disabled. ``used``: a person uses it, not only the browser's automatic refresh."""
     now, digest = broker.clock.now(), digest_of(id)
     with broker.store.access.reading() as look:
-        session = look.session(digest)
-        if session is None or not session.good(now, IDLE * broker.clock.scale):
-            return None
-        token = look.token(session.token)
-        entrant = None if token is None else owner(look, token, now)
+        found = look.session_and_owner(digest)
+    if found is None:
+        return None
+    session, token, person = found
+    if not session.good(now, IDLE * broker.clock.scale):
+        return None
+    entrant = entrant_of(token, person, now)
     if used and entrant is not None and now - session.seen_at >= _NOTED_EVERY * broker.clock.scale:
         with broker.store.access.writing() as tx:
             tx.session_seen(digest, now)

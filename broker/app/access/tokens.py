@@ -133,10 +133,11 @@ def enter(broker: Broker, text: str) -> Entrant | None:
         return None
     now = broker.clock.now()
     with broker.store.access.reading() as look:
-        token = look.token(id)
-        if token is None or not token.is_of(text):
-            return None
-        found = owner(look, token, now)
+        known = look.token_and_owner(id)
+    if known is None or not known[0].is_of(text):
+        return None
+    token = known[0]
+    found = entrant_of(token, known[1], now)
     if found is None:
         return None
     if token.used_at is None or now - token.used_at >= _NOTED_EVERY:
@@ -145,14 +146,10 @@ def enter(broker: Broker, text: str) -> Entrant | None:
     return found
 
 
-def owner(look: AccessReading, token: ApiToken, now: datetime) -> Entrant | None:
+def entrant_of(token: ApiToken, person: Person, now: datetime) -> Entrant | None:
     """The owner of a token whose text was verified; None if it is expired or revoked, or its owner disabled."""
-    if not token.good(now):
-        return None
-    person = look.person(token.person)
-    if person is None or person.disabled_at is not None:
-        return None
-    return Entrant(Access(person, token.scopes), token)
+    good = token.good(now) and person.disabled_at is None
+    return Entrant(Access(person, token.scopes), token) if good else None
 
 
 def _in_words(token: ApiToken) -> str:

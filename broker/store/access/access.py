@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Table, bindparam, func, select
 
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
@@ -25,7 +26,7 @@ from broker.store.access import device_logins, passwords, provider_sign_ins, req
 from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.access import API_TOKEN, AUDIT, PERSON
+from broker.store.tables.access import API_TOKEN, AUDIT, PAGE_SESSION, PERSON
 
 
 class AccessReading:
@@ -47,6 +48,19 @@ class AccessReading:
         """The token with that id; None if unknown."""
         row = self._connection.execute(select(API_TOKEN).where(API_TOKEN.c.id == id)).first()
         return None if row is None else _token(row)
+
+    def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
+        """The token with that id and its owner, by one query; None if either is unknown."""
+        row = self._connection.execute(_TOKEN_AND_OWNER, {"asked": id}).first()
+        return None if row is None else (_token(_part(row, API_TOKEN, 0)), _person(_part(row, PERSON, _OF_TOKEN)))
+
+    def session_and_owner(self, digest: str) -> tuple[PageSession, ApiToken, Person] | None:
+        """The page session with that hash, its token and the token's owner, by one query; None if one is unknown."""
+        row = self._connection.execute(_SESSION_AND_OWNER, {"asked": digest}).first()
+        if row is None:
+            return None
+        session = sessions.of_row(_part(row, PAGE_SESSION, _OF_TOKEN + len(PERSON.c)))
+        return session, _token(_part(row, API_TOKEN, 0)), _person(_part(row, PERSON, _OF_TOKEN))
 
     def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
         """Every token, or those of a person, oldest first, including revoked and expired ones."""
@@ -268,6 +282,21 @@ class AccessStore:
         """Committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
             yield AccessWriting(connection)
+
+
+_OF_TOKEN = len(API_TOKEN.c)
+_OWNED = API_TOKEN.join(PERSON, PERSON.c.name == API_TOKEN.c.person)
+_TOKEN_AND_OWNER = select(*API_TOKEN.c, *PERSON.c).select_from(_OWNED).where(API_TOKEN.c.id == bindparam("asked"))
+_SESSION_AND_OWNER = (
+    select(*API_TOKEN.c, *PERSON.c, *PAGE_SESSION.c)
+    .select_from(_OWNED.join(PAGE_SESSION, PAGE_SESSION.c.token == API_TOKEN.c.id))
+    .where(PAGE_SESSION.c.digest == bindparam("asked"))
+)
+
+
+def _part(row: Any, table: Table, at: int) -> SimpleNamespace:
+    """The columns of one table in a row of several, the first of them at that place."""
+    return SimpleNamespace(**dict(zip(table.c.keys(), row[at : at + len(table.c)], strict=True)))
 
 
 def _person(row: Any) -> Person:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -14,8 +15,11 @@ from broker.store.tables.access import PAGE_SESSION
 def read(connection: Connection, digest: str) -> PageSession | None:
     """The session with that hash; None if unknown."""
     row = connection.execute(select(PAGE_SESSION).where(PAGE_SESSION.c.digest == digest)).first()
-    if row is None:
-        return None
+    return None if row is None else of_row(row)
+
+
+def of_row(row: Any) -> PageSession:
+    """The session in a row of its table."""
     return PageSession(
         digest=row.digest,
         person=row.person,
