@@ -88,8 +88,9 @@ def explained(broker: Broker, also: Sequence[JobView] = ()) -> Queue:
     if not any(one.out_of_reach for one in found.waiting):
         return found
     then = queue(broker, also, reached=True)
+    passed = then.now - found.now  # starts are told from the first look on
     there = {
-        one.view.id: one
+        one.view.id: replace(one, start=one.start and one.start - passed, finish=one.finish and one.finish - passed)
         for one in then.waiting
         if one.turn.option is not None and one.turn.option.name in then.on_record
     }

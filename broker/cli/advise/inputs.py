@@ -217,6 +217,8 @@ def market(
     if places is not None and places.providers and not found.rows:
         offering = {row.provider for row in known(terminal.settings().store_url, now, opened).rows}
         check_providers(places.providers, {*opened().registries.providers, *offering})
+    if places is not None and places.limited and not found.rows:
+        terminal.say("no price is known within --provider, --region, --residency and --compliance")
     return found.with_stated(own)
 
 

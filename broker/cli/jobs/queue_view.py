@@ -62,7 +62,9 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
 def _reached(found: Queue) -> list[Text]:
     """What capacity on record would bring if an engine reached it, for the first jobs."""
     there = [(one, one.reached) for one in found.waiting if one.reached is not None]
-    lines = [Text(f"{one.view.id} then: {_turn(then, found)}; now: {_turn(one, found)}", "dim") for one, then in there]
+    lines = [
+        Text(f"{one.view.id}: {_turn(then, found)} there; without it {_turn(one, found)}", "dim") for one, then in there
+    ]
     more = [Text(f"and {len(lines) - _REACHED} more jobs", "dim")] if len(lines) > _REACHED else []
     return [*lines[:_REACHED], *more]
 

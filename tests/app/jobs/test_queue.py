@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from broker.app.jobs import jobs
 from broker.app.jobs.queue import QueueLots, as_if_submitted, explained, queue
@@ -14,6 +15,7 @@ from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
 from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
+from broker.cli.jobs.queue_view import table
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -307,6 +309,8 @@ def test_capacity_on_record_is_shared_out_at_its_electricity_by_the_order_of_the
     assert first.turn.option is not None
     assert first.turn.option.name.startswith("acme/"), "the real turn stays where a job can start"
     assert explained(site, both).free == queue(site, both).free
+    lines = [str(part) for part in table(Console(), explained(site, both))]
+    assert "a: starts now, $1.20 there; without it starts now, $20.83" in lines
 
 
 def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
