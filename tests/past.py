@@ -6,14 +6,12 @@ other days, and a million of them take minutes instead of hours. Times within JS
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 
-from sqlalchemy import BigInteger, Connection, MetaData, Table
-from sqlmodel import AutoString, SQLModel
+from sqlalchemy import BigInteger, Connection, Table
+from sqlmodel import AutoString
 
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted, Restored
@@ -35,12 +33,13 @@ from broker.reconciler.loop import Controllers, Reconciler
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
-from broker.store import Store, tables
+from broker.store import Store
 from broker.store.engine.times import to_micros
 from broker.store.tables.jobs import STILL_THERE
 from broker.store.tables.ledger import SUM
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
+from tests.store.plain_columns import every_table
 
 HOUR = timedelta(hours=1)
 STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through
@@ -110,13 +109,6 @@ def finished(store: Store, number: int, at: datetime) -> str:
                 tx.post(release(view, tx.sums([job_id])[job_id], now))
                 tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], now)
     return job_id
-
-
-def every_table() -> MetaData:
-    """All tables that the code knows, also of groups that this process has not needed."""
-    for group in pkgutil.iter_modules(tables.__path__):
-        import_module(f"{tables.__name__}.{group.name}")
-    return SQLModel.metadata
 
 
 def multiply(store: Store, job_ids: Sequence[str], copies: int, days: int = BY_DAY) -> None:

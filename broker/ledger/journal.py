@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody
@@ -23,11 +23,13 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
 from broker.core.ports import BudgetSpec
-from broker.core.purchases.purchases import Purchase
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Sum
 from broker.ledger.meter import Meter
+
+if TYPE_CHECKING:
+    from broker.core.purchases.purchases import Purchase
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +217,9 @@ class Writing(Reading, Protocol):
         """
 
     def at_once(self) -> AbstractContextManager[None]:
-        """In the block, the first records of a new job are written in one round trip. Nothing may be read in it; what
-        `append` and `post` raise for what exists already is raised at its end, as `StoreProblem`."""
+        """In the block, only first records of new jobs are written, all together at its end; meanwhile `held`, `spent`
+        and `live_attempts` answer as if they were. What `append` and `post` raise for what exists already is raised at
+        its end, as `StoreProblem`."""
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""

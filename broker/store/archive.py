@@ -26,7 +26,8 @@ from broker.store.market import archived_prices, history
 from broker.store.market.market_history import ArchivedSeries
 from broker.store.records import ArchivedRow, ArchiveFile
 from broker.store.tables.archive import ARCHIVED_JOB
-from broker.store.tables.jobs import ENDED, EVENT, JOB
+from broker.store.tables.conditions import ENDED
+from broker.store.tables.jobs import EVENT, JOB
 
 # The kinds that reports of any time read, besides the last ones of `_LAST_COUNT`.
 _STAY = frozenset(

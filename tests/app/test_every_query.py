@@ -90,6 +90,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
     "StoreReading.last_judged": look(lambda r, job: r.last_judged(job, 1)),
     "StoreReading.names_in_market": look(lambda r, _: (r.names_in_market("provider"), r.names_in_market("region"))),
+    "StoreReading.offers_by_price": look(lambda r, _: list(r.offers_by_price(OfferQuery(accelerators=("H100",))))),
     "StoreReading.open_tasks": look(lambda r, job: r.open_tasks(job)),
     "StoreReading.plan_stamp": look(lambda r, _: r.plan_stamp()),
     "StoreReading.posted": look(lambda r, job: r.posted(job, 1)),
@@ -157,6 +158,7 @@ NO_QUERIES = frozenset(
         *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),
         *("StoreWriting.append_purchase", "StoreWriting.give_standing", "StoreWriting.remove_holding"),
         *("StoreWriting.revoke_standing", "StoreWriting.use_standing"),
+        "StoreWriting.spent_until",  # as of StoreReading
     }
 )
 PARTS = (StoreReading, StoreWriting, MarketHistory, Store, Archive)

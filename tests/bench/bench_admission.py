@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -131,6 +132,21 @@ def together(name: str, broker: Broker, home: Path, url: str) -> None:
     )
 
 
+def in_one_process(name: str, broker: Broker) -> None:
+    """Several threads at once, as a team server has: those that wait are admitted in one transaction."""
+    jobs = [parse_job(job_text(f"thread-{n}", "0.50"), file="job.yaml", now=broker.clock.now()) for n in range(JOBS)]
+    server = DatabaseProcesses(broker)
+    wall, cpu, served = time.perf_counter(), time.process_time(), server.seconds
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda job: submit(broker, job, by=ANN), jobs))
+    wall, cpu, served = time.perf_counter() - wall, time.process_time() - cpu, server.seconds - served
+    print(
+        f"{name}: {JOBS} submissions by {WRITERS} threads {JOBS / wall:6.0f} a second"
+        f" (PostgreSQL: at least 300) {cpu * 1000 / JOBS:6.1f} ms CPU each, {served * 1000 / JOBS:.1f} of the server",
+        flush=True,
+    )
+
+
 def write(home: Path, url: str) -> None:
     """One of several writers: submits a job for each name it reads, and says so."""
     broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
@@ -188,6 +204,7 @@ def main() -> None:
                 broker = site(url, Path(folder))
                 by_itself(name, broker)
                 together(name, broker, Path(folder), url)
+                in_one_process(name, broker)
                 broker.store.close()
     with tempfile.TemporaryDirectory() as folder:
         one_command(Path(folder))

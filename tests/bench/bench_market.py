@@ -49,8 +49,8 @@ def polled(store: Store, offers: list[Offer], at: timedelta) -> None:
 def cheapest(store: Store) -> Offer | None:
     """The cheapest offer that could serve the job now."""
     request = PreparedJob.of(JOB, CONDITIONS, NOW, {})
-    feasible = [offer for offer in store.offers(WANTED) if isinstance(fit(offer, request), int)]
-    return min(feasible, key=lambda offer: offer.price or Money.ZERO, default=None)
+    with store.reading() as look:
+        return next((offer for offer in look.offers_by_price(WANTED) if isinstance(fit(offer, request), int)), None)
 
 
 def bench_polls(folder: Path, number: int) -> None:
@@ -67,7 +67,7 @@ def bench_polls(folder: Path, number: int) -> None:
             price = Money(moved) if chance.random() < 0.02 else offer.price
             offers[place] = replace(offer, as_of=NOW + at, price=price)
         timed(f"{number:,} offers: judged poll, {what}", partial(polled, store, offers, at))
-    timed(f"{number:,} offers: cheapest feasible H100:8 (at most 0.05 s)", lambda: cheapest(store))
+    timed(f"{number:,} offers: cheapest feasible H100:8 (at most 0.01 s)", lambda: cheapest(store))
     timed(f"{number:,} offers: all as they were", lambda: store.market.offers_at(NOW + TEN_MINUTES))
     timed(f"{number:,} offers: freshness", lambda: store.market.freshness(NOW))
     store.close()
@@ -112,7 +112,7 @@ def bench_year(folder: Path, series: int) -> None:
     timed(f"{series:,} series: 30 days of fifty", lambda: store.market.price_series_of(offers[:50], start, month))
     timed(f"{series:,} series: all as they were (at most 1 s)", lambda: store.market.offers_at(start))
     timed(f"{series:,} series: all as was known then", lambda: store.market.offers_at(start, known_at=start))
-    timed(f"{series:,} series: cheapest feasible H100:8", lambda: cheapest(store))
+    timed(f"{series:,} series: cheapest feasible H100:8 (at most 0.01 s)", lambda: cheapest(store))
     timed(f"{series:,} series: what to prune after 180 days", lambda: store.market.prune(start, dry_run=True))
     store.close()
 

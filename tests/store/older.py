@@ -7,6 +7,10 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0037": (
+        "DROP INDEX offer_by_price",
+        *(f"ALTER TABLE offer DROP COLUMN {name}" for name in ("accelerator", "count")),
+    ),
     "0036": ("DROP TABLE second_factor",),
     "0035": (
         "DROP TRIGGER attempt_event_no_delete",

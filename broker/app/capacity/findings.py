@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.rules_of_thumb import active
-from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_current_price, hourly, usd
+from broker.app.capacity.use import HOUR, Stretch, full_hour, has_current_price, hourly, usd
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -56,12 +57,10 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
     rules = active(broker.settings.store_url, lambda: broker)
     ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
     names = sorted({*ran, *(holding.accelerator for holding in held)})
-    offers = broker.store.offers(OfferQuery(accelerators=tuple(names))) if names else []
     uses, found, notes = [], list[CapacityFinding](), list[str]()
     for name in names:
-        mine = [offer for offer in offers if offer.accelerator == name and has_current_price(offer, now)]
         own = [holding for holding in held if holding.accelerator == name]
-        use = _use(name, ran.get(name, _Ran([], [])), own, mine, rules, since, now, notes)
+        use = _use(name, ran.get(name, _Ran([], [])), own, _cheapest(broker, name, now), rules, since, now, notes)
         if use is None:
             continue
         uses.append(use)
@@ -90,18 +89,31 @@ def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
     return found
 
 
+def _cheapest(broker: Broker, accelerator: str, now: datetime) -> dict[CapacityType, Offer]:
+    """The cheapest GPU-hours on demand and for a term whose prices hold now."""
+    found = {}
+    with broker.store.reading() as look:
+        for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
+            query = OfferQuery(accelerators=(accelerator,), capacity_types=(kind,))
+            for offer in look.offers_by_price(query, OfferOrder.GPU_PRICE):
+                if has_current_price(offer, now) and (offer.term_months or kind is CapacityType.ON_DEMAND):
+                    found[kind] = offer
+                    break
+    return found
+
+
 def _use(
     name: str,
     ran: _Ran,
     held: Sequence[Holding],
-    offers: Sequence[Offer],
+    cheapest: Mapping[CapacityType, Offer],
     rules: RulesOfThumb,
     since: datetime,
     now: datetime,
     notes: list[str],
 ) -> AcceleratorUse | None:
     """The hours of one accelerator with its prices; None if no rent is known."""
-    on_demand = cheapest(offers, CapacityType.ON_DEMAND)
+    on_demand, offer = cheapest.get(CapacityType.ON_DEMAND), cheapest.get(CapacityType.RESERVED)
     rent = ran.usd / ran.gpu_hours if ran.usd else None
     if rent is not None:
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
@@ -146,7 +158,6 @@ def _use(
             f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${rules.kwh_usd:g} a kWh, PUE"
             f" {rules.pue:g}); what they draw idle is not counted"
         )
-    offer = cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
     return AcceleratorUse(
         accelerator=name,
         demand=hourly(ran.every, begins, hours),

@@ -13,11 +13,14 @@ from weakref import WeakKeyDictionary
 
 from broker.app.jobs.pace import needs_conversion
 from broker.app.jobs.preview import PlanBasis, Preview, planned
+from broker.app.market.market import is_fresh, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job
+from broker.core.policy.policy import Answer, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.placement.wait_for_reserved import PAID
+from broker.reconciler.admission.admission import Admission
 from broker.store.market.plan_stamp import PlanStamp
 
 _KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
@@ -31,7 +34,7 @@ class _PlannedClass:
 
     kind: Job
     by: Actor
-    policy: str
+    policy: PolicySet
     stamp: PlanStamp
     seen: Preview
 
@@ -46,8 +49,8 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
     # Recorded capacity begins and ends by the clock; a model's machines, and speeds by machine, follow from other jobs.
     if stamp.owns or job.model is not None or needs_conversion(job):
         return planned(broker, job, by, basis)
-    kind, asked, others = _kind(job, policy), (by, policy.version, stamp), _known.get(broker, ())
-    known = next((one for one in others if (one.by, one.policy, one.stamp) == asked and one.kind == kind), None)
+    kind, others = _kind(job, policy), _known.get(broker, ())
+    known = next((one for one in others if one.stamp == stamp and _is_of(one, kind, by, policy)), None)
     if known is None or not _is_recent(known, basis.now):
         seen = planned(broker, job, by, basis)
     elif not _limited(known.seen, policy) or known.seen.occupied == basis.look.live_attempts():
@@ -57,8 +60,44 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
     kept = [one for one in others if one is not known and _is_recent(one, basis.now)][: _CLASSES - 1]
     # Other stores, too, use a machine that is divided.
     keeps = len(seen.offers) <= _OFFERS and not any(offer.divided for offer in seen.offers)
-    _known[broker] = (_PlannedClass(kind, *asked, seen), *kept) if keeps else tuple(kept)
+    _known[broker] = (_PlannedClass(kind, by, policy, stamp, seen), *kept) if keeps else tuple(kept)
     return seen
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan of the last seconds for a job of the same class, and its policies. Good while the store has the stamp."""
+
+    policy: PolicySet
+    stamp: PlanStamp
+    seen: Preview
+
+    def is_outdated(self, admission: Admission, live: Sequence[LiveAttempt]) -> bool:
+        """Whether a new plan may come to more than this admission: machines have become free, or others run by now
+        besides, and it lets the job wait, asks somebody or denies. ``live``: the running attempts, oldest first."""
+        if not _limited(self.seen, self.policy):
+            return False
+        settles = admission.answer is Answer.ALLOW and not self.seen.waits
+        known = list(self.seen.occupied)
+        return known != list(live[: len(known)]) or (not settles and len(known) != len(live))
+
+
+def kept_plan(broker: Broker, job: Job, by: Actor) -> KeptPlan | None:
+    """The newest plan for a job that differs in nothing that plans depend on, from memory; None if there is none of the
+    last moments, if it lets nothing start, or if a local source is due. Only the transaction that admits the job shows
+    whether it is still good."""
+    now = broker.clock.now()
+    if not is_fresh(broker, now, sandbox=wants_sandbox(job)):
+        return None
+    for one in _known.get(broker, ()):
+        if _is_recent(one, now) and _is_of(one, _kind(job, one.policy), by, one.policy):
+            seen = replace(one.seen, job=job)
+            return KeptPlan(one.policy, one.stamp, seen) if seen.plan.placements and seen.needs is None else None
+    return None
+
+
+def _is_of(known: _PlannedClass, kind: Job, by: Actor, policy: PolicySet) -> bool:
+    return known.by == by and known.policy.version == policy.version and known.kind == kind
 
 
 def _is_recent(known: _PlannedClass, now: datetime) -> bool:

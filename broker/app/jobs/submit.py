@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 from broker.app.jobs import arrays
 from broker.app.jobs.after import begin_later, with_predecessors
 from broker.app.jobs.disk_space import check_room
-from broker.app.jobs.job_classes import planned_by_class
+from broker.app.jobs.group_commit import GroupCommit
+from broker.app.jobs.job_classes import KeptPlan, kept_plan, planned_by_class
 from broker.app.jobs.jobs import EARLIER, refuse_second_session
 from broker.app.jobs.preview import NoFeasibleCapacity, PlanBasis, Preview, opened_by_policy, passing, strategy_decides
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
@@ -23,7 +25,7 @@ from broker.app.jobs.snapshots import check_still_there, with_snapshot
 from broker.app.market.market import fresh_look, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, StoreProblem
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
@@ -42,6 +44,7 @@ from broker.reconciler.admission.admission import Admission, admit, still_free, 
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, launch_request, waits_for_paid
+from broker.store.jobs.journal import StoreWriting
 
 
 class DearerNow(BrokerError):
@@ -118,12 +121,16 @@ def new_job_id(name: str, longest: int = 24) -> str:
 
 def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> JobView:
     """Plan and admit; again if policies or free machines changed in between. Raises as `submit`."""
+    kept = kept_plan(broker, job, by)
     while True:
-        with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
-            look.plan_stamp()  # first: it answers the next two questions as well
-            agree(broker, look)
-            policy = broker.policy(look)
-            seen = planned_by_class(broker, job, by, PlanBasis(policy, look, broker.clock.now()))
+        if kept is not None:
+            seen, policy = kept.seen, kept.policy
+        else:
+            with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
+                look.plan_stamp()  # first: it answers the next two questions as well
+                agree(broker, look)
+                policy = broker.policy(look)
+                seen = planned_by_class(broker, job, by, PlanBasis(policy, look, broker.clock.now()))
         if not seen.plan.placements:
             if seen.exit_code == 4:
                 raise NoFeasibleCapacity(seen)
@@ -132,33 +139,111 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
         if seen.needs is not None:
             raise too_short(seen.job, seen.needs)
         # Planning is slow, so it happened outside the transaction; what may have changed since is checked again in it.
-        with broker.store.writing() as tx:
-            if broker.policy(tx).version != policy.version:
-                continue
-            if job.session is not None:  # again in this transaction: two may be opened at once
-                refuse_second_session(job, tx.jobs(name=job.name, user=by.identity, limit=EARLIER))
-            done = _admit(broker, seen, policy, agreed, tx)
+        done = _in_turn(_Submitting(broker, seen, policy, agreed, by, kept))
         if isinstance(done, JobView):
             return done
         if done is not None:
             with broker.store.reading() as look:  # the search for alternatives must not hold up other writers
                 raise denied(done, passing(broker, seen, done, PlanBasis(policy, look, broker.clock.now())))
+        kept = None
 
 
-def _admit(
-    broker: Broker, seen: Preview, policy: PolicySet, agreed: Preview | None, tx: Writing
-) -> JobView | Admission | None:
+@dataclass(slots=True)
+class _Submitting:
+    """A job that is to be admitted by a plan: ``kept`` if it was made for another one. ``done``: what came of it;
+    ``refused``: why it cannot be submitted. Neither, before it was ``tried``."""
+
+    broker: Broker
+    seen: Preview
+    policy: PolicySet
+    agreed: Preview | None
+    by: Actor
+    kept: KeptPlan | None
+    tried: bool = False
+    done: JobView | Admission | None = None
+    refused: BrokerError | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it writes the first records of one job, and fails before it writes anything."""
+        return self.seen.job.array is None and not self.seen.job.after
+
+    @property
+    def beside_others(self) -> bool:
+        """Whether others may be admitted in the same transaction: rules read nothing that those before have written but
+        money and running attempts."""
+        return self.is_plain and self.seen.job.session is None and not self.policy.asks
+
+
+_MOST = 32  # submissions in one transaction
+_turns: WeakKeyDictionary[Broker, GroupCommit[_Submitting]] = WeakKeyDictionary()
+
+
+def _in_turn(asked: _Submitting) -> JobView | Admission | None:
+    """As `_admit`, in a transaction of its own or, of several threads, in one with those that wait for it as well."""
+    if asked.beside_others:
+        turns = _turns.get(asked.broker) or _turns.setdefault(asked.broker, GroupCommit(_together, _MOST))
+        turns.take(asked)
+    if not asked.tried:
+        with asked.broker.store.writing() as tx, tx.at_once() if asked.is_plain else nullcontext():
+            asked.done = _admit(asked, tx)
+    if asked.refused is not None:
+        raise asked.refused
+    return asked.done
+
+
+def _together(some: Sequence[_Submitting]) -> None:
+    """Admit all of these in one transaction, each judged with what those before it hold. If that fails before anything
+    can be on record, none of several was tried, so that each is tried alone."""
+    committing = False
+    try:
+        with some[0].broker.store.writing() as tx:
+            with tx.at_once():
+                for one in some:
+                    try:
+                        one.done = _admit(one, tx)
+                    except (DearerNow, InvalidInput) as refused:
+                        one.refused = refused
+            committing = True
+    except BaseException as error:
+        for one in some:
+            one.tried, one.refused = committing, _lost(error) if committing else None
+        if len(some) == 1 or not isinstance(error, Exception):
+            raise
+        return
+    for one in some:
+        one.tried = True
+
+
+def _lost(error: BaseException) -> BrokerError:
+    """Why it is not known whether a job is on record."""
+    if isinstance(error, BrokerError):
+        return error
+    return StoreProblem("the transaction was broken off while it was committed", hint="look at `gpubroker jobs list`")
+
+
+def _admit(asked: _Submitting, tx: StoreWriting) -> JobView | Admission | None:
     """Judge by the money and machines in this transaction. Returns the job, its money held and its first events
-    recorded; or the refusal, recorded; or None if its machines were taken meanwhile. Raises `InvalidInput` and
+    recorded; or the refusal, recorded; or None if a new plan is needed: policies or offers are not as they were, its
+    machines were taken meanwhile, or a plan of its own may come to more than the one kept. Raises `InvalidInput` and
     `DearerNow` as `submit` does."""
+    broker, seen, policy, kept = asked.broker, asked.seen, asked.policy, asked.kept
+    if kept is not None and tx.plan_stamp() != kept.stamp:
+        return None
+    if broker.policy(tx).version != policy.version:
+        return None
+    if seen.job.session is not None:  # again in this transaction: two may be opened at once
+        refuse_second_session(seen.job, tx.jobs(name=seen.job.name, user=asked.by.identity, limit=EARLIER))
     now, job = broker.clock.now(), seen.job
     live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
     admission, record = _judged(seen, policy, live, now, tx)
     if not seen.waits and not job.after and not still_free(admission.placement, seen.offers, live):
         return None
+    if kept is not None and kept.is_outdated(admission, live):
+        return None
     if admission.short_of is not None:
         raise too_little(admission)
-    if agreed is not None and _dearer(admission, agreed.admission):
+    if asked.agreed is not None and _dearer(admission, asked.agreed.admission):
         raise DearerNow(replace(seen, admission=admission))
     if admission.answer is Answer.DENY:
         tx.record(record)
@@ -183,10 +268,9 @@ def _admit(
     )
     record = of_ask(record, now) if admission.answer is Answer.ASK else record
     given = through_standing(tx, admission, job_id)
-    with tx.at_once():
-        tx.record(replace(record, job_id=job_id, attempt=1))
-        tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
-        return tx.append(job_id, _first_events(seen, policy, admission, job_id, given, now), now)
+    tx.record(replace(record, job_id=job_id, attempt=1))
+    tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
+    return tx.append(job_id, _first_events(seen, policy, admission, job_id, given, now), now)
 
 
 def _judged(

@@ -45,7 +45,7 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
     of many submissions at once, that is found in the same transaction."""
     with broker.store.reading() as look:
         now = broker.clock.now()
-        if now < broker.fresh_until.get(sandbox, now) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
+        if is_fresh(broker, now, sandbox=sandbox) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
             yield look
             return
     freshen(broker, sandbox=sandbox)
@@ -53,11 +53,15 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
         yield look
 
 
+def is_fresh(broker: Broker, now: datetime, *, sandbox: bool = False) -> bool:
+    """Whether no local source is due, as far as this process knows from its last look."""
+    return now < broker.fresh_until.get(sandbox, now)
+
+
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     """Poll the local sources that are due, with ``sandbox`` also the simulated market; this fills an empty store. The
     store is read only once a source may be due."""
-    now = broker.clock.now()
-    if now < broker.fresh_until.get(sandbox, now):
+    if is_fresh(broker, broker.clock.now(), sandbox=sandbox):
         return []
     with broker.asking_local_sources:  # one thread polls, and the others use its result
         return _ask_those_due(broker, sandbox=sandbox)

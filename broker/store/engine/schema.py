@@ -46,6 +46,7 @@ REVISIONS = (
     "0034",
     "0035",
     "0036",
+    "0037",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -18,12 +18,16 @@ from broker.core.events.lifecycle import advance, fold
 from broker.core.events.views import JobView
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import LiveAttempt
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 from broker.ledger.entries import Entry
 from broker.ledger.meter import Meter
 from broker.store import later
-from broker.store.engine.pipeline import pipelined
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
+from broker.store.jobs.new_jobs import NewJobs
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger, metering
 from broker.store.policy import approvals, decisions
@@ -40,10 +44,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 500  # jobs rebuilt at once
+_Answer = TypeVar("_Answer")
 
 
 class StoreWriting(StoreReading):
     """A transaction: `broker.ledger.journal.Writing`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._new: NewJobs | None = None
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
         """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
@@ -54,6 +63,8 @@ class StoreWriting(StoreReading):
         """
         if not items:
             raise ValueError("nothing to append")
+        if self._new is not None and not isinstance(items[0][1], Submitted):
+            raise ValueError("only a new job is appended with its first records")
         # A duplicate submission shows as an integrity error: this saves a query while all other writers wait.
         before = after = None if isinstance(items[0][1], Submitted) else self.job(job_id)
         rows = []
@@ -64,6 +75,9 @@ class StoreWriting(StoreReading):
             after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
             rows.append({**row, "body": text})
         assert after is not None
+        if self._new is not None:
+            self._new.append(rows, _job_row(after), after)
+            return after
         try:
             self._connection.execute(EVENT.insert(), rows)
         except IntegrityError as error:
@@ -81,14 +95,51 @@ class StoreWriting(StoreReading):
             approvals.close(self._connection, job_id)
         return after
 
-    def at_once(self) -> AbstractContextManager[None]:
-        """In the block, the records of a new job are written in one round trip. A second submission of it, or a
-        movement that was posted before, raises `StoreProblem` at its end."""
-        return pipelined(self._connection)
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """In the block, the first records of new jobs are kept, and at its end written together. Meanwhile budgets and
+        running attempts are read as if they were written. A second submission of a job, or a movement that was posted
+        before, raises `StoreProblem` at the end. Does not nest."""
+        assert self._new is None, "it does not nest"
+        self._new = NewJobs()
+        try:
+            yield
+            self._new.write(self._connection)
+        finally:
+            self._new = self._live = None
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
-        ledger.post(self._connection, entries)
+        if self._new is not None:
+            self._new.post(entries)
+        else:
+            ledger.post(self._connection, entries)
+
+    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """As `StoreReading.spent`."""
+        return self._known(("spent", budget, start, end), lambda: super(StoreWriting, self).spent(budget, start, end))
+
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        """As `StoreReading.spent_until`."""
+        return self._known(("until", budget), lambda: super(StoreWriting, self).spent_until(budget))
+
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
+        """As `StoreReading.held`."""
+        stored = self._known(("held", budget, until), lambda: super(StoreWriting, self).held(budget, until))
+        return stored if self._new is None else [*stored, *self._new.held(budget)]
+
+    def live_attempts(self) -> Sequence[LiveAttempt]:
+        """As `StoreReading.live_attempts`."""
+        stored = super().live_attempts()
+        return stored if self._new is None or not self._new.live else [*stored, *self._new.live]
+
+    def _known(self, what: tuple[object, ...], ask: Callable[[], _Answer]) -> _Answer:
+        """The answer to a question about money, asked once while the first records of new jobs are kept."""
+        if self._new is None:
+            return ask()
+        if what not in self._new.known:
+            self._new.known[what] = ask()
+        return cast(_Answer, self._new.known[what])
 
     def add_statement(self, statement: Statement) -> None:
         """Freeze one. Raises ValueError where the month has one."""
@@ -116,7 +167,10 @@ class StoreWriting(StoreReading):
 
     def record(self, decision: Decision) -> None:
         """Store a decision."""
-        decisions.record(self._connection, decision)
+        if self._new is not None:
+            self._new.decisions.append(decision)
+        else:
+            decisions.record(self._connection, decision)
 
     def use_standing(self, number: int, job_id: str) -> None:
         """Count the job's holds and spend against a standing grant from now on. Idempotent."""

@@ -15,6 +15,7 @@ from broker.core.events.views import JobView
 from broker.core.job.reasons import Reason
 from broker.core.job.stop_when import ReportedValue
 from broker.core.market.capacity import Charge
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
@@ -36,7 +37,8 @@ from broker.store.ledger import ledger, metering, movement_sums, spent_sums
 from broker.store.ledger.reading import SpendingReading
 from broker.store.policy import approvals, decisions, policies
 from broker.store.records import PolicyVersion, PollRun
-from broker.store.tables.jobs import ENDED, EVENT, JOB, UNCLOSED
+from broker.store.tables.conditions import ENDED
+from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
 from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
@@ -350,6 +352,13 @@ class StoreReading(SpendingReading):
         one. Reference prices superseded by a live one are not current.
         """
         return later.market.offers(self._connection, query)
+
+    def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
+        """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first; read only as
+        far as they are taken. In doubt, sold out and stale ones are among them."""
+        from broker.store.market.by_price import by_price  # few commands need it
+
+        return by_price(self._connection, query, order)
 
     def names_in_market(self, what: str) -> Sequence[str]:
         """Every ``provider`` or ``region`` of an offer on record, current or not."""

@@ -37,6 +37,7 @@ _KINDS = {one.value: one for one in MoneyKind}
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
 ).execution_options(preserve_rowcount=True)
+_POST, _FIRST_BALANCE = ENTRY.insert(), BALANCE.insert()
 _KEY = ("job_id", "money")
 _DATES = ("holds_from", "holds_to", "burns")
 _CHANGES = (*(account.value for account in Account), *_DATES)
@@ -59,11 +60,12 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     try:
-        connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+        connection.execute(_POST, [_to_row(entry) for entry in entries])
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
-    if any(entry.movement is not Movement.HOLD for entry in entries):  # a hold is of a job that still runs
+    begins = in_pipeline(connection) or all(entry.movement is Movement.HOLD for entry in entries)
+    if not begins:  # what runs was never folded
         use_sums.unfold(connection, sorted({entry.tags.job_id for entry in entries}))
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
@@ -76,12 +78,12 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
+    if in_pipeline(connection):  # the holds of new jobs: it fails if they are not the first entries
+        connection.execute(_FIRST_BALANCE, [_balance_row(group, None) for group in by_job.values()])
+        return
     known = []
     for key, group in by_job.items():
         as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in group)
-        if as_a_rule_the_first and in_pipeline(connection):
-            connection.execute(BALANCE.insert(), _balance_row(group, None))  # fails if it is not the first
-            continue
         if not (as_a_rule_the_first and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
             known.append(key)
     kept = {}
@@ -98,6 +100,15 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
             changed.append({f"new_{name}": found[name] for name in (*_KEY, *_CHANGES)})
     if changed:
         connection.execute(_CHANGE, changed)
+
+
+def first_holds(entries: Sequence[Entry]) -> list[Burn]:
+    """The holds that the first entries of jobs come to, as `held` reads them."""
+    by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
+    for entry in entries:
+        by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
+    rows = [_balance_row(group, None) for group in by_job.values()]
+    return [_burn(*(row[name] for name in ("held", *_DATES))) for row in rows if row["held"]]
 
 
 def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:

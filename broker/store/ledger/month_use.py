@@ -22,8 +22,9 @@ from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
 from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
-from broker.store.tables.jobs import ENDED_BADLY, EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import ENTRY, LONG
+from broker.store.tables.conditions import ENDED_BADLY, LONG
+from broker.store.tables.jobs import EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
+from broker.store.tables.ledger import ENTRY
 
 _AT_ONCE = 1_000  # jobs that are asked about at once
 _MILLI = 1_000

@@ -23,8 +23,9 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
 from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
+from broker.store.tables.conditions import WITHOUT_ATTEMPT
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE, WITHOUT_ATTEMPT
+from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"

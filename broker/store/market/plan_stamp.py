@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, exists, func, select, text
 
-from broker.store.tables.market import ACCEPTANCE, POLL
+from broker.store.tables.market import ACCEPTANCE
 from broker.store.tables.policy import POLICY
 from broker.store.tables.procurement import HOLDING, PURCHASE
 from broker.store.tables.setting import SETTING
+
+CHANGED = "market_changed"
+"""The setting with the number of the newest poll that changed more of an offer than its date."""
+_TELL = text(
+    "INSERT INTO setting (key, value) VALUES (:key, :run) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStamp:
     """Equal stamps of one store mean equal offers and policies. ``policy``: the number of the version in force, 0 for
-    none; ``runs``: the place of run folders; ``poll``, ``accepted``: the newest poll and the newest resolution of
-    doubts. ``owns``: capacity is on record or being bought, whose offers change with time."""
+    none; ``runs``: the place of run folders; ``changed``, ``accepted``: the newest poll that changed more of an offer
+    than its date, and the newest resolution of doubts. ``owns``: capacity is on record or being bought, whose offers
+    change with time."""
 
     policy: int
     runs: str | None
-    poll: int
+    changed: str | None
     accepted: int
     owns: bool
 
@@ -28,14 +35,19 @@ class PlanStamp:
 _STAMP = select(
     select(func.coalesce(func.max(POLICY.c.number), 0)).scalar_subquery(),
     select(SETTING.c.value).where(SETTING.c.key == "runs").scalar_subquery(),
-    select(func.coalesce(func.max(POLL.c.id), 0)).scalar_subquery(),
+    select(SETTING.c.value).where(SETTING.c.key == CHANGED).scalar_subquery(),
     select(func.coalesce(func.max(ACCEPTANCE.c.number), 0)).scalar_subquery(),
     exists(select(HOLDING.c.number)),
     exists(select(PURCHASE.c.id).where(~PURCHASE.c.closed)),
 )
 
 
+def tell_of_change(connection: Connection, run: int) -> None:
+    """Offers are not as they were: plans made before are outdated. ``run``: the poll that found it."""
+    connection.execute(_TELL, {"key": CHANGED, "run": str(run)})
+
+
 def plan_stamp(connection: Connection) -> PlanStamp:
     """The stamp as of this snapshot."""
-    policy, runs, poll, accepted, holds, buys = connection.execute(_STAMP).one()
-    return PlanStamp(policy, runs, poll, accepted, bool(holds or buys))
+    policy, runs, changed, accepted, holds, buys = connection.execute(_STAMP).one()
+    return PlanStamp(policy, runs, changed, accepted, bool(holds or buys))

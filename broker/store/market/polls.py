@@ -21,6 +21,7 @@ from broker.store.market import kept_answers
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
 from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
+from broker.store.market.plan_stamp import tell_of_change
 from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
@@ -118,8 +119,7 @@ def record_poll(
         _end_untold(writes, known, told)
     _insert_fresh(connection, writes, provider)
     _write(connection, writes)
-    if writes.fresh or writes.updated or writes.ended:
-        supersede(connection)
+    _tell_of_changes(connection, writes)
     kept_answers.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
     samples = _samples(connection, provider, details.get("samples") or {}, complete=complete)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
@@ -130,6 +130,14 @@ def record_poll(
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
     connection.execute(POLL.insert(), row)
     return _run(SimpleNamespace(**row))
+
+
+def _tell_of_changes(connection: Connection, writes: _PollWrites) -> None:
+    """After a poll that changed more than dates of offers."""
+    if writes.fresh or writes.updated or writes.ended:
+        supersede(connection)
+    if writes.fresh or writes.updated or writes.ended or writes.untold:
+        tell_of_change(connection, writes.run)
 
 
 def _price(offer: Offer, counts: Counter[str]) -> int | None:
@@ -274,6 +282,7 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
                 writes.counts["told_by_another_provider"] += 1
                 continue
             about = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
+            about |= {"accelerator": offer.accelerator or "", "count": offer.count}
             signalled = _signal(writes, next_series, words, None) if words[_SIGNALS] != (None, None) else None
             dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signalled}
             said_now = dict(zip(SAID, words, strict=True))

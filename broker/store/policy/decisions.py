@@ -24,10 +24,15 @@ _RECORD = DECISION.insert().inline()  # its number is not needed
 _OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
 
 
-def record(connection: Connection, decision: Decision) -> None:
-    """Store a decision."""
+def record(connection: Connection, *found: Decision) -> None:
+    """Store decisions."""
+    if found:
+        connection.execute(_RECORD, [_row(decision) for decision in found])
+
+
+def _row(decision: Decision) -> dict[str, object]:
     body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
-    row = {
+    return {
         "at": to_micros(decision.at),
         "action": decision.action.value,
         "user_name": decision.user,
@@ -40,7 +45,6 @@ def record(connection: Connection, decision: Decision) -> None:
         "facts_hash": decision.facts_hash,
         "body": _anything().dump_json(body).decode(),
     }
-    connection.execute(_RECORD, row)
 
 
 def read(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,15 @@ from broker.app.jobs import job_classes
 from broker.app.jobs.preview import Preview, planned
 from broker.app.jobs.runs_root import claim
 from broker.app.jobs.submit import submit
+from broker.app.market.market import fresh_look, freshen
 from broker.app.wiring import Broker
+from broker.core.errors import NotAllowed
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
 from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.reconciler.controllers.placement import PlanInputs
 from tests.actors import ANN, BOB
 from tests.app.jobs.test_queue import POLICY, job, market, site
 
@@ -26,6 +33,9 @@ NAMED = "guardrails: [{name: names, max_job_cost: $9000, when: 'job.name != \"x\
 def plans(site: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the jobs for which a plan was made; the market is unlimited."""
     made: list[str] = []
+    freshen(site)
+    with fresh_look(site):  # so that this process knows that no source is due
+        pass
     claim(site)  # the first submission would, and the place of run folders is one of the things that plans depend on
 
     def counted(broker: Broker, one: Any, *words: Any) -> Preview:
@@ -38,8 +48,8 @@ def plans(site: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def poll(site: Broker) -> None:
-    now = site.clock.now()
-    site.store.record_poll("other", started=now, finished=now, offers=[])
+    now, offer = site.clock.now(), market(site, "acme").offers[0]
+    site.store.record_poll("other", started=now, finished=now, offers=[replace(offer, price=Money.usd("11"))])
 
 
 def later(site: Broker) -> None:
@@ -70,6 +80,14 @@ def test_a_plan_serves_only_while_nothing_it_depends_on_has_changed(
     assert plans == ["a", "b"]
 
 
+def test_a_plan_serves_after_a_poll_that_only_confirms_prices(site: Broker, plans: list[str]) -> None:
+    poll(site)
+    submit(site, job(site, "a"), by=ANN)
+    poll(site)
+    submit(site, job(site, "b"), by=ANN)
+    assert plans == ["a"]
+
+
 def test_other_jobs_and_other_people_have_plans_of_their_own(site: Broker, plans: list[str]) -> None:
     submit(site, job(site, "a"), by=ANN)
     submit(site, job(site, "b", "team: nlp\n"), by=ANN)
@@ -97,10 +115,40 @@ def test_where_capacity_is_on_record_each_job_has_a_plan_of_its_own(site: Broker
     assert plans == ["a", "b"]
 
 
-def test_occupied_machines_are_seen_by_the_next_job(
+def limited(site: Broker) -> PlanInputs:
+    """Two cheap machines, and any number of dear ones."""
+    found = market(site, "cheap", "acme")
+    return replace(found, offers=[replace(one, slots=2 if one.provider == "cheap" else None) for one in found.offers])
+
+
+def test_a_plan_serves_while_the_machine_that_it_chose_is_free(
     site: Broker, plans: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(site, "own"))
-    for name in ("a", "b", "c"):
-        submit(site, job(site, name), by=ANN)
-    assert plans == ["a", "b", "c"]
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: limited(site))
+    views = [submit(site, job(site, name), by=ANN) for name in ("a", "b", "c", "d")]
+    assert plans == ["a", "c"]
+    places = [view.attempts[0].placement.offer.provider for view in views]
+    assert places == ["cheap", "cheap", "acme", "acme"]
+
+
+def test_a_machine_that_has_become_free_is_seen_by_the_next_job(
+    site: Broker, plans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: limited(site))
+    first, *_ = [submit(site, job(site, name), by=ANN) for name in ("a", "b", "c")]
+    with site.store.writing() as tx:
+        tx.append(first.id, [(1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], site.clock.now())
+    there = submit(site, job(site, "d"), by=ANN)
+    assert plans == ["a", "c", "d"]
+    assert there.attempts[0].placement.offer.provider == "cheap"
+
+
+def test_a_refusal_is_never_from_memory(site: Broker, plans: list[str]) -> None:
+    """Without a placement nothing is written, so that no transaction would show that the policies are others."""
+    denies = POLICY + "guardrails: [{name: dear, max_price_per_gpu_hour: $1}]\n"
+    site.store.activate_policy({"t.yaml": denies}, by="test")
+    with pytest.raises(NotAllowed):
+        submit(site, job(site, "a"), by=ANN)
+    another_policy(site)
+    assert submit(site, job(site, "b"), by=ANN).attempts
+    assert plans[-1] == "b"

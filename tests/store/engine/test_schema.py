@@ -16,7 +16,7 @@ from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 from broker.store.engine import schema
-from tests.past import every_table
+from tests.store.plain_columns import every_table
 
 
 def engine_of(url: str) -> Engine:

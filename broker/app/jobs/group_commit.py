@@ -1,0 +1,55 @@
+"""Several threads that wait for their turn to write hand their work to the one that writes next: one transaction does
+it for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Work = TypeVar("Work")
+
+
+@dataclass(eq=False, slots=True)
+class _Place(Generic[Work]):
+    """One's place among those that wait."""
+
+    work: Work
+    over: bool = False
+
+
+class GroupCommit(Generic[Work]):
+    """``do``: does some work, ``most`` pieces at once at most. It may leave pieces undone, of other threads too, which
+    these then do themselves; what it raises is raised in the thread that it ran in."""
+
+    def __init__(self, do: Callable[[Sequence[Work]], None], most: int) -> None:
+        self._do, self._most = do, most
+        self._changed = threading.Condition()
+        self._waiting: list[_Place[Work]] = []
+        self._taken = False
+
+    def take(self, work: Work) -> None:
+        """Wait until this was tried, by this thread or by another one together with its own."""
+        mine = _Place(work)
+        with self._changed:
+            self._waiting.append(mine)
+            try:
+                while self._taken and not mine.over:
+                    self._changed.wait()
+            finally:  # also after Ctrl-C: nobody does later what its own thread has given up
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+            if mine.over:
+                return
+            some = [mine, *self._waiting[: self._most - 1]]
+            del self._waiting[: self._most - 1]
+            self._taken = True
+        try:
+            self._do([one.work for one in some])
+        finally:
+            with self._changed:
+                self._taken = False
+                for one in some:
+                    one.over = True
+                self._changed.notify_all()

@@ -1,0 +1,79 @@
+"""The first records of new jobs of one transaction, kept until its end and written then with one statement a table.
+
+Who judges the next of several submissions in one transaction must see what those before it hold and where they run.
+Both are known here without a query: a hold of a new job changes no spend, and nobody else writes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from broker.core.events.views import JobView
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import LiveAttempt
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.ledger.budgets import in_scope
+from broker.ledger.entries import Entry, Movement
+from broker.store.engine.pipeline import pipelined
+from broker.store.jobs import live
+from broker.store.ledger import ledger
+from broker.store.policy import decisions
+from broker.store.tables.jobs import EVENT, JOB
+
+_EVENTS, _JOBS = EVENT.insert(), JOB.insert()
+_FIRST = frozenset({Movement.HOLD, Movement.DATE})
+
+
+@dataclass(slots=True)
+class NewJobs:
+    """Records to be written. ``known``: answers about budgets, which the records do not change."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    live: list[LiveAttempt] = field(default_factory=list)
+    known: dict[tuple[object, ...], Any] = field(default_factory=dict)
+
+    def post(self, entries: Sequence[Entry]) -> None:
+        """Keep entries. Raises ValueError for others than the first of a job."""
+        if any(entry.movement not in _FIRST for entry in entries):
+            raise ValueError("only the hold of a new job is posted with its first records")
+        self.entries += entries
+
+    def append(self, events: Sequence[dict[str, Any]], job: dict[str, Any], view: JobView) -> None:
+        """Keep the rows of a new job."""
+        self.events += events
+        self.jobs.append(job)
+        self.live += live.of(view)
+
+    def held(self, budget: BudgetSpec) -> list[Burn]:
+        """The holds among the entries that count under the budget."""
+        mine = [entry for entry in self.entries if entry.money in budget.counts and _counts(entry, budget)]
+        return ledger.first_holds(mine) if mine else []
+
+    def write(self, connection: Connection) -> None:
+        """Write everything, on PostgreSQL in one round trip. What exists already raises `DBAPIError`."""
+        with pipelined(connection):
+            decisions.record(connection, *self.decisions)
+            ledger.post(connection, self.entries)
+            if self.jobs:
+                connection.execute(_EVENTS, self.events)
+                connection.execute(_JOBS, self.jobs)
+
+
+def _counts(entry: Entry, budget: BudgetSpec) -> bool:
+    tags = entry.tags
+    return in_scope(
+        budget,
+        user=tags.user,
+        team=tags.team,
+        project=tags.project,
+        workload=tags.workload,
+        environment=tags.environment,
+    )

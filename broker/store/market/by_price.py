@@ -1,0 +1,85 @@
+"""The current offers of a query, the cheapest first, read only as far as they are wanted.
+
+There is an index of current offers by accelerator, number of accelerators and price: offers of one number are read in
+its order, some at a time, and those of several numbers are merged. So the cheapest one is found in the same time among
+a thousand offers and among a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import merge
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, func, select, tuple_
+
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import Offer, OfferQuery
+from broker.store.engine.statement_cache import distinct, question
+from broker.store.market.market import CPU, conditions, has_patterns
+from broker.store.market.offer_rows import OFFER_QUERY, to_offers
+from broker.store.tables.market import OFFER, POOL
+
+_FIRST, _MOST = 8, 512  # rows read at a time: few at first, as often the first offer will do
+_NEXT_COUNT = select(func.min(POOL.c.count)).where(
+    POOL.c.accelerator == bindparam("accelerator"), POOL.c.count > bindparam("after")
+)
+
+
+def by_price(connection: Connection, query: OfferQuery, order: OfferOrder) -> Iterator[Offer]:
+    """The current offers at a known price that match, as `broker.store.market.market.offers`, cheapest first: by the
+    price of the machine, or of a GPU. Raises ValueError for another order."""
+    if order not in (OfferOrder.PRICE, OfferOrder.GPU_PRICE):
+        raise ValueError(f"{order} is no order by price")
+    rest = replace(query, accelerators=(), count=None)
+    wanted = ["" if name == CPU else name for name in query.accelerators]
+    streams = [
+        _of_machine(connection, accelerator, count, rest)
+        for accelerator in wanted or distinct(connection, POOL.c.accelerator)
+        for count in _counts(connection, accelerator, query)
+    ]
+
+    def price(offer: Offer) -> float:
+        assert offer.price is not None, "only known prices are read"
+        return offer.price.micros / (offer.count if order is OfferOrder.GPU_PRICE and offer.count else 1)
+
+    yield from merge(*streams, key=price)
+
+
+def _counts(connection: Connection, accelerator: str, query: OfferQuery) -> Iterator[int]:
+    """The numbers of accelerators that such machines have, of those that match."""
+    after = -1 if accelerator == "" and CPU in query.accelerators else (query.count or 0) - 1
+    while (count := connection.scalar(_NEXT_COUNT, {"accelerator": accelerator, "after": after})) is not None:
+        yield int(count)
+        after = int(count)
+
+
+def _of_machine(connection: Connection, accelerator: str, count: int, rest: OfferQuery) -> Iterator[Offer]:
+    """The offers of machines with that many accelerators that match the rest of the query, cheapest first."""
+    asked = question(_page, connection, rest, looks_up=has_patterns(rest))
+    place: dict[str, Any] = {"accelerator": accelerator, "count": count, "micros": 0, "id": 0}
+    most = _FIRST
+    while True:
+        rows = connection.execute(asked, {**place, "most": most}).all()
+        yield from to_offers([row[:-1] for row in rows])
+        if len(rows) < most:
+            return
+        place |= {"micros": rows[-1].micros, "id": rows[-1].id}
+        most = min(most * 2, _MOST)
+
+
+def _page(connection: Connection | None, rest: OfferQuery) -> Select[Any]:
+    """Some offers that follow a price and id, in their order."""
+    c = OFFER.c
+    wanted = [condition for _, condition in conditions(connection, rest)]
+    if rest.max_price is not None:
+        wanted.append(c.micros <= rest.max_price.micros)
+    return (
+        OFFER_QUERY.add_columns(c.id)
+        .where(c.accelerator == bindparam("accelerator"), c.count == bindparam("count"))
+        .where(c.ended_at.is_(None), ~c.superseded, *wanted)
+        .where(tuple_(c.micros, c.id) > tuple_(bindparam("micros"), bindparam("id")))
+        .order_by(c.micros, c.id)
+        .limit(bindparam("most"))
+    )

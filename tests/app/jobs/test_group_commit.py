@@ -1,0 +1,165 @@
+"""Submissions of several threads in one transaction: each is judged with what those before it hold, as if alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from broker.app.jobs.group_commit import GroupCommit
+from broker.app.jobs.submit import submit
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, StoreProblem
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.store import Store
+from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.new_jobs import NewJobs
+from tests.actors import ANN
+
+POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $3, period: month, counts: [sandbox]}]\n"
+JOB = (
+    "name: job-{n}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 900h\nmax_cost: ${cost}\n"
+    "constraints: {{providers: [sandbox]}}\n"
+)
+Together = Callable[..., list[JobView | BrokerError]]
+
+
+@pytest.fixture
+def together(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Together:
+    """Submits jobs of these costs by a thread each, all of which wait for one turn; returns what came of each."""
+    broker.store.activate_policy({"t.yaml": POLICY}, by="test")
+    waiting: list[tuple[Any, Any]] = []
+
+    def all_of_them() -> None:
+        waiting[0][0]._do([work for _, work in waiting])
+
+    def submitted(*costs: str) -> list[JobView | BrokerError]:
+        turn = threading.Barrier(len(costs), action=all_of_them)
+
+        def take(self: GroupCommit[Any], work: Any) -> None:
+            waiting.append((self, work))
+            turn.wait()
+
+        monkeypatch.setattr(GroupCommit, "take", take)
+
+        def one(number: int, cost: str) -> JobView | BrokerError:
+            job = parse_job(JOB.format(n=number, cost=cost), file="job.yaml", now=broker.clock.now())
+            try:
+                return submit(broker, job, by=ANN)
+            except BrokerError as error:
+                return error
+
+        with ThreadPoolExecutor(len(costs)) as pool:
+            return list(pool.map(one, range(len(costs)), costs))
+
+    return submitted
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs were written by each transaction that admitted some."""
+    written: list[int] = []
+    write = NewJobs.write
+
+    def counted(self: NewJobs, connection: Any) -> None:
+        written.append(len(self.jobs))
+        write(self, connection)
+
+    monkeypatch.setattr(NewJobs, "write", counted)
+    return written
+
+
+def test_a_budget_for_three_admits_three_of_one_transaction(
+    broker: Broker, together: Together, transactions: list[int]
+) -> None:
+    found = together("1", "1", "1", "1", "1", "1")
+    assert sum(isinstance(one, JobView) for one in found) == 3
+    assert sum(isinstance(one, NotAllowed) for one in found) == 3
+    assert transactions == [3]
+    with broker.store.reading() as look:
+        balances = [look.balance(one.id)[MoneyKind.SANDBOX] for one in found if isinstance(one, JobView)]
+        assert [one.held for one in balances] == [Money.usd("1")] * 3
+        assert len(look.decisions()) == 6, "the refusals are on record as well"
+        before = [look.views([one.id]) for one in found if isinstance(one, JobView)], look.kept_sums()
+    broker.store.rebuild()
+    with broker.store.reading() as look:
+        assert ([look.views([one.id]) for one in found if isinstance(one, JobView)], look.kept_sums()) == before
+
+
+def test_a_job_that_cannot_be_submitted_keeps_no_other_from_it(together: Together, transactions: list[int]) -> None:
+    found = together("1", "0.000001", "1")
+    assert [type(one) for one in found] == [JobView, InvalidInput, JobView]
+    assert transactions == [2]
+
+
+def test_each_is_tried_alone_if_the_transaction_of_all_fails(
+    together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = NewJobs.write
+
+    def fails_for_several(self: NewJobs, connection: Any) -> None:
+        if len(self.jobs) > 1:
+            raise StoreProblem("one of them cannot be written")
+        write(self, connection)
+
+    monkeypatch.setattr(NewJobs, "write", fails_for_several)
+    assert all(isinstance(one, JobView) for one in together("1", "1"))
+    assert transactions == [1, 1]
+
+
+def test_nobody_tries_again_what_may_be_on_record(
+    broker: Broker, together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = Store.writing
+
+    @contextmanager
+    def broken_off(store: Store) -> Iterator[StoreWriting]:
+        with writing(store) as tx:
+            yield tx
+        if transactions:
+            raise StoreProblem("the connection was lost")
+
+    monkeypatch.setattr(Store, "writing", broken_off)
+    assert [type(one) for one in together("1", "1")] == [StoreProblem, StoreProblem]
+    assert transactions == [2]
+
+
+def test_work_that_waits_is_done_by_the_next_turn() -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), list[list[int]]()
+
+    def do(some: Sequence[int]) -> None:
+        done.append(sorted(some))
+        begun.set()
+        go_on.wait(10)
+
+    turns = GroupCommit(do, most=3)
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(turns.take, 0)
+        assert begun.wait(10)
+        others = [pool.submit(turns.take, n) for n in range(1, 5)]
+        while len(turns._waiting) < 4:
+            threading.Event().wait(0.001)
+        go_on.set()
+        for one in (first, *others):
+            one.result(10)
+    assert done[0] == [0]
+    assert sorted(map(len, done[1:])) == [1, 3]
+    assert sorted(n for some in done for n in some) == [0, 1, 2, 3, 4]
+
+
+def test_what_fails_is_raised_where_it_ran_and_stops_nobody() -> None:
+    def do(some: Sequence[int]) -> None:
+        if 1 in some:
+            raise ValueError("one")
+
+    turns = GroupCommit(do, most=3)
+    with pytest.raises(ValueError, match="one"):
+        turns.take(1)
+    turns.take(2)
