@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from broker.app.jobs import arrays
@@ -44,7 +45,9 @@ from broker.reconciler.admission.admission import Admission, admit, still_free, 
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, launch_request, waits_for_paid
-from broker.store.jobs.journal import StoreWriting
+
+if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreWriting
 
 
 class DearerNow(BrokerError):
