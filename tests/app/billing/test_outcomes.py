@@ -45,10 +45,13 @@ def ran(
     ends: datetime = AT,
     then: str = "H100",
     spot: int | None = None,
+    generated: float = 0.0,
 ) -> None:
     """A run of two hours on eight GPUs whose first attempt was taken back after one; ``then``: the second's GPUs;
-    ``spot``: the attempt on a spot machine."""
-    job = Job(name=job_id, run="train", team="nlp", model=Model(parameters=7e9))
+    ``spot``: the attempt on a spot machine; ``generated``: share of the tokens, of a run of inference."""
+    model = Model(parameters=7e9, method="inference" if generated else "adamw")
+    job = Job(name=job_id, run="train", team="nlp", model=model)
+    told = {"tokens": tokens / 2} | ({"generated_tokens": tokens * generated / 2} if generated else {})
     rate = Money.usd("10")
     placement = Placement(offer(ends), 1, rate, Money.usd("15"), (), expected, None, 1.0, 1.0, 0.1)
     with broker.store.writing() as tx:
@@ -64,7 +67,7 @@ def ran(
                 (number, ev.LaunchRequested(key=f"{job_id}-{number}", engine="stage", placement=there)),
                 (number, ev.Launched(handle="h")),
                 (number, ev.MachineUp(since=start)),
-                (number, MetricsReported(metrics={"tokens": tokens * number / 2})),
+                (number, MetricsReported(metrics={name: number * figure for name, figure in told.items()})),
                 (number, ev.AttemptEnded(cause=cause)),
                 (number, ev.MachineGone(gone_at=start + HOUR)),
             ]
@@ -84,6 +87,19 @@ def test_predictions_of_first_plans_are_compared_with_what_happened(broker: Brok
     assert errors[Predicted.INTERRUPTIONS].predicted == pytest.approx(0.15)
     assert errors[Predicted.PRICE].runs == 2
     assert forecasts(broker, "month", "nlp").runs == 1
+
+
+def test_finished_inference_measures_serving(broker: Broker) -> None:
+    """16 GPU-hours, 3,000 tokens/s a GPU, a third of them generated."""
+    ran(broker, "run-1-xxxxx", expected=None, tokens=3000.0 * 16 * 3600, generated=1 / 3)
+    with broker.store.reading() as look:
+        rules = measured(look, DEFAULTS, broker.clock.now())
+    served = rules.served_on("H100", 7e9)
+    assert served is not None
+    assert served == pytest.approx((3000, 1 / 3, 1))
+    assert rules.served_on("H100", 8e9) is None
+    assert rules.served_on("L40S", 7e9) is None
+    assert rules.prompt_share_on("H100", 7e9)[1] == 0, "its limit was not reading"
 
 
 def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
