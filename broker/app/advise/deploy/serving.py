@@ -155,8 +155,7 @@ class _Split:
 
 
 def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
-    """The steady part is replicas ÷ (peak ÷ steady demand), rounded up. None if no replica is left for bursts, or none
-    can be rented."""
+    """The steady part is replicas ÷ (peak ÷ steady), rounded up. None if no replica is left, or for rent, for bursts."""
     option = best.option
     steady = ceil(option.replicas / situation.peak_to_baseline)
     if steady >= option.replicas:
