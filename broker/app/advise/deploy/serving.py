@@ -155,7 +155,7 @@ class _Split:
 
 
 def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
-    """The steady part is replicas ÷ (peak ÷ steady), rounded up. None if no replica is left, or for rent, for bursts."""
+    """The steady part is replicas ÷ (peak ÷ steady), rounded up. None if none is left, or for rent, for bursts."""
     option = best.option
     steady = ceil(option.replicas / situation.peak_to_baseline)
     if steady >= option.replicas:
