@@ -69,11 +69,24 @@ _TAKEN_AWAY = {
         "ALTER TABLE job DROP COLUMN live",
     ),
 }
+# What PostgreSQL does otherwise.
+_ON_POSTGRESQL = {
+    "0035": (
+        "DROP TRIGGER attempt_event_archived_only ON attempt_event",
+        "DROP FUNCTION attempt_event_archived_only()",
+        "DROP TRIGGER attempt_event_append_only ON attempt_event",
+        "CREATE TRIGGER attempt_event_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON attempt_event "
+        "FOR EACH STATEMENT EXECUTE FUNCTION attempt_event_append_only()",
+        "DROP TABLE archived_job",
+        "DROP TABLE archive_file",
+    ),
+}
 
 
 def take_back(connection: Connection, revision: str) -> None:
     """Take away everything that came after this revision."""
-    for number, statements in _TAKEN_AWAY.items():
+    taken_away = _TAKEN_AWAY if connection.dialect.name == "sqlite" else _TAKEN_AWAY | _ON_POSTGRESQL
+    for number, statements in taken_away.items():
         if number > revision:
             for statement in statements:
                 connection.exec_driver_sql(statement)
