@@ -59,7 +59,8 @@ def of_series(connection: Connection, series: int, start: datetime, end: datetim
     about = (_F.kind != ArchiveKind.EVENTS.value, _F.first_series <= series, _F.last_series >= series)
     rows = connection.execute(select(*_COLUMNS).where(*about, _F.since <= to_micros(end)).order_by(_F.number))
     found = [_file(row) for row in rows]
-    kept = select(PRICE.c.at).where(PRICE.c.series == series, PRICE.c.at <= to_micros(start)).limit(1)
+    before = select(PRICE.c.at).where(PRICE.c.series == series, PRICE.c.at <= to_micros(start))
+    kept = before.order_by(PRICE.c.at.desc()).limit(1)  # unordered, PostgreSQL may read the whole table
     if all(file.until < start for file in found) and connection.scalar(kept) is not None:
         return []
     return found  # what was in force at the start may be in any earlier one
