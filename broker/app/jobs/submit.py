@@ -238,7 +238,8 @@ def _admit(asked: _Submitting, tx: StoreWriting) -> JobView | Admission | None:
     if seen.job.session is not None:  # again in this transaction: two may be opened at once
         refuse_second_session(seen.job, tx.jobs(name=seen.job.name, user=asked.by.identity, limit=EARLIER))
     now, job = broker.clock.now(), seen.job
-    live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
+    placed = (placement.offer for placement in seen.plan.placements)
+    live = occupied_in(tx, policy, placed if kept is None else seen.offers)  # a plan from memory: is it outdated?
     admission, record = _judged(seen, policy, live, now, tx)
     if not seen.waits and not job.after and not still_free(admission.placement, seen.offers, live):
         return None
