@@ -91,7 +91,7 @@ def test_room_is_asked_for_before_a_launch(account: ReservingAccount) -> None:
         check_room("aws", "us-east-1", [MINE, "cr-old"], 3)
     with pytest.raises(NoCapacity, match="none is known"):
         check_room("aws", "us-east-1", ["cr-unknown"], 1)
-    with pytest.raises(TryAnotherOffer, match="not told of reservations on gcp"):
+    with pytest.raises(TryAnotherOffer, match="cannot pass reservations to SkyPilot on gcp"):
         check_room("gcp", "us-central1", [MINE], 1)
 
 

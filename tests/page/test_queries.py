@@ -20,6 +20,7 @@ from tests.server.world import Company, new_world
 
 # Anew about once a second, whatever is on a page: machines of this machine and of the simulated market are asked for.
 POLLED = re.compile(r"^BEGIN|poll_run")
+LISTED = re.compile(r"IN \([^()]*\)")  # longer lists are no more queries
 FILTERED = ("/jobs?state=queued", "/offers?gpu=H100", "/prices?gpu=H100:8", "/reports?by=job&only=team:nlp")
 # Every page in the table, and some as people filter them. A download is no page.
 PATHS = [*(one.path for one in PAGES if one.method == "GET" and "{sha256}" not in one.path), *FILTERED]
@@ -38,7 +39,7 @@ def counted() -> Iterator[list[str]]:
 
     def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         if not POLLED.search(statement):
-            found.append(statement)
+            found.append(LISTED.sub("IN (…)", statement))
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
@@ -77,4 +78,4 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, tup
 @pytest.mark.parametrize("path", PATHS)
 def test_more_rows_are_no_more_queries(asked: Mapping[str, tuple[list[str], list[str]]], path: str) -> None:
     few, many = asked[path]
-    assert len(many) == len(few), "\n".join(sorted((Counter(many) - Counter(few)).elements()))
+    assert len(many) <= len(few), "\n".join(sorted((Counter(many) - Counter(few)).elements()))
