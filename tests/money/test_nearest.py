@@ -176,6 +176,13 @@ def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     assert hint.endswith("ask the owner of stage.yaml:4")
 
 
+def test_what_others_hold_may_be_waited_for(store: Store) -> None:
+    """Of $77, $20 are held by the job itself and $50 by another: $30 fit once that one has released $3."""
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
+    _, hint = refused(played, view, JobLimits(max_cost=Money.usd(30)))
+    assert "once other jobs have released $3.00 of what they hold (`gpubroker budget show monthly`)" in hint
+
+
 def test_what_would_be_asked_about_is_marked(store: Store) -> None:
     policy = (
         MONTHLY.replace("AMOUNT", "77") + "guardrails: [{name: big, approve_above: {cost: $22, approvers: [cat]}}]\n"

@@ -186,13 +186,34 @@ class _Once:
 
 def as_text(found: Sequence[Alternative], refused: Admission) -> str:
     """The alternatives, one per line; without any, the people to ask. Empty if rules other than budgets refused."""
-    if found:
-        return "\n".join(["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found)])
     denials = [v for v in refused.verdicts if v.answer is Answer.DENY]
+    released = _passes_when_released(denials)
+    if found:
+        return "\n".join(
+            ["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found), *released]
+        )
     if any(v.rule != "budget" for v in denials):
         return ""  # such rules may allow it at another time or place, which was not searched
     where = ", ".join(dict.fromkeys(f"{v.source}{_lacking(v)}" for v in denials))
-    return f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
+    none = f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
+    return "\n".join([none, *released])
+
+
+def _passes_when_released(denials: Sequence[Verdict]) -> list[str]:
+    """The advice to wait, if budgets refuse only because of money that other jobs hold and may release."""
+    if any(v.code != _OVER for v in denials):
+        return []
+    missing, names = [], []
+    for denial in denials:
+        share, left, held = (Money.usd(denial.figures[name]) for name in ("share", "left", "held"))
+        if share > left + held:
+            return []
+        missing.append(share - left)
+        names.append(denial.figures["budget"])
+    return [
+        f"  the same request, once other jobs have released {max(missing).up_to_cents()} of what they hold"
+        f" (`gpubroker budget show {names[0]}`)"
+    ]
 
 
 def _lacking(denial: Verdict) -> str:
@@ -200,7 +221,7 @@ def _lacking(denial: Verdict) -> str:
     if denial.code != _OVER:
         return ""
     share, left = (Money.usd(denial.figures[name]) for name in ("share", "left"))
-    return f" for {share - left} more"
+    return f" for {(share - left).up_to_cents()} more"
 
 
 def _line(one: Alternative) -> str:

@@ -234,7 +234,8 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
 
     if seen.exit_code != 4:
         record_refusal(broker, seen)
-    error = refusal(seen if terminal.as_json else replace(seen, alternatives=None))  # as text, the plan shows them
+    shown = seen.alternatives and not terminal.as_json  # as text, the plan shows them
+    error = refusal(replace(seen, alternatives=None) if shown else seen)
     if terminal.as_json:
         from broker.app.results.errors import ErrorDetails
         from broker.app.results.plans import PlanResult, RefusedSubmission
