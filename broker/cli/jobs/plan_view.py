@@ -18,6 +18,7 @@ from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted, fitting, hanging
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer, Verdict
 from broker.placement.planner import explain
 from broker.placement.pricing.estimate import effective_price
@@ -265,9 +266,12 @@ def _money(admission: Admission, seen: Preview) -> list[RenderableType]:
     longest = lasts(admission.money, seen.plan, seen.max_duration, seen.plan.made_at)
     first, *others = held_view.why(admission, seen)
     at_worst = f"At the most expensive fallback price it lasts {formats.length(longest)}. The unused part is released."
+    shares = held_view.shares_of(seen.shares)
+    if not shares and MoneyKind.SANDBOX in admission.money:
+        shares = ["No budget counts simulated money; `counts: [sandbox]` in a budget does."]
     return [
         Text.assemble(("Money: ", "bold"), f"{first}."),
         *(hanging(Text(f"{line}."), 2) for line in others),
-        *(hanging(Text(line), 2) for line in held_view.shares_of(seen.shares)),
+        *(hanging(Text(line), 2) for line in shares),
         hanging(Text(at_worst), 2),
     ]
