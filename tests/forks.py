@@ -50,7 +50,7 @@ def run(session: pytest.Session, processes: int) -> bool:
     os.close(numbers)
     working = list(children)
     try:
-        _listen(session, working)
+        finished = _listen(session, working)
     finally:
         for connection, pid in children.items():
             connection.close()
@@ -59,6 +59,8 @@ def run(session: pytest.Session, processes: int) -> bool:
                     os.kill(pid, signal.SIGINT)
         for pid in children.values():
             os.waitpid(pid, 0)
+    if lost := [item.nodeid for item in session.items if item.nodeid not in finished]:
+        raise RuntimeError(f"{len(lost)} tests did not run to their end, the first of them {lost[0]}")
     return True
 
 
@@ -78,9 +80,11 @@ def _numbers(count: int) -> int:
     return reading
 
 
-def _listen(session: pytest.Session, working: list[Connection]) -> None:
-    """Passes what the children tell on to the plugins here. ``working``: those that have not told their end yet."""
+def _listen(session: pytest.Session, working: list[Connection]) -> set[str]:
+    """Passes what the children tell on to the plugins here; returns the tests that have finished. ``working``: those
+    that have not told their end yet."""
     hook, at = session.config.hook, dict.fromkeys(working, "the first test")
+    finished: set[str] = set()
     while working:
         for connection in wait(working):
             assert isinstance(connection, Connection)
@@ -96,6 +100,7 @@ def _listen(session: pytest.Session, working: list[Connection]) -> None:
                     report = hook.pytest_report_from_serializable(config=session.config, data=data)
                     hook.pytest_runtest_logreport(report=report)
                 case ("finish", nodeid, location):
+                    finished.add(nodeid)
                     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
                 case ("warning", warning):
                     hook.pytest_warning_recorded.call_historic(kwargs=warning)
@@ -107,6 +112,7 @@ def _listen(session: pytest.Session, working: list[Connection]) -> None:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
+    return finished
 
 
 class ForkReporter:
@@ -148,6 +154,7 @@ def _work(
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
     except (KeyboardInterrupt, BrokenPipeError):  # a test may take an interrupt for its own: then the next report fails
+        trouble = "interrupted"
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         session._setupstate.teardown_exact(None)
         os._exit(1)

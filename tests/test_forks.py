@@ -40,6 +40,17 @@ def test_elsewhere(tmp_path):
     assert tmp_path.parent.name.startswith("popen-gw")
 """
 DIES = "import os\ndef test_dies():\n    os._exit(0)\n"
+BROKEN_OFF = """\
+import pytest
+
+@pytest.fixture
+def fails_at_the_end():
+    yield
+    raise OSError("cannot be undone")
+
+def test_broken_off(fails_at_the_end):
+    raise KeyboardInterrupt
+"""
 
 
 def run(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
@@ -64,3 +75,9 @@ def test_a_process_that_dies_is_an_error_that_names_its_test(tmp_path: Path) -> 
     ended = run(tmp_path, SECOND, DIES)
     assert ended.returncode == pytest.ExitCode.INTERNAL_ERROR, ended.stdout
     assert "a process of tests died in test_b.py::test_dies" in ended.stdout
+
+
+def test_a_test_that_breaks_its_process_off_is_an_error_even_if_its_teardown_fails(tmp_path: Path) -> None:
+    ended = run(tmp_path, SECOND, BROKEN_OFF)
+    assert ended.returncode == pytest.ExitCode.INTERNAL_ERROR, ended.stdout
+    assert "broke off in test_b.py::test_broken_off" in ended.stdout
