@@ -46,8 +46,8 @@ def archive_history(
     `MissingExtra`, `Unreachable`, `StoreProblem`.
     """
     said, now = broker.policy().defaults, broker.clock.now()
-    events_before = _month(now, keep_events or said.keep_events)
-    prices_before = _month(now, keep_prices or said.keep_prices)
+    events_before = _month(now, said.keep_events if keep_events is None else keep_events)
+    prices_before = _month(now, said.keep_prices if keep_prices is None else keep_prices)
     jobs, events = (0, 0) if events_before is None else _events(broker, events_before, dry_run=dry_run)
     prices = PrunedPrices(0, 0, 0, 0)
     if prices_before is not None:

@@ -172,5 +172,8 @@ def test_price_history_is_read_where_it_is(broker: Broker) -> None:
 
 
 def test_plans_and_reports_keep_their_last_month(broker: Broker) -> None:
-    with pytest.raises(InvalidInput, match="30d or more"):
-        archive_history(broker, keep_prices=29 * DAY, by=ANN)
+    for least in (29 * DAY, 0 * DAY):
+        with pytest.raises(InvalidInput, match="30d or more"):
+            archive_history(broker, keep_prices=least, by=ANN)
+        with pytest.raises(InvalidInput, match="30d or more"):
+            archive_history(broker, keep_events=least, by=ANN)
