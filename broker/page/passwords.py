@@ -20,6 +20,7 @@ from broker.server.forms import form_of
 from broker.server.wrong_tokens import WrongTokens
 
 WITH_PASSWORD, INVITATION, CHANGE = f"{SIGN_IN}/password", "/invitation/{secret}", "/me/password"
+_MOST_CODE = 40  # characters
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
@@ -35,7 +36,7 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
             said = f"{TooManyWrongTokens(wait).message.capitalize()}. Try again in a minute."
             return sign_in_form(broker, after, said, 429)
         try:
-            code = form.get("code", "").strip()[:40]
+            code = form.get("code", "").strip()[:_MOST_CODE]
             id = passwords.sign_in(broker, name, password, code, origin=f"{EntryPoint.PAGE} {address}")
         except passwords.WrongPassword as error:
             wrong.wrong(address, name)
@@ -80,8 +81,9 @@ def changing(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
     def change(by: By, form: Form) -> Response:
         if form.get("password", "") != form.get("again", ""):
             raise InvalidInput("the two passwords differ", hint="go back, and type both again")
-        name = by.caller.access.person.name
-        id = passwords.change(broker, name, form.get("old", ""), form.get("password", ""), origin=by.caller.origin)
+        name, code = by.caller.access.person.name, form.get("code", "").strip()[:_MOST_CODE]
+        old, new = form.get("old", ""), form.get("password", "")
+        id = passwords.change(broker, name, old, new, code, origin=by.caller.origin)
         return _with(cookie, id, "/me")
 
     return change

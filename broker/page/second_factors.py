@@ -9,6 +9,7 @@ from broker.app.access import second_factors
 from broker.page.drawing import drawn
 from broker.page.people import confirmed
 from broker.page.visitors import By, Form
+from broker.server.callers import TooManyWrongTokens
 
 SET_UP, CONFIRM, REMOVE = (f"/me/second-factor{end}" for end in ("", "/confirm", "/remove"))
 _TITLE = "Second factor"
@@ -25,12 +26,17 @@ def setting_up(by: By, request: Request, form: Form) -> Response:
     return drawn("second_factor.html", by, values, title=_TITLE, at="/me")
 
 
-def confirming(by: By, form: Form) -> Response:
-    """The first code was typed: from now on codes are asked for. Shows the recovery codes, once; all sessions end."""
-    broker, name = by.caller.broker, by.caller.access.person.name
+def confirming(by: By, request: Request, form: Form) -> Response:
+    """The first code was typed: from now on codes are asked for. Shows the recovery codes, once; all sessions end.
+    Raises `TooManyWrongTokens` for somebody who tries codes from a session."""
+    broker, name, code = by.caller.broker, by.caller.access.person.name, form.get("code", "")
+    wrong = request.app.state.wrong_codes
+    if wait := wrong.wait(name, code):
+        raise TooManyWrongTokens(wait)
     try:
-        codes = second_factors.confirm(broker, name, form.get("code", ""), origin=by.caller.origin)
+        codes = second_factors.confirm(broker, name, code, origin=by.caller.origin)
     except second_factors.WrongCode as error:
+        wrong.wrong(name, code)
         trouble = f"{error.message[:1].upper()}{error.message[1:]}: {error.hint}"
         values = {"letters": "", "uri": "", "size": 0, "path": "", "trouble": trouble}
         return drawn("second_factor.html", by, values, title=_TITLE, at="/me", status=422)

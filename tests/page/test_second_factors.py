@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from broker.app.access import passwords, people, second_factors
 from broker.app.access.passwords import WrongPassword, accept, invite, sign_in
 from broker.app.access.sessions import resume
 from broker.app.wiring import Broker
+from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import Permission
 from broker.core.access.second_factors import RECOVERY_CODES, STEP, SecondFactorFor, step_of
@@ -52,6 +54,11 @@ def code_at(letters: str, at: datetime) -> str:
     return TOTP(base64.b32decode(letters), 6, SHA1(), 30).generate(int(at.timestamp())).decode()
 
 
+def broker_log(broker: Broker) -> Sequence[tuple[int, AuditRecord]]:
+    with broker.store.access.reading() as look:
+        return look.audit(limit=50)
+
+
 def set_up(broker: Broker, name: str = "apple") -> tuple[str, list[str]]:
     """The letters of a second factor that is asked for, and its recovery codes."""
     new = second_factors.begin(broker, name, origin=WHERE)
@@ -70,7 +77,7 @@ def test_codes_are_those_of_rfc_6238_one_step_around_and_none_twice(seconds: int
     for late in (-2 * STEP, 2 * STEP):
         assert step_of(code, KEY, at + late, 0) is None
     assert step_of(code, KEY, at, step) is None, "it was taken"
-    for wrong in ("", "000000", code + "0", "ünïcode", "\0" * 6):
+    for wrong in ("", "000000", code + "0", "ünïcode", "\0" * 6, "\udcff12345"):
         assert step_of(wrong, KEY, at, 0) is None
 
 
@@ -87,6 +94,22 @@ def test_without_the_code_of_now_the_password_lets_nobody_in(timed: tuple[Broker
     with pytest.raises(WrongPassword):
         sign_in(broker, "apple", GOOD, code, origin=WHERE)
     assert sign_in(broker, "adam", GOOD, origin=WHERE), "whoever has none is not asked"
+    refused = [line for _, line in broker_log(broker) if line.outcome is AuditOutcome.REFUSED]
+    assert [line.reason for line in refused] == ["wrong_code"] * 4, "16.3.1: the password was right"
+
+
+def test_a_password_is_not_changed_without_the_code(timed: tuple[Broker, ManualClock]) -> None:
+    """6.3.3: a session that began with a token would be followed by one with the rights of a password"""
+    broker, clock = timed
+    letters, codes = set_up(broker)
+    clock.advance(STEP)
+    for wrong in ("", "123456"):
+        with pytest.raises(WrongPassword):
+            passwords.change(broker, "apple", GOOD, GOOD + "s", wrong, origin=WHERE)
+    assert passwords.change(broker, "apple", GOOD, GOOD + "s", code_at(letters, clock.now()), origin=WHERE)
+    assert passwords.change(broker, "apple", GOOD + "s", GOOD, codes[0], origin=WHERE)
+    (used,) = [line for _, line in broker_log(broker) if line.action == "second_factor.recovery_code"]
+    assert used.origin == WHERE
 
 
 def test_wrong_codes_are_counted_like_wrong_passwords(timed: tuple[Broker, ManualClock]) -> None:
@@ -215,10 +238,27 @@ def test_one_is_set_up_used_and_removed_on_the_page(site: Site, timed: tuple[Bro
     accept(broker, invite(broker, "apple", by=ROOT).secret, GOOD, origin=WHERE)
 
     browser, _ = entered(there, "apple", codes[0])
+    changed = {"old": GOOD, "password": GOOD + "s", "again": GOOD + "s"}
+    assert browser.send_form("/me", "/me/password", **changed).status_code != 303
+    assert browser.send_form("/me", "/me/password", **changed, code=codes[2]).status_code == 303
+    accept(broker, invite(broker, "apple", by=ROOT).secret, GOOD, origin=WHERE)
+
+    browser, _ = entered(there, "apple", codes[3])
     refused = browser.send_form("/me", "/me/second-factor/remove", again=GOOD, code="123456")
     assert refused.status_code == 403
     assert browser.send_form("/me", "/me/second-factor/remove", again=GOOD, code=codes[1]).status_code == 303
     assert entered(there, "apple")[1] == 303
+
+
+def test_nobody_tries_first_codes_from_a_session(site: Site, timed: tuple[Broker, ManualClock]) -> None:
+    """6.3.1: whoever has only the session would get the recovery codes"""
+    broker, clock = timed
+    there = Site(Company(broker, site.world.wrong, "", "", "", ""), answering(broker))
+    browser, _ = entered(there, "apple")
+    page = browser.send_form("/me", "/me/second-factor", again=GOOD).text
+    form = FormFields(page).forms["/me/second-factor/confirm"]
+    tried = [browser.post("/me/second-factor/confirm", form | {"code": "123456"}).status_code for _ in range(11)]
+    assert tried == [422] * 10 + [429]
 
 
 def test_an_administrator_without_one_changes_nobody_where_it_is_asked_for(

@@ -148,13 +148,14 @@ def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[
         tries = None if current is None else _tries(broker, tx, current, origin)
         if tries is None or current is None or current.digest != stored.digest or _waits(tries, now):  # tried at once
             raise WrongPassword
-        if right and attempt.code is not None:
-            right = second_factors.passes(broker, tx, name, attempt.code)
-        if not right:
+        reason = "" if right else "wrong_password"
+        if right and attempt.code is not None and not second_factors.passes(broker, tx, name, attempt.code, origin):
+            reason = "wrong_code"
+        if reason:
             failures = tries.failures + 1
             until = now + wait_after(failures) * broker.clock.scale
             _keep(tx, replace(tries, failures=failures, waits_until=until))
-            tx.log(AuditRecord(now, name, origin, attempt.action, name, AuditOutcome.REFUSED, reason="wrong_password"))
+            tx.log(AuditRecord(now, name, origin, attempt.action, name, AuditOutcome.REFUSED, reason=reason))
         else:
             if tries is current:  # failures from elsewhere still count
                 tx.keep_password(replace(current, failures=0, waits_until=None))
@@ -178,11 +179,12 @@ def _keep(tx: AccessWriting, tries: StoredPassword | KnownOrigin) -> None:
         tx.keep_password(tries)
 
 
-def change(broker: Broker, name: str, old: str, new: str, *, origin: str) -> str:
-    """Change a person's password; every session of theirs ends, and the id of a new one is returned. Raises as
-    `sign_in`, and `InvalidInput` for the new password."""
+def change(broker: Broker, name: str, old: str, new: str, code: str = "", *, origin: str) -> str:
+    """Change a person's password; every session of theirs ends, and the id of a new one is returned. ``code``: as in
+    `sign_in`, since the session may have begun with a token. Raises as `sign_in`, and `InvalidInput` for the new
+    password."""
     check_password(new, name)
-    confirm(broker, name, old, origin=origin)
+    confirm(broker, name, old, code, origin=origin)
     digest = _hashed(new)
     with broker.store.access.writing() as tx:
         now = broker.clock.now()

@@ -88,7 +88,7 @@ def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | No
     return codes
 
 
-def passes(broker: Broker, tx: AccessWriting, name: str, code: str) -> bool:
+def passes(broker: Broker, tx: AccessWriting, name: str, code: str, origin: str) -> bool:
     """Whether the person has no second factor, or it is its code of now, or a recovery code; each counts once."""
     factor = _confirmed(tx, name)
     if factor is None:
@@ -96,7 +96,7 @@ def passes(broker: Broker, tx: AccessWriting, name: str, code: str) -> bool:
     if (digest := recovery_digest(code)) in factor.recovery:
         left = tuple(one for one in factor.recovery if one != digest)
         tx.keep_second_factor(replace(factor, recovery=left))
-        _log(broker, tx, name, "second_factor.recovery_code", "", None, after=f"{len(left)} left")
+        _log(broker, tx, name, "second_factor.recovery_code", origin, None, after=f"{len(left)} left")
         return True
     step = step_of(code, opened_at_home(broker, factor.sealed, _purpose(name)), broker.clock.now(), factor.step)
     if step is None:

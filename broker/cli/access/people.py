@@ -109,7 +109,10 @@ def second_factor(
     """
     from broker.app.access import second_factors as use_case
     from broker.app.results.access import SecondFactorChange
+    from broker.core.errors import InvalidInput
 
+    if remove and code:
+        raise InvalidInput("--code sets a second factor up, and --remove removes it", hint="leave one of them out")
     terminal = Terminal.of(context)
     broker, by = terminal.broker(), terminal.actor
     if remove:

@@ -57,7 +57,7 @@ def step_of(code: str, key: bytes, now: datetime, after: int) -> int | None:
 
     seconds = int(STEP.total_seconds())
     totp, present = TOTP(key, 6, SHA1(), seconds), int(now.timestamp()) // seconds  # noqa: S303 (RFC 6238, as apps do)
-    typed = "".join(code.split()).encode()
+    typed = "".join(code.split()).encode(errors="replace")
     for step in (present + around for around in _AROUND):
         try:
             totp.verify(typed, step * seconds)

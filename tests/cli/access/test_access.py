@@ -71,6 +71,7 @@ def test_a_second_factor_is_set_up_and_removed_by_command(team: Gpubroker, home:
     check("people-second-factor", confirmed)
     assert len(confirmed["recovery_codes"]) == 10
     assert team("people", "second-factor", "bob", "--remove", by=BOB).code == 3
+    assert "leave one" in team("people", "second-factor", "bob", "--code", code, "--remove", by=ANN).err
     assert "without a second factor" in team("people", "second-factor", "bob", "--remove", by=ANN).out
 
 
