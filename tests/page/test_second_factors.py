@@ -252,7 +252,7 @@ def test_one_is_set_up_used_and_removed_on_the_page(site: Site, timed: tuple[Bro
 
 def test_nobody_tries_first_codes_from_a_session(site: Site, timed: tuple[Broker, ManualClock]) -> None:
     """6.3.1: whoever has only the session would get the recovery codes"""
-    broker, clock = timed
+    broker, _ = timed
     there = Site(Company(broker, site.world.wrong, "", "", "", ""), answering(broker))
     browser, _ = entered(there, "apple")
     page = browser.send_form("/me", "/me/second-factor", again=GOOD).text
