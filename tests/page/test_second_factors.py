@@ -156,6 +156,10 @@ def test_one_is_set_up_by_its_first_code_and_replaced_by_nobody_else(timed: tupl
     session = sign_in(broker, "apple", GOOD, origin=WHERE)
     second_factors.confirm(broker, "apple", code_at(second, clock.now()), origin=WHERE)
     assert resume(broker, session) is None, "7.4.3: whoever came in without it is out"
+    with pytest.raises(WrongPassword):
+        sign_in(broker, "apple", GOOD, code_at(second, clock.now()), origin=WHERE)  # 6.5.1: it has counted
+    clock.advance(STEP)
+    session = sign_in(broker, "apple", GOOD, code_at(second, clock.now()), origin=WHERE)
     with pytest.raises(InvalidInput, match="has a second factor"):
         second_factors.begin(broker, "apple", origin=WHERE)
     with pytest.raises(InvalidInput, match="waits for its first code"):
@@ -166,6 +170,7 @@ def test_one_is_set_up_by_its_first_code_and_replaced_by_nobody_else(timed: tupl
         with pytest.raises(NotAllowed):
             change(broker, "apple", origin=WHERE, by=person("tara"))
     second_factors.remove(broker, "apple", origin=WHERE, by=ROOT)
+    assert resume(broker, session) is None, "7.4.3: so is whoever has the lost phone"
     second_factors.remove(broker, "apple", origin=WHERE, by=ROOT)
     assert sign_in(broker, "apple", GOOD, origin=WHERE)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from broker.agent.store import ObjectFolder
 from broker.app.jobs import jobs
 from broker.app.jobs.past_events import JobStory, story
 from broker.app.market.price_history import PriceHistories, over
 from broker.app.service.archiving import ArchivedHistory, archive_history
 from broker.app.service.retention_duty import KeepingFiles
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput, StoreProblem, Unreachable
+from broker.core.errors import BrokerError, InvalidInput, StoreProblem, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, MetricsReported
 from broker.core.events.outcomes import Cause, JobState
@@ -49,7 +50,7 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
     return broker
 
 
-def ran(broker: Broker, job_id: str, days: float) -> JobStory:
+def ran(broker: Broker, job_id: str, days: float, *, closed: bool = True) -> JobStory:
     """A job that ended so many days ago, with a checkpoint and figures in each of its three hours; its story."""
     at = NOW - days * DAY
     placement = Placement(spot_offer("p5", Money(100), at), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
@@ -63,7 +64,9 @@ def ran(broker: Broker, job_id: str, days: float) -> JobStory:
             told = MetricsReported(step=4 - hour, metrics={"loss": 1.0 / hour})
             tx.append(job_id, [(1, saved), (1, told)], at - hour * HOUR)
         tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at))], at)
-        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], at)
+        tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED))], at)
+        if closed:
+            tx.append(job_id, [(None, ev.JobClosed())], at)
     return told_of(broker, job_id)
 
 
@@ -137,6 +140,25 @@ def test_a_run_store_that_fails_leaves_everything_where_it_is(broker: Broker, mo
     KeepingFiles(broker, say=print).once()
     assert told_of(broker, "old-aaaaa") == before
     assert broker.store.archive.files()
+
+
+def test_what_the_run_store_has_not_kept_stays(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(broker, "old-aaaaa", 110)
+    before = in_database(broker, "old-aaaaa")
+
+    def keeps_half(folder: ObjectFolder, path: str, data: bytes) -> None:
+        kept(folder, path, data[: len(data) // 2])
+
+    kept = ObjectFolder.write
+    monkeypatch.setattr(ObjectFolder, "write", keeps_half)
+    with pytest.raises(BrokerError, match="was changed"):
+        moved(broker)
+    assert in_database(broker, "old-aaaaa") == before
+
+
+def test_a_job_that_is_not_closed_stays(broker: Broker) -> None:
+    ran(broker, "old-aaaaa", 110, closed=False)
+    assert moved(broker).events == 0
 
 
 def test_of_two_who_archive_the_same_events_one_is_refused(broker: Broker) -> None:
