@@ -189,12 +189,26 @@ def test_who_has_to_set_one_up(roles: set[Role], teams: dict[str, TeamRole], ask
     assert tuple(whom.asks(one) for whom in SecondFactorFor) == asked
 
 
-def test_who_has_to_set_one_up_only_looks_until_then(timed: tuple[Broker, ManualClock]) -> None:
-    """6.3.3, 8.3.1: approvers and administrators, where the setting says so"""
-    known, clock = timed
+def asking_approvers(known: Broker, clock: ManualClock) -> tuple[Broker, ManualClock]:
     serve = known.settings.serve.model_copy(update={"second_factor_for": SecondFactorFor.APPROVERS})
     settings = known.settings.model_copy(update={"serve": serve})
-    broker = with_clock(Broker(settings, known.registries, known.account, store=known.store), clock)
+    return with_clock(Broker(settings, known.registries, known.account, store=known.store), clock), clock
+
+
+def test_who_becomes_an_approver_does_not_go_on_without_one(timed: tuple[Broker, ManualClock]) -> None:
+    """6.3.3: a session that began before would approve"""
+    broker, _ = asking_approvers(*timed)
+    accept(broker, invite(broker, "mia", by=ROOT).secret, GOOD, origin=WHERE)
+    session = sign_in(broker, "mia", GOOD, origin=WHERE)
+    people.give_role(broker, "mia", TeamRole.VIEWER, "vision", by=ROOT)
+    assert resume(broker, session), "nothing is required of a viewer"
+    people.give_role(broker, "mia", TeamRole.APPROVER, "nlp", by=ROOT)
+    assert resume(broker, session) is None
+
+
+def test_who_has_to_set_one_up_only_looks_until_then(timed: tuple[Broker, ManualClock]) -> None:
+    """6.3.3, 8.3.1: approvers and administrators, where the setting says so"""
+    broker, clock = asking_approvers(*timed)
     entrant = resume(broker, sign_in(broker, "apple", GOOD, origin=WHERE))
     assert entrant is not None
     assert entrant.access.anywhere(Permission.SEE_JOBS)

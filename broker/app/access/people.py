@@ -42,8 +42,10 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
 
 
 def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None = None, *, by: Actor) -> Person:
-    """Give a person a global role, or a role in a team, which replaces their previous role there. Raises `UnknownName`,
-    `InvalidInput` for a team role without a team or the reverse, and `NotAllowed` unless ``by`` is an administrator."""
+    """Give a person a global role, or a role in a team, which replaces their previous role there. Their sessions
+    end if the role is one for which a second factor is required (setting ``serve.second_factor_for``). Raises
+    `UnknownName`, `InvalidInput` for a team role without a team or the reverse, and `NotAllowed` unless ``by`` is an
+    administrator."""
     if isinstance(role, TeamRole):
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
@@ -133,6 +135,9 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
             return before
         _keep_an_administrator(tx, before, after)
         tx.keep_person(after)
+        asks = broker.settings.serve.second_factor_for.asks
+        if asks(after) and not asks(before):  # a session that began without one must not go on with the new role
+            tx.end_sessions(name)
         tx.log(_line(broker, by, action, before, after))
     return after
 
