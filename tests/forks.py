@@ -145,6 +145,7 @@ def _work(
 ) -> None:
     """The life of a child, which does not return: it runs groups of tests until none is left."""
     trouble = ""
+    os.register_at_fork(after_in_child=parent.close)  # what a test forks keeps nobody waiting after this process died
     try:
         _become(session.config, parent, name)
         items = (item for group in _taken(numbers, groups) for item in group)

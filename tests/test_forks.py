@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,18 @@ SECOND = """\
 def test_elsewhere(tmp_path):
     assert tmp_path.parent.name.startswith("popen-gw")
 """
-DIES = "import os\ndef test_dies():\n    os._exit(0)\n"
+DIES = """\
+import os, time
+from pathlib import Path
+
+def test_dies():
+    if not (pid := os.fork()):  # lives on, with all that is open here
+        time.sleep(30)
+        Path(__file__).with_name("waited_for").touch()
+        os._exit(0)
+    Path(__file__).with_name("pid").write_text(str(pid))
+    os._exit(0)
+"""
 BROKEN_OFF = """\
 import pytest
 
@@ -59,7 +71,11 @@ def run(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(HOOKS)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPUBROKER_TEST_FULL": ""}
     command = [sys.executable, "-m", "pytest", "--forks", "2", "-c", os.devnull, "--rootdir", str(folder), str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    with (folder / "told").open("w+") as told:  # a pipe would wait for whatever lives on
+        ended = subprocess.run(command, env=environment, stdout=told, stderr=told, text=True, timeout=240)
+        told.seek(0)
+        ended.stdout = told.read()
+    return ended
 
 
 def test_what_passed_failed_and_warned_is_told_and_all_is_torn_down(tmp_path: Path) -> None:
@@ -73,6 +89,8 @@ def test_what_passed_failed_and_warned_is_told_and_all_is_torn_down(tmp_path: Pa
 
 def test_a_process_that_dies_is_an_error_that_names_its_test(tmp_path: Path) -> None:
     ended = run(tmp_path, SECOND, DIES)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert not (tmp_path / "waited_for").exists(), "what the test has started keeps nobody waiting"
     assert ended.returncode == pytest.ExitCode.INTERNAL_ERROR, ended.stdout
     assert "a process of tests died in test_b.py::test_dies" in ended.stdout
 
