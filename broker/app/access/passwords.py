@@ -157,9 +157,10 @@ def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[
             _keep(tx, replace(tries, failures=failures, waits_until=until))
             tx.log(AuditRecord(now, name, origin, attempt.action, name, AuditOutcome.REFUSED, reason=reason))
         else:
-            if tries is current:  # failures from elsewhere still count
-                tx.keep_password(replace(current, failures=0, waits_until=None))
-            tx.keep_password_origin(KnownOrigin(name, origin, now))
+            if attempt.code is not None:  # else wrong codes still count
+                if tries is current:  # failures from elsewhere still count
+                    tx.keep_password(replace(current, failures=0, waits_until=None))
+                tx.keep_password_origin(KnownOrigin(name, origin, now))
             return then(tx)
     raise WrongPassword
 
