@@ -14,6 +14,7 @@ import yaml
 
 from broker.app.access.people import add, give_role
 from broker.app.jobs.runs_root import attempt_keys
+from broker.app.outside import launches
 from broker.app.outside.arrays import OutsideArray
 from broker.app.outside.overdue import OverdueLaunch, end_overdue, keep_on_record, overdue
 from broker.app.outside.slurm_arrays import tasks_of
@@ -173,6 +174,22 @@ def test_a_task_of_an_array_holds_money_while_it_runs_and_each_time_that_it_runs
     assert gate.post(f"/launches/{second}/start", {}).status_code == 200
     assert gate.post(f"/launches/{second}/end", {}).status_code == 200
     assert gate.launches() == []
+
+
+def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gate.asks(array="0-1%1").json()["id"].removeprefix("outside:")
+    plan, others = launches.planned, [f"{whole}.1"]
+
+    def meanwhile(*args: Any, **named: Any) -> Any:
+        while others:
+            assert gate.post(f"/launches/{others.pop()}/start", {}).status_code == 200
+        return plan(*args, **named)
+
+    monkeypatch.setattr(launches, "planned", meanwhile)
+    assert "as many as it was judged for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
+    assert [one["id"] for one in gate.launches()] == [f"outside:{whole}.1"]
 
 
 def test_a_task_of_an_array_waits_while_there_is_no_money_for_it(gate: Gate) -> None:

@@ -59,7 +59,8 @@ its queue first, and Slurm itself ends them."""
 class OutsideLaunch:
     """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same.
     ``job``: what it asks for. ``serves``: whether the tool could use that offer. ``array``: it is asked for so many
-    times. ``known_as``: its id, if it has one already."""
+    times. ``known_as``: its id, if it has one already; ``most``: so many with that id up to its last dot may have money
+    held at once."""
 
     tool: OutsideTool
     key: str
@@ -68,6 +69,7 @@ class OutsideLaunch:
     serves: Callable[[Offer], bool]
     array: OutsideArray | None = None
     known_as: str = ""
+    most: int | None = None
 
     @property
     def id(self) -> str:
@@ -198,6 +200,15 @@ def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by
     return cost
 
 
+def refuse_beyond(look: StoreReading, launch: OutsideLaunch) -> None:
+    """Raises `NotAllowed` for one more task of an array than may run at once."""
+    if launch.most is None:
+        return
+    running = look.held_under(f"{launch.id.rpartition('.')[0]}.")
+    if launch.id not in running and len(running) >= launch.most:
+        raise NotAllowed(f"{len(running)} tasks of the array run, as many as it was judged for")
+
+
 def is_overdue(one: OpenLaunch, now: datetime) -> bool:
     """Whether its end should have been reported by now."""
     return one.until + _UNREPORTED[one.tool] <= now
@@ -230,6 +241,7 @@ def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
                 continue
             if holds and (known := _admitted_before(tx, launch.id)):
                 return known
+            refuse_beyond(tx, launch)  # again in this transaction: two may begin at once
             outcome = _admit(broker, seen, launch, tx, holds=holds)
         if isinstance(outcome, Admitted):
             return outcome

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from broker.app.outside.arrays import OutsideArray
-from broker.app.outside.launches import PREFIX, Admitted, OutsideLaunch, OutsideTool, judge
+from broker.app.outside.launches import PREFIX, Admitted, OutsideLaunch, OutsideTool, judge, refuse_beyond
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Action, Answer
 
@@ -47,14 +47,13 @@ def begin_task(broker: Broker, task: str, *, by: Actor) -> Admitted:
     if found is None or whole is None or whole.placement is None:
         raise UnknownName("array", task, ())
     id, placed, nodes = PREFIX + found[0], whole.placement, whole.job.num_nodes
-    with broker.store.reading() as look:
-        running = look.held_under(f"{PREFIX}{found['array']}.")
-    if id not in running and len(running) >= placed.nodes // nodes:
-        raise NotAllowed(f"{len(running)} tasks of the array run, as many as it was judged for")
     pool = placed.offer.pool
     launch = OutsideLaunch(
-        OutsideTool.SLURM, task, whole.user, whole.job, lambda offer: offer.pool == pool, known_as=id
+        OutsideTool.SLURM, task, whole.user, whole.job, lambda offer: offer.pool == pool, known_as=id,
+        most=placed.nodes // nodes,
     )  # fmt: skip
+    with broker.store.reading() as look:
+        refuse_beyond(look, launch)
     return judge(broker, launch, holds=True, by=by)
 
 
