@@ -1,7 +1,7 @@
 """Runs the tests in several processes that come of one: ``pytest --forks 2``.
 
 pytest imports and collects everything once; then it forks, and each child takes one file after another (in a full run
-one test, or all tests of an `xdist_group`). Workers of pytest-xdist each collect everything for themselves.
+eight tests of one, or all tests of an `xdist_group`). Workers of pytest-xdist each collect everything for themselves.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from traceback import format_exc
@@ -19,6 +20,7 @@ import pytest
 
 from tests.counts import FULL
 
+_PART = 8  # tests of a file that one process takes at once in a full run
 _NUMBER = 4  # bytes that tell which tests are next; read at once, so that each number is one child's
 
 
@@ -29,8 +31,9 @@ def run(session: pytest.Session, processes: int) -> bool:
     if session.config.option.collectonly:
         return True
     together: dict[str, list[pytest.Item]] = {}
-    for item in session.items:
-        together.setdefault(_group(item), []).append(item)
+    for file, tests in groupby(session.items, lambda item: item.nodeid.partition("::")[0]):
+        for number, item in enumerate(tests):
+            together.setdefault(_group(item, file, number), []).append(item)
     numbers = _numbers(len(together))
     if terminal := session.config.pluginmanager.getplugin("terminalreporter"):
         terminal.showfspath = False  # files alternate
@@ -64,11 +67,12 @@ def run(session: pytest.Session, processes: int) -> bool:
     return True
 
 
-def _group(item: pytest.Item) -> str:
+def _group(item: pytest.Item, file: str, number: int) -> str:
+    """``number``: of the test in its file. Each process that runs a part of a file makes what the file shares."""
     if not FULL:
-        return item.nodeid.partition("::")[0]
+        return file
     group = item.get_closest_marker("xdist_group")
-    return str(group.args[0]) if group else item.nodeid
+    return str(group.args[0]) if group else f"{file} {number // _PART}"
 
 
 def _numbers(count: int) -> int:

@@ -6,11 +6,14 @@ Any reader of Parquet can read them, for example DuckDB: ``SELECT * FROM 'archiv
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import BrokerError, MissingExtra, Unreachable
@@ -56,8 +59,27 @@ def write(runs: str, kind: str, rows: Sequence[tuple[object, ...]]) -> StoredRow
         ObjectFolder.open(runs).write(path, data)
     except StoreTrouble as error:
         raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+    _to_disk(runs, path)
     _fetched(runs, path, digest)
     return StoredRows(path, digest, len(data))
+
+
+def _to_disk(runs: str, path: str) -> None:
+    """Wait until a file in a local folder survives a power cut, as the deletion of its rows does. A bucket waits itself.
+    Raises `Unreachable`."""
+    url = urlsplit(runs)
+    if url.scheme != "file":
+        return
+    root, file = Path(unquote(url.path)), Path(path)
+    try:
+        for one in (file, *file.parents):  # the entries of its folders, too
+            opened = os.open(root / one, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+    except OSError as error:
+        raise Unreachable(f"the disk did not keep {path}: {error.strerror}", hint="see GPUBROKER_RUNS") from error
 
 
 def read(runs: str, path: str, digest: str, of: str | int) -> list[tuple[Any, ...]]:

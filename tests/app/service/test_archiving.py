@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -159,6 +161,35 @@ def test_what_the_run_store_has_not_kept_stays(broker: Broker, monkeypatch: pyte
 def test_a_job_that_is_not_closed_stays(broker: Broker) -> None:
     ran(broker, "old-aaaaa", 110, closed=False)
     assert moved(broker).events == 0
+
+
+def test_rows_are_deleted_once_their_file_would_survive_a_power_cut(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, kept = ran(broker, "old-aaaaa", 110), list[str]()
+    fsync, kinds = os.fsync, len(before.events)
+
+    def noted(file: int) -> None:
+        kept.append(os.readlink(f"/proc/self/fd/{file}"))
+        assert len(in_database(broker, "old-aaaaa")) == kinds, "nothing is deleted yet"
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    moved(broker)
+    (file,) = archived_files(broker, "events")
+    assert {str(file), str(file.parent), str(file.parents[1])} <= set(kept)
+
+
+def test_a_disk_that_fails_to_keep_the_file_keeps_the_rows(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unreachable, match="No space left"):
+        moved(broker)
+    assert len(in_database(broker, "old-aaaaa")) == len(before.events)
 
 
 def test_of_two_who_archive_the_same_events_one_is_refused(broker: Broker) -> None:
