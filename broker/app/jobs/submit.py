@@ -207,15 +207,14 @@ def _together(some: Sequence[_Submitting]) -> None:
                         one.done = _admit(one, tx)
                     except (DearerNow, InvalidInput) as refused:
                         one.refused = refused
+            for one in some:  # before the commit: whatever ends this thread after it, nobody tries again
+                one.tried = True
             committing = True
     except BaseException as error:
         for one in some:
             one.tried, one.refused = committing, _lost(error) if committing else None
         if len(some) == 1 or not isinstance(error, Exception):
             raise
-        return
-    for one in some:
-        one.tried = True
 
 
 def _lost(error: BaseException) -> BrokerError:

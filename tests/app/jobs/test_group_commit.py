@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.app.jobs import submit as submitting
 from broker.app.jobs.group_commit import GroupCommit
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
@@ -129,6 +131,42 @@ def test_nobody_tries_again_what_may_be_on_record(
     monkeypatch.setattr(Store, "writing", broken_off)
     assert [type(one) for one in together("1", "1")] == [StoreProblem, StoreProblem]
     assert transactions == [2]
+
+
+def test_nobody_tries_again_what_an_interrupted_thread_has_committed(broker: Broker, together: Together) -> None:
+    """Ctrl-C arrives in the thread that wrote for all, between two of its lines, after the commit."""
+    do = submitting._together
+
+    def interrupted(some: Sequence[Any]) -> None:
+        committed: list[bool] = []
+        writing = Store.writing
+
+        @contextmanager
+        def noted(store: Store) -> Iterator[StoreWriting]:
+            with writing(store) as tx:
+                yield tx
+            committed.append(True)
+
+        def trace(frame: Any, event: str, _: object) -> Any:
+            if committed and event == "line" and frame.f_code is do.__code__:
+                raise KeyboardInterrupt
+            return trace
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Store, "writing", noted)
+            sys.settrace(trace)
+            try:
+                do(some)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(submitting, "_together", interrupted)
+        assert all(isinstance(one, (JobView, StoreProblem)) for one in together("1", "1"))
+    with broker.store.reading() as look:
+        assert len(look.jobs(limit=9)) == 2
 
 
 def test_work_that_waits_is_done_by_the_next_turn() -> None:
