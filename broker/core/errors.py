@@ -277,6 +277,10 @@ class OutcomeUnknown(BrokerError):
     """A call was interrupted and may have taken effect. Check whether it did; never repeat it."""
 
 
+class CommitUnknown(StoreProblem, OutcomeUnknown):
+    """A transaction broke off while it was committed: its changes may be on record."""
+
+
 class GiveUp(BrokerError):
     """Retrying will not help."""
 

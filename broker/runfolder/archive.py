@@ -65,8 +65,8 @@ def write(runs: str, kind: str, rows: Sequence[tuple[object, ...]]) -> StoredRow
 
 
 def _to_disk(runs: str, path: str) -> None:
-    """Wait until a file in a local folder survives a power cut, as the deletion of its rows does. A bucket waits itself.
-    Raises `Unreachable`."""
+    """Wait until a file in a local folder survives a power cut, as the deletion of its rows does. A bucket's answer
+    means that it would. Raises `Unreachable`."""
     url = urlsplit(runs)
     if url.scheme != "file":
         return

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from broker.app.access import audit
-from broker.app.access.once import ChangeRequest, once
+from broker.app.access.once import ChangeAnswer, ChangeRequest, ChangeUnderWay, once
 from broker.app.jobs import jobs
 from broker.core.access.permissions import Permission, TokenScope
-from broker.core.errors import StoreProblem
+from broker.core.errors import CommitUnknown, StoreProblem
 from broker.server.routes import ROUTES, ApiRoute
 from tests.actors import ROOT
 from tests.server.test_matrix import TEAMS, access_of, named
@@ -153,6 +153,20 @@ def test_a_store_that_is_away_leaves_the_key_free(world: Company) -> None:
     for _ in range(2):
         with pytest.raises(StoreProblem):
             once(world.broker, asked, away, never)
+
+
+def test_a_key_whose_change_may_be_on_record_changes_nothing_again(world: Company) -> None:
+    asked, made = ChangeRequest("mia", "t", "api", "12345678", "d", "jobs.submit", "j"), list[str]()
+
+    def broken_off() -> str:
+        made.append("perhaps")
+        raise CommitUnknown("the connection was lost")
+
+    with pytest.raises(CommitUnknown):
+        once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
+    with pytest.raises(ChangeUnderWay):
+        once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
+    assert made == ["perhaps"]
 
 
 def test_an_approver_grants_and_refuses(world: Company) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from broker.app.results.errors import kind_of
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
-from broker.core.errors import AskAPerson, BrokerError, InvalidInput
+from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown
 from broker.store.access.requests import KeptRequest
 
 T = TypeVar("T")
@@ -60,14 +60,17 @@ def once(
     """Make the change and return its response; if this key has made one already, return the response of that.
 
     ``change`` must change nothing if it raises a `BrokerError`; a refusal is not kept, so that the same key may try
-    again. ``told`` makes the response. Raises what ``change`` raises, `InvalidInput` if the key was used for another
-    request, and `ChangeUnderWay`.
+    again. Only after `OutcomeUnknown` it may have changed something, and the key tries nothing again. ``told`` makes
+    the response. Raises what ``change`` raises, `InvalidInput` if the key was used for another request, and
+    `ChangeUnderWay`.
     """
     known = _begun(broker, asked)
     if known is not None:
         return known
     try:
         changed = change()
+    except OutcomeUnknown:
+        raise
     except BrokerError as error:
         with broker.store.access.writing() as tx:
             tx.forget_request(asked.person, asked.key)

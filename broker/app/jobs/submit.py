@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from broker.app.jobs.snapshots import check_still_there, with_snapshot
 from broker.app.market.market import fresh_look, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, StoreProblem
+from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
@@ -187,8 +187,10 @@ def _in_turn(asked: _Submitting) -> JobView | Admission | None:
     if asked.beside_others:
         turns = _turns.get(asked.broker) or _turns.setdefault(asked.broker, GroupCommit(_together, _MOST))
         turns.take(asked)
-    if not asked.tried:
-        with asked.broker.store.writing() as tx, tx.at_once() if asked.is_plain else nullcontext():
+    if not asked.tried and asked.is_plain:
+        _together([asked])
+    elif not asked.tried:
+        with asked.broker.store.writing() as tx:
             asked.done = _admit(asked, tx)
     if asked.refused is not None:
         raise asked.refused
@@ -213,15 +215,16 @@ def _together(some: Sequence[_Submitting]) -> None:
     except BaseException as error:
         for one in some:
             one.tried, one.refused = committing, _lost(error) if committing else None
-        if len(some) == 1 or not isinstance(error, Exception):
+        if not isinstance(error, Exception) or (len(some) == 1 and not committing):
             raise
 
 
-def _lost(error: BaseException) -> BrokerError:
+def _lost(error: BaseException) -> CommitUnknown:
     """Why it is not known whether a job is on record."""
-    if isinstance(error, BrokerError):
-        return error
-    return StoreProblem("the transaction was broken off while it was committed", hint="look at `gpubroker jobs list`")
+    why = f": {error}" if isinstance(error, BrokerError) else ""
+    return CommitUnknown(
+        f"the transaction was broken off while it was committed{why}", hint="look at `gpubroker jobs list` first"
+    )
 
 
 def _admit(asked: _Submitting, tx: StoreWriting) -> JobView | Admission | None:

@@ -15,7 +15,7 @@ from broker.app.jobs import submit as submitting
 from broker.app.jobs.group_commit import GroupCommit
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, StoreProblem
+from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
@@ -116,10 +116,8 @@ def test_each_is_tried_alone_if_the_transaction_of_all_fails(
     assert transactions == [1, 1]
 
 
-def test_nobody_tries_again_what_may_be_on_record(
-    broker: Broker, together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writing = Store.writing
+def _broken_off(writing: Callable[..., Any], transactions: Sequence[int]) -> Callable[..., Any]:
+    """As ``writing``, but the connection is lost during the commit of new jobs."""
 
     @contextmanager
     def broken_off(store: Store) -> Iterator[StoreWriting]:
@@ -128,9 +126,23 @@ def test_nobody_tries_again_what_may_be_on_record(
         if transactions:
             raise StoreProblem("the connection was lost")
 
-    monkeypatch.setattr(Store, "writing", broken_off)
-    assert [type(one) for one in together("1", "1")] == [StoreProblem, StoreProblem]
+    return broken_off
+
+
+def test_nobody_tries_again_what_may_be_on_record(
+    together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "writing", _broken_off(Store.writing, transactions))
+    assert [type(one) for one in together("1", "1")] == [CommitUnknown, CommitUnknown]
     assert transactions == [2]
+
+
+def test_of_one_alone_it_is_told_that_it_may_be_on_record(
+    together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "writing", _broken_off(Store.writing, transactions))
+    assert [type(one) for one in together("1")] == [CommitUnknown]
+    assert transactions == [1]
 
 
 def test_nobody_tries_again_what_an_interrupted_thread_has_committed(broker: Broker, together: Together) -> None:

@@ -170,7 +170,7 @@ def test_rows_are_deleted_once_their_file_would_survive_a_power_cut(
     fsync, kinds = os.fsync, len(before.events)
 
     def noted(file: int) -> None:
-        kept.append(os.readlink(f"/proc/self/fd/{file}"))
+        kept.append(str(Path(f"/proc/self/fd/{file}").readlink()))
         assert len(in_database(broker, "old-aaaaa")) == kinds, "nothing is deleted yet"
         fsync(file)
 
