@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from broker.app.access.people import add, give_role
+from broker.app.jobs.preview import planned
 from broker.app.jobs.runs_root import attempt_keys
-from broker.app.outside import launches
 from broker.app.outside.arrays import OutsideArray
 from broker.app.outside.overdue import OverdueLaunch, end_overdue, keep_on_record, overdue
 from broker.app.outside.slurm_arrays import tasks_of
@@ -180,14 +180,14 @@ def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = gate.asks(array="0-1%1").json()["id"].removeprefix("outside:")
-    plan, others = launches.planned, [f"{whole}.1"]
+    others = [f"{whole}.1"]
 
     def meanwhile(*args: Any, **named: Any) -> Any:
         while others:
             assert gate.post(f"/launches/{others.pop()}/start", {}).status_code == 200
-        return plan(*args, **named)
+        return planned(*args, **named)
 
-    monkeypatch.setattr(launches, "planned", meanwhile)
+    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
     assert "as many as it was judged for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
     assert [one["id"] for one in gate.launches()] == [f"outside:{whole}.1"]
 
