@@ -256,6 +256,21 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 
 
+def test_what_a_task_cost_beyond_its_time_is_that_of_its_last_run(gate: Gate, monkeypatch: Any) -> None:
+    task, broker = f"{gate.asks(array='0-1%1').json()['id']}.0", gate.world.broker
+    start, end = (f"/launches/{task.removeprefix('outside:')}/{what}" for what in ("start", "end"))
+    gate.post(start, {})
+    assert gate.post(end, {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
+    gate.post(start, {})
+    now = broker.clock.now()
+    with monkeypatch.context() as later:
+        later.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=31), raising=True)
+        (late,) = end_overdue(broker)
+    ran = late.until - late.since + timedelta(hours=2)
+    assert gate.post(end, {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "8.00"
+    assert gate.money(task) == (Money.ZERO, Money.usd(1) + late.held + Money.usd(8))
+
+
 def test_a_launch_of_the_brokers_own_passes_by_its_ticket_alone_and_holds_nothing(gate: Gate) -> None:
     broker = gate.world.broker
     with broker.store.writing() as tx:

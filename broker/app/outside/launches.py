@@ -174,13 +174,14 @@ def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
 
 
 def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
-    """Spend what an ended launch cost in all of the time that it ran, less what is spent for it; returns that (USD).
-    Idempotent."""
+    """Spend what an ended launch, held for from ``since`` on, cost in all of the time that it ran, less what is spent
+    for that time; returns that (USD). Idempotent."""
     cost, ended = Money.ZERO, since + ran
     with broker.store.writing() as tx:
-        balance, holds = tx.balance(id), [one for one in tx.entries(id) if one.movement is Movement.HOLD]
-        for hold in holds:
-            amount = (hold.rate or Money.ZERO).for_duration(ran) - balance[hold.money].spent
+        mine = [one for one in tx.entries(id) if one.covers_from >= since]  # it may have run before, held for anew
+        for hold in [one for one in mine if one.movement is Movement.HOLD and one.covers_from == since]:
+            spent = sum((o.amount for o in mine if o.account is Account.SPENT and o.money is hold.money), Money.ZERO)
+            amount = (hold.rate or Money.ZERO).for_duration(ran) - spent
             if hold.account is Account.HELD and amount > Money.ZERO and ended > hold.covers_to:
                 cost += amount
                 tx.post(
