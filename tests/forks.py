@@ -30,11 +30,8 @@ def run(session: pytest.Session, processes: int) -> bool:
         raise session.Interrupted(f"{session.testsfailed} errors during collection")
     if session.config.option.collectonly:
         return True
-    together: dict[str, list[pytest.Item]] = {}
-    for file, tests in groupby(session.items, lambda item: item.nodeid.partition("::")[0]):
-        for number, item in enumerate(tests):
-            together.setdefault(_group(item, file, number), []).append(item)
-    numbers = _numbers(len(together))
+    groups = _groups(session.items)
+    numbers = _numbers(len(groups))
     if terminal := session.config.pluginmanager.getplugin("terminalreporter"):
         terminal.showfspath = False  # files alternate
         terminal.flush()
@@ -47,7 +44,7 @@ def run(session: pytest.Session, processes: int) -> bool:
         if not pid:
             for other in (ours, *children):
                 other.close()  # only the parent reads: when it has gone, the next report fails
-            _work(session, list(together.values()), numbers, theirs, f"gw{number}")
+            _work(session, groups, numbers, theirs, f"gw{number}")
         theirs.close()
         children[ours] = pid
     os.close(numbers)
@@ -65,6 +62,15 @@ def run(session: pytest.Session, processes: int) -> bool:
     if lost := [item.nodeid for item in session.items if item.nodeid not in finished]:
         raise RuntimeError(f"{len(lost)} tests did not run to their end, the first of them {lost[0]}")
     return True
+
+
+def _groups(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
+    """What one process takes at once, in the order of the first tests."""
+    together: dict[str, list[pytest.Item]] = {}
+    for file, tests in groupby(items, lambda item: item.nodeid.partition("::")[0]):
+        for number, item in enumerate(tests):
+            together.setdefault(_group(item, file, number), []).append(item)
+    return list(together.values())
 
 
 def _group(item: pytest.Item, file: str, number: int) -> str:

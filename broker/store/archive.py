@@ -138,14 +138,17 @@ def as_series(prices: Iterable[ArchivedRow], signals: Iterable[ArchivedRow]) -> 
 
 
 def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[tuple[str, int]]:
-    """The next closed jobs by their end, that are not on record as archived, with its time."""
+    """The next closed jobs by their end, that are not on record as archived, with its time. Not tasks of an array that
+    goes on: what they reported is what those that run are compared with."""
     at, job_id = after
+    whole = JOB.alias("whole")
+    goes_on = exists().where(whole.c.id == JOB.c.array_id, ~whole.c.closed)
     archived = exists().where(ARCHIVED_JOB.c.job_id == EVENT.c.job_id)
     rows = connection.execute(
         select(EVENT.c.job_id, EVENT.c.at)
         .join_from(EVENT, JOB, JOB.c.id == EVENT.c.job_id)
         .where(ENDED, EVENT.c.at >= at, or_(EVENT.c.at > at, EVENT.c.job_id > job_id))
-        .where(EVENT.c.at < before, JOB.c.closed, ~archived)
+        .where(EVENT.c.at < before, JOB.c.closed, ~archived, ~goes_on)
         .order_by(EVENT.c.at, EVENT.c.job_id)
         .limit(_JOBS)
     )

@@ -21,6 +21,7 @@ from broker.core.errors import BrokerError, InvalidInput, StoreProblem, Unreacha
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, MetricsReported
 from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import OfferQuery
@@ -52,12 +53,12 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
     return broker
 
 
-def ran(broker: Broker, job_id: str, days: float, *, closed: bool = True) -> JobStory:
+def ran(broker: Broker, job_id: str, days: float, *, closed: bool = True, task: TaskOf | None = None) -> JobStory:
     """A job that ended so many days ago, with a checkpoint and figures in each of its three hours; its story."""
     at = NOW - days * DAY
     placement = Placement(spot_offer("p5", Money(100), at), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
     with broker.store.writing() as tx:
-        submitted = ev.Submitted(job=Job(name=job_id, run="true"), user="ann", max_duration_seconds=60.0)
+        submitted = ev.Submitted(job=Job(name=job_id, run="true", task=task), user="ann", max_duration_seconds=60.0)
         requested = ev.LaunchRequested(key=job_id, engine="local", placement=placement)
         tx.append(job_id, [(None, submitted), (1, requested), (1, ev.Launched(handle="h"))], at - 4 * HOUR)
         tx.append(job_id, [(1, ev.MachineUp(since=at - 4 * HOUR))], at - 4 * HOUR)
@@ -99,6 +100,18 @@ def test_events_of_jobs_that_ended_long_ago_move_and_are_told_as_before(broker: 
     assert {name: told_of(broker, name) for name in stories} == stories
     assert moved(broker).events == 0, "nothing is left to move"
     assert broker.store.archive.files()[0].rows == foretold.events == len(stories["old-aaaaa"].events) - 6
+
+
+def test_reports_of_tasks_stay_while_others_of_their_array_are_compared_with_them(broker: Broker) -> None:
+    with broker.store.writing() as tx:
+        whole = Job(name="all", run="true", array=JobArray(range=2))
+        begun = ev.Submitted(job=whole, user="ann", max_duration_seconds=60.0)
+        tx.append("all-aaaaa", [(None, begun)], NOW - 120 * DAY)
+    ran(broker, "old-aaaaa", 110, TaskOf(array="all-aaaaa", index=0, count=2))
+    assert moved(broker).jobs == 0
+    with broker.store.writing() as tx:
+        tx.append("all-aaaaa", [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], NOW)
+    assert moved(broker).jobs == 1
 
 
 def test_a_view_whose_events_are_archived_survives_a_rebuild(broker: Broker) -> None:
