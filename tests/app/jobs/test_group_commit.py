@@ -101,6 +101,16 @@ def test_a_job_that_cannot_be_submitted_keeps_no_other_from_it(together: Togethe
     assert transactions == [2]
 
 
+def test_where_approvals_are_asked_for_each_has_a_transaction_of_its_own(
+    broker: Broker, together: Together, transactions: list[int]
+) -> None:
+    """What standing grants and pending requests leave is read from what is written."""
+    asks = "guardrails: [{name: big, approve_above: {cost: $0.5, approvers: [bob], expires: 6h}}]\n"
+    broker.store.activate_policy({"t.yaml": POLICY + asks}, by="test")
+    assert [isinstance(one, JobView) and one.asked is not None for one in together("1", "1")] == [True, True]
+    assert transactions == [1, 1]
+
+
 def test_each_is_tried_alone_if_the_transaction_of_all_fails(
     together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
