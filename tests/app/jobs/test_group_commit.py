@@ -223,3 +223,19 @@ def test_what_fails_is_raised_where_it_ran_and_stops_nobody() -> None:
     with pytest.raises(ValueError, match="one"):
         turns.take(1)
     turns.take(2)
+
+
+def test_what_its_own_thread_has_given_up_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[Sequence[int]]()
+    turns = GroupCommit(done.append, most=3)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(turns, "_taken", True)
+        patched.setattr(turns._changed, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            turns.take(1)
+    turns.take(2)
+    assert done == [[2]]

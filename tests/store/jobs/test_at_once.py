@@ -75,20 +75,23 @@ def test_what_is_kept_counts_before_it_is_written(store: Store) -> None:
     """As what is written counts afterwards: the next of several submissions is judged by it."""
     everybody = BudgetSpec("all", "month", "UTC", frozenset({MoneyKind.CASH}))
     nlp, others = replace(everybody, id="nlp", teams=("n*",)), replace(everybody, id="vision", teams=("vision",))
+    simulated = replace(everybody, id="simulated", counts=frozenset({MoneyKind.SANDBOX}))
     until = T + timedelta(days=9)
 
     def held(look: StoreReading) -> list[Money]:
-        return [sum((b.amount for b in look.held(one, until)), Money.ZERO) for one in (everybody, nlp, others)]
+        return [
+            sum((b.amount for b in look.held(one, until)), Money.ZERO) for one in (everybody, nlp, others, simulated)
+        ]
 
     with store.writing() as tx:
         begun(tx, "j-1")
         with tx.at_once():
-            assert held(tx) == [Money.usd("5"), Money.usd("5"), Money.ZERO]
+            assert held(tx) == [Money.usd("5"), Money.usd("5"), Money.ZERO, Money.ZERO]
             first_records(tx, "j-2", "7")
             first_records(tx, "j-3", "1")
             before = held(tx), tx.spent(everybody, T, until), tx.live_attempts()
         assert (held(tx), tx.spent(everybody, T, until), tx.live_attempts()) == before
-    assert before[0] == [Money.usd("13"), Money.usd("13"), Money.ZERO]
+    assert before[0] == [Money.usd("13"), Money.usd("13"), Money.ZERO, Money.ZERO]
 
 
 def test_only_first_records_are_kept(store: Store) -> None:
