@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select
@@ -35,7 +36,7 @@ _STAY = frozenset(
     | {"approval_asked", "approval_given", "approval_refused"}
 )
 _LAST_COUNT = frozenset({"checkpoint_saved", "metrics_reported"})
-_JOBS = 2_000  # of one file
+_JOBS, _ROWS = 2_000, 200_000  # of one file, which is in memory as it is made: a job may have many events
 # A job that is closed later than others that ended with it is found for so long.
 _LATE = timedelta(days=60)
 _ZONES = timedelta(hours=14)  # no time zone is farther from UTC
@@ -100,7 +101,7 @@ class Archive:
             if after is None:
                 newest = archive_files.events_until(connection)
                 after = (0 if newest is None else newest - _micros(_LATE), "")
-            while ended := _ended(connection, after, to_micros(before)):
+            while ended := _of_one_file(connection, _ended(connection, after, to_micros(before))):
                 after = ended[-1][1], ended[-1][0]
                 rows = _may_go(connection, [job_id for job_id, _ in ended])
                 if rows:
@@ -153,6 +154,16 @@ def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[
         .limit(_JOBS)
     )
     return [(row.job_id, row.at) for row in rows]
+
+
+def _of_one_file(connection: Connection, ended: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The first of these jobs, as many as have `_ROWS` events together, but at least one."""
+    mine = EVENT.c.job_id.in_([job_id for job_id, _ in ended])
+    counts = dict(
+        connection.execute(select(EVENT.c.job_id, func.count()).where(mine).group_by(EVENT.c.job_id)).tuples().all()
+    )
+    sums = accumulate(counts.get(job_id, 0) for job_id, _ in ended)
+    return [one for number, (one, rows) in enumerate(zip(ended, sums, strict=True)) if rows <= _ROWS or not number]
 
 
 def _may_go(connection: Connection, jobs: Collection[str]) -> list[_EventRow]:

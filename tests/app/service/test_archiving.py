@@ -28,6 +28,7 @@ from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.runfolder import archive
+from broker.store import archive as store_archive
 from broker.store.records import ArchiveKind
 from tests.actors import ANN, with_clock
 from tests.empty_store import empty_store
@@ -100,6 +101,17 @@ def test_events_of_jobs_that_ended_long_ago_move_and_are_told_as_before(broker: 
     assert {name: told_of(broker, name) for name in stories} == stories
     assert moved(broker).events == 0, "nothing is left to move"
     assert broker.store.archive.files()[0].rows == foretold.events == len(stories["old-aaaaa"].events) - 6
+
+
+def test_a_file_has_as_many_jobs_as_fit_into_memory(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    stories = {name: ran(broker, name, days) for name, days in (("a-aaaaa", 112), ("b-aaaaa", 111), ("c-aaaaa", 110))}
+    for most, files in ((1, 1), (2 * len(stories["a-aaaaa"].events), 2)):
+        monkeypatch.setattr(store_archive, "_ROWS", most)
+        due = broker.store.archive.due_events(NOW)
+        assert due is not None
+        assert len(due.jobs) == files
+    assert (moved(broker).jobs, len(archived_files(broker, "events"))) == (3, 2)
+    assert {name: told_of(broker, name) for name in stories} == stories
 
 
 def test_reports_of_tasks_stay_while_others_of_their_array_are_compared_with_them(broker: Broker) -> None:
