@@ -159,9 +159,8 @@ def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[
 def _of_one_file(connection: Connection, ended: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """The first of these jobs, as many as have `_ROWS` events together, but at least one."""
     mine = EVENT.c.job_id.in_([job_id for job_id, _ in ended])
-    counts = dict(
-        connection.execute(select(EVENT.c.job_id, func.count()).where(mine).group_by(EVENT.c.job_id)).tuples().all()
-    )
+    rows_of = select(EVENT.c.job_id, func.count()).where(mine).group_by(EVENT.c.job_id)
+    counts = {job_id: int(rows) for job_id, rows in connection.execute(rows_of)}
     sums = accumulate(counts.get(job_id, 0) for job_id, _ in ended)
     return [one for number, (one, rows) in enumerate(zip(ended, sums, strict=True)) if rows <= _ROWS or not number]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.runfolder import archive
 from broker.store import archive as store_archive
-from broker.store.records import ArchiveKind
+from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind
 from tests.actors import ANN, with_clock
 from tests.empty_store import empty_store
 from tests.store.fields import spot_offer
@@ -227,6 +228,52 @@ def test_of_two_who_archive_the_same_events_one_is_refused(broker: Broker) -> No
         broker.store.archive.take_out(due, file)
     assert told_of(broker, "old-aaaaa") == before
     assert len(broker.store.archive.files()) == 1
+
+
+def test_a_file_that_lacks_rows_takes_none_out(broker: Broker) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+    due = broker.store.archive.due_events(NOW)
+    assert due is not None
+    moment = datetime(2026, 8, 1, tzinfo=UTC)
+    file = ArchiveFile(ArchiveKind.EVENTS, "archive/events/x.parquet", "x", len(due.rows), 1, moment, moment)
+    with pytest.raises(StoreProblem, match="nothing was deleted"):
+        broker.store.archive.take_out(replace(due, rows=[*due.rows[1:], due.rows[-1]]), file)
+    assert (told_of(broker, "old-aaaaa"), broker.store.archive.files()) == (before, [])
+
+
+def test_a_job_that_was_closed_late_is_archived_after_others_that_ended_later(broker: Broker) -> None:
+    ran(broker, "new-aaaaa", 110)
+    assert moved(broker).jobs == 1
+    ran(broker, "old-aaaaa", 150)
+    assert moved(broker).jobs == 1
+
+
+def test_prices_that_others_delete_meanwhile_are_in_no_file(broker: Broker) -> None:
+    for days in (200, 190, 180, 10):
+        at = NOW - days * DAY
+        broker.store.record_poll("aws", started=at, finished=at, offers=[spot_offer("p5", Money(1000 + days), at)])
+
+    def keep(kind: ArchiveKind, rows: Sequence[ArchivedRow]) -> ArchiveFile:
+        broker.store.market.prune(NOW - 90 * DAY)
+        return ArchiveFile(kind, "archive/prices/x.parquet", "x", len(rows), 1, NOW, NOW, (1, 1))
+
+    with pytest.raises(StoreProblem, match="prices changed"):
+        broker.store.market.prune(NOW - 90 * DAY, archive=keep)
+    assert broker.store.archive.files() == []
+
+
+def test_a_file_is_read_for_what_it_covers_although_an_older_price_was_kept(broker: Broker) -> None:
+    one = spot_offer("p5", Money(1), NOW)
+    for days in (200, 190, 100):
+        at = NOW - days * DAY
+        broker.store.record_poll("aws", started=at, finished=at, offers=[replace(one, price=Money(days), as_of=at)])
+
+    def keep(kind: ArchiveKind, rows: Sequence[ArchivedRow]) -> ArchiveFile:
+        return ArchiveFile(kind, "archive/prices/x.parquet", "x", len(rows), 1, NOW - 300 * DAY, NOW - 50 * DAY, (1, 1))
+
+    broker.store.market.prune(NOW - 90 * DAY, archive=keep)
+    for start, files in ((60, 1), (40, 0)):
+        assert len(broker.store.archive.files_of(one, NOW - start * DAY, NOW)[1]) == files
 
 
 def prices(broker: Broker, first: float, last: float) -> PriceHistories:

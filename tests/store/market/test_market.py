@@ -280,6 +280,13 @@ def test_offers_by_price_are_those_of_machines_or_of_gpus(store: Store) -> None:
     assert (machines, gpus) == ([1, 8, 16], [16, 8, 1])
 
 
+def test_offers_by_price_have_machines_without_gpus_beside_those_with_enough(store: Store) -> None:
+    poll(store, offer("c", 10, accelerator=None, count=0), offer("one", 20, count=1), offer("eight", 30, count=8))
+    with store.reading() as look:
+        found = look.offers_by_price(OfferQuery(accelerators=("cpu", "H100"), count=2))
+        assert [one.instance_type for one in found] == ["c", "eight"]
+
+
 def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store: Store) -> None:
     poll(
         store,
