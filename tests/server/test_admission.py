@@ -176,6 +176,13 @@ def test_a_task_of_an_array_holds_money_while_it_runs_and_each_time_that_it_runs
     assert gate.launches() == []
 
 
+def test_an_array_needs_the_approval_of_its_whole_amount(gate: Gate) -> None:
+    gate.world.broker.store.activate_policy({"test.yaml": POLICY.replace("$10", "$20")}, by="adam")
+    answer = gate.asks(array="0-2%1")
+    assert (answer.status_code, answer.json()["kind"]) == (403, "approval_needed")
+    assert gate.asks(array="0-1%1").status_code == 200
+
+
 def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

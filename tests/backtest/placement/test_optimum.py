@@ -89,6 +89,12 @@ def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> Non
         assert outcome.missed or least <= outcome.cost + 1e-9, course
 
 
+def test_a_machine_that_goes_while_it_boots_is_no_start() -> None:
+    pool = PoolRecord("m", (True, False, True, False), (1.0,) * 4, 3.0)
+    market, task = ReplayMarket("m", "m", 10, (pool,)), StrategyTask(5, 40, 15, 10)
+    assert optimum(market, 0, task) == pytest.approx(brute_force(market, task)) == pytest.approx(3.0 * 20 / 3600)
+
+
 def test_fractions_of_seconds_only_lower_it() -> None:
     market = ReplayMarket("m", "m", 600.0, (PoolRecord("m", (True, False) * 20, (1.0,) * 40, 3.0),))
     task = StrategyTask(9000.7, 20000.2, 300.9, 600.0)
