@@ -120,7 +120,7 @@ def test_reports_of_tasks_stay_while_others_of_their_array_are_compared_with_the
         whole = Job(name="all", run="true", array=JobArray(range=2))
         begun = ev.Submitted(job=whole, user="ann", max_duration_seconds=60.0)
         tx.append("all-aaaaa", [(None, begun)], NOW - 120 * DAY)
-    ran(broker, "old-aaaaa", 110, TaskOf(array="all-aaaaa", index=0, count=2))
+    ran(broker, "old-aaaaa", 110, task=TaskOf(array="all-aaaaa", index=0, count=2))
     assert moved(broker).jobs == 0
     with broker.store.writing() as tx:
         tx.append("all-aaaaa", [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], NOW)
