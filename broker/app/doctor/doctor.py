@@ -337,7 +337,7 @@ def _engines(broker: Broker) -> Iterator[DoctorFinding]:
         try:
             engine = broker.engine(name)
         except MissingExtra as error:
-            yield DoctorFinding("engine", Health.NOTE, f"{name}: {error}", "", facts | {"ready": False})  # see `extra`
+            yield DoctorFinding("engine", Health.NOTE, f"{name}: {error}", error.hint, facts | {"ready": False})
         except BrokerError as error:
             yield DoctorFinding("engine", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
         else:

@@ -12,8 +12,10 @@ import pytest
 
 from broker.app.doctor import doctor
 from broker.core.values.clock import SystemClock
+from broker.engines.registry import ENGINES
 from broker.store import open_store
 from broker.store.records import PollStatus
+from tests.cli.conftest import LOCAL, OFFLINE
 
 
 def findings(gpubroker: Any, *arguments: str) -> dict[str, list[dict[str, Any]]]:
@@ -44,7 +46,7 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
         "provider",
     }
     assert found["store"][0]["facts"]["where"] == str(home / "gpubroker.db")
-    assert {finding["facts"]["provider"] for finding in found["provider"]} == {"owned", "pricebook", "sandbox"}
+    assert {finding["facts"]["provider"] for finding in found["provider"]} == set(OFFLINE)
     assert found["policy"][0]["health"] == "note"
     done = gpubroker("doctor")
     assert done.code == 0
@@ -168,6 +170,13 @@ def setup(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setattr(providers.sandbox, "describe_setup", lambda: SETUP, raising=False)
 
 
+def test_an_engine_that_is_not_installed_tells_how_to(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "skypilot", "no_such_module:Nothing")
+    (found,) = [one for one in findings(gpubroker)["engine"] if one["facts"]["engine"] == "skypilot"]
+    assert (found["health"], found["fix"]) == ("note", "install it: pip install 'gpubroker[skypilot]'")
+    assert "fix: install it: pip install 'gpubroker[skypilot]'" in gpubroker("doctor").out
+
+
 def sandbox_of(document: dict[str, Any]) -> dict[str, Any]:
     (found,) = [one for one in document["providers"] if one["provider"] == "sandbox"]
     assert isinstance(found, dict)
@@ -178,7 +187,7 @@ def test_each_provider_tells_its_endpoints_and_logins(
     gpubroker: Any, setup: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = gpubroker("doctor", "--json").json
-    assert {one["provider"] for one in document["providers"]} == {"owned", "pricebook", "sandbox"}
+    assert {one["provider"] for one in document["providers"]} == set(OFFLINE)
     found = sandbox_of(document)
     assert found["ready"]
     assert [(it["name"], it["url"], it["setting"], it["changed"]) for it in found["endpoints"]] == [
@@ -259,7 +268,7 @@ def test_polls(gpubroker: Any) -> None:
 
 def test_status_of_polls(gpubroker: Any) -> None:
     document = gpubroker("prices", "status", "--json").json
-    assert {provider["provider"] for provider in document["providers"]} == {"owned", "pricebook"}
+    assert {provider["provider"] for provider in document["providers"]} == set(LOCAL)
     assert "sandbox" in document["never_polled"]
     done = gpubroker("prices", "status")
     assert "never polled: " in done.out
