@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.text import Text
 
 import cli
 from broker.app.market import market
@@ -87,6 +88,14 @@ def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, 
         found = tuple(tokens[:depth])
         assert found == words, f"an example of {' '.join(found)} under {' '.join(words)}"
         command.make_context(" ".join(words), tokens[depth:])
+
+
+@pytest.mark.parametrize("through_server", [False, True])
+def test_no_help_loses_words_in_brackets(through_server: bool) -> None:
+    """Words in brackets are formats to Rich unless the bracket is escaped."""
+    for words, command in commands(program._command(through_server)):
+        for text in (command.help, *(parameter.help for parameter in command.params)):
+            assert Text.from_markup(text).plain == text.replace(r"\[", "["), words
 
 
 def test_every_command_speaks_json() -> None:

@@ -184,7 +184,7 @@ class PlaceOptions:
         typer.Option(
             "--compliance",
             metavar="NAME",
-            help="Only providers with which you have that agreement ([agreements] in gpubroker.toml). Repeatable.",
+            help="Only providers with which you have that agreement (\\[agreements] in gpubroker.toml). Repeatable.",
         ),
     ] = None
 
