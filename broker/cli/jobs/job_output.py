@@ -47,6 +47,11 @@ def _lots(lines: Iterable[str]) -> Iterator[list[str]]:
         yield lot
 
 
+def no_output_yet(job_id: str, state: str, *, ended: bool) -> str:
+    """What `jobs logs` says of a job without output; ``state`` in the words of `jobs list`."""
+    return f"{job_id} has printed nothing; state: {state}" if ended else f"{job_id}: no output yet; state: {state}"
+
+
 def line_of_job(line: LogLine) -> str:
     """The line; on a multi-node job with the rank that printed it in front."""
     return line.text if line.rank is None else f"[{line.rank}] {line.text}"

@@ -13,7 +13,7 @@ import typer
 
 from broker.cli import completion, filters
 from broker.cli.jobs import entering, kept_files, prune, resume
-from broker.cli.jobs.job_output import print_output
+from broker.cli.jobs.job_output import no_output_yet, print_output
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
@@ -218,10 +218,16 @@ def logs(
 
         terminal.answer(JobLogs(id=view.id, lines=[LoggedLine(attempt=n, line=text) for n, text in printed]))
         return
+    nothing = True
     for number, group in groupby(printed, lambda one: one[0]):
         if len(numbers) > 1:
             terminal.say(f"--- attempt {number}")
         print_output(sys.stdout, (text for _, text in group))
+        nothing = False
+    if nothing:
+        from broker.cli.jobs.job_view import state_text
+
+        terminal.say(no_output_yet(view.id, state_text(view).plain, ended=view.state.final))
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))

@@ -117,7 +117,8 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Print the end of the output of the job's command."""
-    from broker.cli.jobs.job_output import print_output
+    from broker.cli.jobs.job_output import no_output_yet, print_output
+    from broker.cli.remote import view
     from broker.remote.sending import job_id
 
     terminal, api = through(context)
@@ -130,8 +131,11 @@ def logs(
     found = api.get(f"/jobs/{id}/logs", attempt=attempt, node=node, tail=tail or _LINES)
     if as_json:
         terminal.answer(found)
-    else:
+    elif found["lines"]:
         print_output(sys.stdout, (line["line"] for line in found["lines"]))
+    else:
+        one = api.get(f"/jobs/{id}")
+        terminal.say(no_output_yet(id, view.state(one).plain, ended=one["ended_at"] is not None))
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert"))

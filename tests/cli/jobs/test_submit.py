@@ -53,6 +53,14 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     assert "finished" in gpubroker("jobs", "attempts", "tiny").out
 
 
+def test_logs_of_a_job_without_output_tell_its_state(gpubroker: Any, job: Path) -> None:
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+    done = gpubroker("jobs", "logs", "tiny")
+    assert (done.code, done.out) == (0, "")
+    assert ": no output yet; state: " in done.err
+    assert gpubroker("jobs", "cancel", "tiny").code == 0
+
+
 def test_events_alone(gpubroker: Any, job: Path, reconciled: None) -> None:
     done = gpubroker("submit", job, "--yes", "--events")
     assert done.code == 0
