@@ -26,8 +26,8 @@ def moved(basis: ReplayBasis, after: str = "0.57", money: MoneyKind = MoneyKind.
     return ReplayedDecision(was, Answer.ALLOW, (), MoneyKind.CASH, *costs, False, False, "aws/on_demand", money, basis)
 
 
-def shown(*outcomes: ReplayedDecision) -> str:
-    console = Console(width=140, file=StringIO())
+def shown(*outcomes: ReplayedDecision, width: int = 140) -> str:
+    console = Console(width=width, file=StringIO())
     for part in backtested(console, Backtest(outcomes, 0)):
         console.print(part)
     assert isinstance(console.file, StringIO)
@@ -40,6 +40,10 @@ def test_the_footnote_says_what_the_costs_go_by_and_nothing_else(basis: ReplayBa
     assert "$0.20 → $0.57" in text
     assert [key for key, how in HOW.items() if how in text] == [basis.value]
     assert not any(how in shown(moved(basis, after="0.20")) for how in HOW.values()), "where no cost is different"
+
+
+def test_hidden_columns_are_named() -> None:
+    assert "hidden columns: " in shown(moved(ReplayBasis.PLAN), width=80)
 
 
 def test_money_of_another_kind_is_said_and_added_up_by_itself() -> None:

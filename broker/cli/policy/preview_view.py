@@ -10,7 +10,7 @@ from rich.text import Text
 from broker.cli.billing.budget_view import scope_words
 from broker.cli.policy import trial_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
+from broker.cli.render.tables import Column, fitted
 from broker.ledger.budgets import is_fixed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _jobs(console: Console, seen: PolicyPreview) -> Iterator[RenderableType]:
         cells: list[list[str | Text]] = [
             [one.job_id, one.user, Text(*_WORDS[one.effect.value]), _why(one)] for one in seen.jobs
         ]
-        yield fitting(console, columns, cells)[0]
+        yield from fitted(console, columns, cells)
     if seen.left_out:
         yield Text(f"{formats.plural(seen.left_out, 'more job')} at the end of the queue not judged.", style="dim")
 

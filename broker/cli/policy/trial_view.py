@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
+from broker.cli.render.tables import Column, fitted, fitting
 from broker.core.policy.policy import Action, Answer, Facts, Verdict
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
         Column("reason", 2, folds=True),
     )
     cells = [_difference(one) for one in found.differences]
-    parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else []
+    parts: list[RenderableType] = fitted(console, columns, cells) if cells else []
     totals = (Column(""), *(Column(word, align="right") for word in ("allowed", "asked", "denied", "late", "cost")))
     rows = [_totals("recorded", found.before), _totals("with these files", found.after)]
     parts.append(fitting(console, totals, rows)[0])
