@@ -176,15 +176,12 @@ class Terminal:
 
     def misused(self, error: TyperException) -> int:
         """Print a usage error. Returns the exit code."""
-        from broker.core.errors import InvalidInput
+        from broker.cli.render.misuse import misuse
 
         if type(error).__name__ == "NoArgsIsHelpError":
             self.out.print(error.format_message(), end="", highlight=False)
             return 2
-        context = getattr(error, "ctx", None)
-        hint = f"see `{context.command_path} --help`" if context is not None else ""
-        message = error.format_message().replace("Value error, ", "")  # pydantic's prefix
-        return self.refuse(InvalidInput(message, hint=hint))
+        return self.refuse(misuse(error))
 
     def crashed(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""

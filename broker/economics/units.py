@@ -64,7 +64,10 @@ def overhead(pue: float) -> float:
 
 def parameter_count(value: float) -> float:
     """A model's number of parameters if it is credible (1 thousand to 100 trillion). Raises InvalidInput."""
-    return _within("parameters", value, "", least=1e3, most=MOST_PARAMETERS, expected="1e3 to 1e14, such as 7e9 for 7B")
+    expected = "1e3 to 1e14, such as 7e9 for 7B"
+    if 0 < value < 1e3:  # billions, as people say it
+        raise InvalidInput(f"parameters: expected {expected}, got {value:g}; did you mean {value:g}B?")
+    return _within("parameters", value, "", least=1e3, most=MOST_PARAMETERS, expected=expected)
 
 
 def ceil(value: float) -> int:

@@ -13,6 +13,7 @@ from broker.core.access.audit import AuditRecord
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.ports import LEAST_HISTORY
+from broker.core.values.units import print_duration
 from broker.runfolder import archive
 from broker.store.engine.times import from_micros
 from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind, PrunedPrices
@@ -46,8 +47,8 @@ def archive_history(
     `MissingExtra`, `Unreachable`, `StoreProblem`.
     """
     said, now = broker.policy().defaults, broker.clock.now()
-    events_before = _month(now, said.keep_events if keep_events is None else keep_events)
-    prices_before = _month(now, said.keep_prices if keep_prices is None else keep_prices)
+    events_before = _month(now, said.keep_events if keep_events is None else keep_events, "--keep-events")
+    prices_before = _month(now, said.keep_prices if keep_prices is None else keep_prices, "--keep-prices")
     jobs, events = (0, 0) if events_before is None else _events(broker, events_before, dry_run=dry_run)
     prices = PrunedPrices(0, 0, 0, 0)
     if prices_before is not None:
@@ -59,13 +60,14 @@ def archive_history(
     return ArchivedHistory(events_before, prices_before, jobs, events, prices)
 
 
-def _month(now: datetime, keep: timedelta | None) -> datetime | None:
+def _month(now: datetime, keep: timedelta | None, option: str) -> datetime | None:
     if keep is None:
         return None
     if keep < LEAST_HISTORY:
+        got = f"{keep.days}d" if not keep % timedelta(days=1) else print_duration(keep)
         raise InvalidInput(
-            f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history; got {keep}",
-            where="keep_events, keep_prices",
+            f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history; got {got}",
+            where=option,
         )
     return (now - keep).astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 

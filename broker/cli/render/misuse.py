@@ -1,0 +1,68 @@
+"""A usage error in the project's words: the option, what was expected, and the value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.core.errors import InvalidInput, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typer.exceptions import TyperException
+
+_NO_DRY_RUN = "`gpubroker plan` shows what `gpubroker submit` would do, and starts nothing"
+# What a number must be, by pydantic's name of the fault; the limit is in its context under the same key as here.
+_KINDS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
+_LIMITS = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "less_than_equal": ("le", "{} or less"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than": ("lt", "less than {}"),
+}
+
+
+def misuse(error: TyperException) -> InvalidInput:
+    """The error to print instead."""
+    context = getattr(error, "ctx", None)
+    hint = f"see `{context.command_path} --help`" if context is not None else ""
+    if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
+        hint = _NO_DRY_RUN
+    told = _number(error) or _choice(error)
+    if told:
+        return InvalidInput(told, where=_option(error), hint=hint)
+    return InvalidInput(error.format_message().replace("Value error, ", ""), hint=hint)  # pydantic's prefix
+
+
+def _number(error: TyperException) -> str:
+    """What is wrong with a number; empty for any other error."""
+    found = _validated(error)
+    kind = found.get("type", "")
+    if kind in _KINDS:
+        return f"expected {_KINDS[kind]}; got {found['input']!r}"
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        return f"expected {words.format(format(found['ctx'][key], 'g'))}; got {found['input']}"
+    return ""
+
+
+def _choice(error: Any) -> str:
+    """What is wrong with a value that is none of an option's choices; empty for any other error."""
+    choices = getattr(getattr(getattr(error, "param", None), "type_descriptor", None), "choices", None)
+    given = _validated(error).get("input")
+    if not choices or not isinstance(given, str):
+        return ""
+    known = [str(getattr(choice, "value", choice)) for choice in choices]
+    return f"expected {', '.join(known[:-1])} or {known[-1]}; got {given!r}{did_you_mean(given, known)}"
+
+
+def _validated(error: TyperException) -> Mapping[str, Any]:
+    """The first fault that pydantic found, if it did."""
+    errors: Any = getattr(error.__cause__, "errors", None)
+    return errors(include_url=False)[0] if callable(errors) else {}
+
+
+def _option(error: Any) -> str:
+    """``--limit``; ``VERSION`` for an argument."""
+    named = error.param
+    return next((name for name in named.opts if name.startswith("--")), str(named.metavar or named.name).strip("[]."))

@@ -1,0 +1,35 @@
+"""Usage errors name the option, what was expected, and the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("backtest placement --days three", "--days: expected a whole number; got 'three'"),
+        ("backtest placement --days 2.5", "--days: expected a whole number; got '2.5'"),
+        ("advise serve --headroom abc", "--headroom: expected a number; got 'abc'"),
+        ("plan --limit 0", "--limit: expected 1 or more; got 0"),
+        ("backtest placement --days 4000", "--days: expected 3650 or less; got 4000"),
+        ("store archive --keep-events 5d", "--keep-events: expected 30d or more, because plans and reports need"),
+        ("store archive --keep-prices 100m", "got 1h40m"),
+        ("advise size --parameters 7B --method qlra", "--method: expected adamw, sgd, lora, qlora or inference; got"),
+        ("advise size --parameters 7B --method qlra", "got 'qlra'; did you mean 'qlora'?"),
+        ("advise size --parameters 7", "got 7; did you mean 7B?"),
+        ("policy rollback latest", "VERSION: expected a whole number; got 'latest'"),
+    ],
+)
+def test_a_number(gpubroker: Any, arguments: str, told: str) -> None:
+    done = gpubroker(*arguments.split())
+    assert (done.code, told in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("command", ["plan", "submit"])
+def test_a_dry_run_is_a_plan(gpubroker: Any, command: str) -> None:
+    done = gpubroker(command, "job.yaml", "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert "hint: `gpubroker plan` shows what `gpubroker submit` would do" in done.err
