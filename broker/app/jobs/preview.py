@@ -92,7 +92,8 @@ class Preview:
     one. ``estimate``: if nothing can start for want of setup, the plan with every engine installed and reference prices
     allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first step after submission;
     None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the running
-    attempts, and all about offers, that the plan took into account.
+    attempts, and all about offers, that the plan took into account. ``strange``: of a job without placements, a
+    sentence for each provider it names that nobody knows; also among the notes.
     """
 
     job: Job
@@ -112,6 +113,7 @@ class Preview:
     estimate: Plan | None = None
     machines: tuple[MachineUse, ...] = ()
     first: FirstMove | None = None
+    strange: tuple[str, ...] = ()
 
     @property
     def in_order(self) -> tuple[Placement, ...]:
@@ -176,7 +178,8 @@ def preview(
         if missing := missing_secrets(job):
             seen = seen.noted(f"`submit` would refuse the job: secrets not in the environment: {', '.join(missing)}")
         if not seen.plan.placements:
-            return seen.noted(*unknown_providers(broker, job))
+            strange = tuple(unknown_providers(broker, job))
+            return replace(seen, strange=strange).noted(*strange)
         facts_for = facts_of(look, basis.policy, basis.now, occupied_in(look, basis.policy, ()))
         admission = admit(
             seen.job, by.identity, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now

@@ -65,7 +65,7 @@ def screen(
 ) -> list[RenderableType]:
     """The whole preview: job, placements, verdict, money, notes. ``explained``: the policies for which every cost term
     and rejection is shown. ``judged``: what judged the plan, in words; empty if no policy is active."""
-    parts: list[RenderableType] = [_heading(seen)]
+    parts: list[RenderableType] = [_heading(seen), *(Text(one, style="bold red") for one in seen.strange)]
     if seen.plan.placements:
         parts += _placements(console, seen, limit)
         if explained:
@@ -75,7 +75,7 @@ def screen(
     if explained or not seen.plan.placements:
         parts += list(_rejections(seen, every=explained is not None))
     parts += _verdict(seen, judged)
-    parts += [_note(note) for note in seen.plan.notes]
+    parts += [_note(note) for note in seen.plan.notes if note not in seen.strange]
     if any(placement.offer.whole is not None for placement in seen.plan.placements):
         parts += map(free_line, seen.machines)
     if seen.waits:
