@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from broker.app.results.simulations import SimulationReport
 from broker.cli.render.charts.chart import Chart, Line
 
+_NAMES = {"amortised": "owned and reserved"}  # as the table of totals calls it
 _SIMULATED = "Simulated market, machines and money."
 
 
@@ -23,8 +24,13 @@ def charts(report: SimulationReport) -> list[Chart]:
             f"{name}: accelerators in use", "time", "accelerators", _lines(found.gpus_in_use, times), note=_SIMULATED
         ),
         Chart(f"{name}: jobs that wait", "time", "jobs", [Line("waiting", times, found.waiting, step=True)]),
-        Chart(f"{name}: spend", "time", "USD per hour", _lines(found.usd_per_hour, times)),
+        Chart(f"{name}: spend", "time", "USD per hour", _lines(_rented_first(found.usd_per_hour), times)),
     ]
+
+
+def _rented_first(spend: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """In the order of the accelerators in use, so that machines of one's own have the same sign in both charts."""
+    return {_NAMES.get(kind, kind): spend[kind] for kind in sorted(spend, key="amortised".__eq__)}
 
 
 def _lines(values: Mapping[str, Sequence[float]], times: Sequence[datetime]) -> list[Line]:

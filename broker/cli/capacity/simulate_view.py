@@ -36,7 +36,8 @@ def report(console: Console, found: SimulationReport, before: SimulationReport |
     ledger = "balanced, nothing held" if found.balanced else f"NOT balanced: {'; '.join(found.faults[:3])}"
     shown += [
         "",
-        Text(f"ended after {formats.length(end)} of virtual time; {found.decisions:,} decisions about classes"),
+        Text(f"ended after {formats.length(end)} of virtual time"),
+        Text(f"{formats.plural(found.decisions, 'decision')}, each about a group of identical jobs"),
         Text(f"ledger  {ledger}; {formats.plural(found.movements, 'movement')}", "" if found.balanced else "red"),
         Text(f"hash    {found.digest}"),
         *(Text(note, style="dim") for note in found.notes),
@@ -77,10 +78,16 @@ _FIGURES: tuple[Figure, ...] = (
     ("waiting, mean", lambda r: r.total.waiting.mean_s, _time),
     ("waiting, median", lambda r: r.total.waiting.p50_s, _time),
     ("waiting, 95th percentile", lambda r: r.total.waiting.p95_s, _time),
-    ("slowdown, bounded, mean", lambda r: r.total.slowdown, lambda value: f"{value:.2f}"),
+    ("slowdown, mean", lambda r: r.total.slowdown, lambda value: f"{value:.2f}"),
     ("GPU-hours useful", lambda r: r.total.useful_gpu_hours, _count),
-    ("fairness of service (Jain)", lambda r: r.fairness_of_service, _index),
-    ("fairness of slowdown (Jain)", lambda r: r.fairness_of_slowdown, _index),
+    ("fairness of service", lambda r: r.fairness_of_service, _index),
+    ("fairness of slowdown", lambda r: r.fairness_of_slowdown, _index),
+)
+# What the figures above mean, below them.
+_MEANT = (
+    "slowdown: time from submission to finish, divided by the work; 1 is no waiting (work below 10s counts as 10s)",
+    "fairness among teams (Jain's index): 1 if all are treated alike, 1/n if one of n gets all; of service: the share"
+    " of the requested GPU-hours that was done",
 )
 
 
@@ -97,7 +104,7 @@ def _totals(console: Console, found: SimulationReport, before: SimulationReport 
             row.append(formats.NOTHING if then is None else text(then))
             row.append("" if now is None or then is None or now == then else _difference(now - then, text))
         rows.append(row)
-    return fitted(console, columns, rows)
+    return [*fitted(console, columns, rows), *(Text(line, style="dim") for line in _MEANT)]
 
 
 def _difference(more: float, text: Callable[[float], str]) -> str:
