@@ -67,7 +67,7 @@ def test_a_node_saves_with_a_session_and_goes_on_with_the_next_one(account: Role
     assert datetime.now(UTC) < datetime.fromisoformat(first["expires_at"]) <= datetime.now(UTC) + timedelta(hours=1.1)
     node = Node(tmp_path, account.store.url, clean=True)
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
-    script = f"{SAVE} save step_1; echo up; env | grep -c SECRET; {wait}; save step_2"
+    script = f"{SAVE} save step_1; env | grep -c SECRET; echo up; {wait}; save step_2"
     try:
         node.spec(script, key=KEY)
         soon = (datetime.now(UTC) + timedelta(seconds=4)).isoformat()
