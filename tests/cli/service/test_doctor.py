@@ -52,8 +52,8 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
     assert done.code == 0
     assert "gpubroker policy apply FILES" in done.out
     assert "optional parts not installed: " in done.out
-    assert "pip install 'gpubroker[" not in done.out
-    assert "pip install 'gpubroker[" in gpubroker("doctor", "--verbose").out
+    assert "pip install 'gpubroker[torch]" not in done.out
+    assert "pip install 'gpubroker[torch]" in gpubroker("doctor", "--verbose").out
 
 
 def test_variables_that_are_no_settings(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
