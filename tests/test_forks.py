@@ -31,7 +31,7 @@ def test_wrong():
     assert 1 == 2
 
 def test_left_out():
-    pytest.skip("for a reason")
+    pytest.skip("for a reason")  # the run under test must report it
 
 def test_warns():
     warnings.warn("of something")
@@ -46,7 +46,7 @@ from pathlib import Path
 
 def test_dies():
     if not (pid := os.fork()):  # lives on, with all that is open here
-        time.sleep(30)
+        time.sleep(30)  # outlives its parent, whose end must be noticed at once; killed by the test
         Path(__file__).with_name("waited_for").touch()
         os._exit(0)
     Path(__file__).with_name("pid").write_text(str(pid))

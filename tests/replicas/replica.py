@@ -58,7 +58,7 @@ def reconcile(broker: Broker) -> None:
 def submit_named(broker: Broker) -> None:
     for number, line in enumerate(sys.stdin):
         while number % LOOK_AFTER == 0 and _open(broker) > MOST_OPEN:
-            broker.clock.sleep(AGAIN)
+            broker.clock.sleep(AGAIN)  # real replicas end jobs meanwhile
         job = parse_job(JOB.format(name=line.strip()), file="job.yaml", now=broker.clock.now())
         while not _submitted(broker, job):
             broker.clock.sleep(AGAIN)  # until another job has ended

@@ -13,6 +13,7 @@ def test_the_columns_are_those_of_the_classes() -> None:
 
 def test_plain_tables_have_the_types_and_keys_of_the_classes() -> None:
     for name, table in every_table().tables.items():
+        # SQLAlchemy types a default without the `arg` that a plain value has.
         found, wanted = (
             [(c.name, str(c.type), c.primary_key, c.default and c.default.arg) for c in one.columns]  # type: ignore[attr-defined]
             for one in (plain(name), table)
