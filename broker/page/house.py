@@ -37,6 +37,7 @@ def people_and_tokens(by: By) -> Response:
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
         "may_change": has_password(broker, by.caller.access.person.name),
+        "asks_code": second_factor(broker, by.caller.access.person.name) is not None,
         "people": [PersonResult.of(one) for one in people.people(broker)],
         "tokens": [TokenResult.of(one, now) for one in tokens.tokens(broker)],
         "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),

@@ -25,7 +25,7 @@ class NotConfirmed(NotAllowed):
     """A change without the password of the person who makes it."""
 
     def __init__(self) -> None:
-        super().__init__("this is not your password, or several were wrong", hint="nothing was changed")
+        super().__init__("password or code is wrong, or several were", hint="nothing was changed")
 
 
 def person(by: By, name: str) -> Response:
@@ -117,7 +117,7 @@ def _may_change(by: Visitor, request: Request, form: Mapping[str, str]) -> None:
     """Raises as `confirmed`, and `NotAllowed` for an administrator who has to set up a second factor first."""
     if second_factors.has_to_set_up(by.caller.broker, by.caller.access.person):
         raise NotAllowed("you may only look until you have set up a second factor", hint="your own page, /me")
-    confirmed(by, request, form)
+    confirmed(by, request, form, form.get("code", ""))
 
 
 def confirmed(by: Visitor, request: Request, form: Mapping[str, str], code: str | None = None) -> None:
@@ -146,6 +146,7 @@ def _drawn(by: Visitor, name: str, *, trouble: str = "", said: str = "", status:
         "roles": [one.value for one in (*TeamRole, *Role)],
         "invites": broker.settings.sign_in is None and not found.service,
         "may_change": passwords.has_password(broker, by.caller.access.person.name),
+        "asks_code": second_factors.second_factor(broker, by.caller.access.person.name) is not None,
         "trouble": trouble,
         "link": said,
     }

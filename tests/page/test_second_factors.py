@@ -296,3 +296,21 @@ def test_an_administrator_without_one_changes_nobody_where_it_is_asked_for(
     assert (refused.status_code, "second factor" in refused.text) == (403, True)
     assert "may only look" in browser.get("/me").text
     assert "eve" not in {one.name for one in people.people(broker)}
+
+
+def test_an_administrator_with_one_changes_people_with_a_code(site: Site, timed: tuple[Broker, ManualClock]) -> None:
+    """A session may have begun with a token: neither that nor a stolen password makes anybody an administrator."""
+    broker, clock = timed
+    letters, _ = set_up(broker, "adam")
+    clock.advance(STEP)
+    there = Site(Company(broker, site.world.wrong, "", "", "", ""), answering(broker))
+    browser, _ = entered(there, "adam", code_at(letters, clock.now()))
+    assert 'name="code"' in browser.get("/people").text
+    assert 'name="code"' in browser.get("/people/apple").text
+    clock.advance(2 * STEP)
+    for code in ("", "000000"):
+        refused = browser.send_form("/people", "/people", name="eve", again=GOOD, code=code)
+        assert (refused.status_code, "eve" in {one.name for one in people.people(broker)}) == (403, False)
+    clock.advance(timedelta(hours=1))  # wrong codes make wait
+    added = browser.send_form("/people", "/people", name="eve", again=GOOD, code=code_at(letters, clock.now()))
+    assert (added.status_code, "eve" in {one.name for one in people.people(broker)}) == (303, True)
