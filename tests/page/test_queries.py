@@ -7,13 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
+from broker.core.values.clock import ManualClock
 from broker.page.routes import PAGES
 from broker.server import shared_results
+from tests.actors import with_clock
 from tests.page.browsing import Browser, site_of
 from tests.page.grown import grow
 from tests.server.world import Company, new_world
@@ -62,7 +65,9 @@ def visit(browser: Browser, path: str) -> list[str]:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, tuple[list[str], list[str]]]]:
     """By page: what it asks with two of everything, and with six."""
-    world = new_world(tmp_path_factory.mktemp("grown"))
+    made = new_world(tmp_path_factory.mktemp("grown"))
+    still = ManualClock(made.broker.clock.now())  # else a busy machine polls at each visit
+    world = replace(made, broker=with_clock(made.broker, still))
     browser = site_of(world).of("adam")
     found = []
     with pytest.MonkeyPatch.context() as patch:
