@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -21,12 +21,14 @@ from broker.core.values.money import Money, in_microseconds
 from broker.ledger.budgets import (
     Window,
     budget_uses,
+    held_in,
     period_containing,
     periods_touching,
     share_within,
     told_as_one_until,
 )
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
+from broker.reconciler.admission.full_budgets import waits_with_money
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -89,6 +91,11 @@ class _BudgetState:
                 self.spent[period[0]] += part
         self.last = max(self.last, covers[1])
 
+    def behind(self, job_id: str, since: datetime, waiting: Container[str]) -> list[Burn]:
+        """The holds of those that wait and had their money set aside after ``since`` (at that moment: by id)."""
+        line = (since, job_id)
+        return [burn for (job, _), burn in self._holds.items() if (burn.start, job) > line and job in waiting]
+
     @property
     def open_amount(self) -> int:
         return sum(burn.amount.micros for burn in self._holds.values())
@@ -120,6 +127,7 @@ class VirtualLedger:
         self._totals: dict[tuple[MoneyKind, Account], int] = defaultdict(int)
         self._faults: list[str] = []
         self._open = 0
+        self._unstarted: set[str] = set()
         self._digest = hashlib.sha256()
         self.movements = 0
         self.live: tuple[LiveAttempt, ...] = ()
@@ -129,8 +137,13 @@ class VirtualLedger:
     def open(self, tags: Tags, budgets: Iterable[BudgetSpec]) -> OpenAccount:
         """The account of a new job, whose money counts under these budgets."""
         self._open += 1
+        self._unstarted.add(tags.job_id)
         states = [self._budgets.setdefault(spec.id, _BudgetState(spec)) for spec in budgets]
         return OpenAccount(tags, states)
+
+    def started(self, job_id: str) -> None:
+        """The job has machines for the first time."""
+        self._unstarted.discard(job_id)
 
     def post(self, account: OpenAccount, entries: Sequence[Entry]) -> None:
         """Post entries of one job."""
@@ -177,6 +190,7 @@ class VirtualLedger:
         left = balances(account.entries)
         self._faults += [f"job {job} still holds {one.held} ({kind})" for kind, one in left.items() if one.held]
         self._open -= 1
+        self._unstarted.discard(job)
         return {kind: one.spent for kind, one in left.items() if one.spent}
 
     def note(self, line: str) -> None:
@@ -237,6 +251,26 @@ class VirtualLedger:
             return Facts(now, self.live, {budget.id: self._uses(budget, window, now) for budget in budgets})
 
         return facts_for
+
+    def facts_in_line(self, budgets: Sequence[BudgetSpec], now: datetime) -> Callable[[Action], Facts]:
+        """As `facts`, for starts of waiting jobs that do not fit otherwise: with what those hold that wait behind."""
+        facts_for = self.facts(budgets, now)
+
+        def in_line(action: Action) -> Facts:
+            facts = facts_for(action)
+            if not waits_with_money(action):
+                return facts
+            return replace(
+                facts, budgets={name: self._behind(name, uses, action, now) for name, uses in facts.budgets.items()}
+            )
+
+        return in_line
+
+    def _behind(self, name: str, uses: tuple[BudgetUse, ...], action: Action, now: datetime) -> tuple[BudgetUse, ...]:
+        since = min(burn.start for burn in action.own.values())
+        behind = self._budgets[name].behind(action.job_id or "", since, self._unstarted)
+        burns = [burn.seen(now) for burn in behind]
+        return tuple(replace(use, behind=held_in((use.period_start, use.period_end), burns)) for use in uses)
 
     def _uses(self, budget: BudgetSpec, window: Window, now: datetime) -> tuple[BudgetUse, ...]:
         spent, until = partial(self.spent, budget), partial(self.spent_until, budget)

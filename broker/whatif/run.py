@@ -283,7 +283,11 @@ class _Simulation:
         decision = self.decisions.of(job.place, now)
         plan, facts_for = replace(decision.plan, placements=(placement,)), self._facts(job.place, now)
         billed = timedelta(seconds=job.billed)
-        admission = re_place(self._view(job, one), plan, self.policy, facts_for, balance, billed=billed, now=now)
+        view = self._view(job, one)
+        admission = re_place(view, plan, self.policy, facts_for, balance, billed=billed, now=now)
+        if not admission.may_launch:  # perhaps only those behind it are in the way
+            facts_for = self.ledger.facts_in_line(self.decisions.budgets[job.place], now)
+            admission = re_place(view, plan, self.policy, facts_for, balance, billed=billed, now=now)
         if not admission.may_launch:
             if not job.put_off:
                 job.put_off = True
@@ -310,6 +314,7 @@ class _Simulation:
     def _start(self, job: SimulatedJob, placement: Placement, pool: PoolInUse) -> None:
         one, now = self.classes[job.place], self._time()
         job.attempts += 1
+        self.ledger.started(job.id)
         if job.first_start < 0:
             job.first_start = self.now
             team = self.teams[one.team]

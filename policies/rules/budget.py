@@ -229,7 +229,7 @@ class Budget(BoundRule[BudgetTerms]):
         own = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
         found = []
         for use, share in zip(facts.budgets.get(self.name, ()), shares, strict=True):
-            others = use.held - held_in(_period(use), own)
+            others = use.held - held_in(_period(use), own) - use.behind
             if use.spent + others + share > self.config.amount:
                 found.append((replace(use, held=others), share))
         return found

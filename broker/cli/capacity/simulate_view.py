@@ -90,6 +90,11 @@ _MEANT = (
     " of the requested GPU-hours that was done",
 )
 
+_CARRIED = (
+    "held more than the amount: jobs that still wait when a period begins take their holds into it; each is judged"
+    " again before it starts"
+)
+
 
 def _totals(console: Console, found: SimulationReport, before: SimulationReport | None) -> list[RenderableType]:
     columns = [Column("all teams"), Column("now" if before else "", 0, "right")]
@@ -218,7 +223,10 @@ def _budgets(console: Console, found: SimulationReport) -> list[RenderableType]:
         for one in found.budgets[:_MOST_BUDGETS]
     ]
     more = len(found.budgets) - _MOST_BUDGETS
-    return fitted(console, columns, rows, *([f"{more} more periods: --json"] if more > 0 else []))
+    notes = [f"{more} more periods: --json"] if more > 0 else []
+    if any(one.amount is not None and Money.usd(one.most_held) > Money.usd(one.amount) for one in found.budgets):
+        notes.append(_CARRIED)
+    return fitted(console, columns, rows, *notes)
 
 
 def _reasons(console: Console, title: str, reasons: dict[str, int]) -> list[RenderableType]:

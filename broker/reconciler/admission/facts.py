@@ -17,7 +17,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import Window, budget_uses, periods_span, told_as_one_until
 from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID
-from broker.reconciler.admission.pending_requests import lacks_room, with_asks
+from broker.reconciler.admission.full_budgets import lacks_room, waits_with_money, with_asks, with_behind
 
 FactsFor = Callable[[Action], Facts]
 
@@ -51,12 +51,14 @@ def facts_of(
         budgets_of = {b.id: uses[reads[b.id]] for b in budgets}
         facts = Facts(now, live[0], budgets_of, grants_for(action), in_hand=in_hand[0] if in_hand else {})
         unread = [b for b in budgets if reads[b.id] not in asks_known]
-        if not unread or not lacks_room(policy, action, facts):
+        in_line = waits_with_money(action)
+        if not (unread or in_line) or not lacks_room(policy, action, facts):
             return facts
         fuller = with_asks(look, unread, facts.budgets, now)
         asks_known.update(reads[b.id] for b in unread)
         uses.update((reads[b.id], fuller[b.id]) for b in unread)
-        return replace(facts, budgets={**facts.budgets, **fuller})
+        known = {**facts.budgets, **fuller}
+        return replace(facts, budgets=with_behind(look, budgets, known, action, now) if in_line else known)
 
     return facts_for
 

@@ -253,6 +253,10 @@ class StoreReading(SpendingReading):
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)
 
+    def held_behind(self, budget: BudgetSpec, job_id: str, since: datetime) -> Sequence[Burn]:
+        """The holds under that budget of jobs that wait and had their money set aside after that time (UTC)."""
+        return ledger.held_behind(self._connection, budget, job_id, since)
+
     def held_under(self, prefix: str) -> Sequence[str]:
         """The ids that hold money and begin with ``prefix``, in order."""
         return ledger.held_under(self._connection, prefix)

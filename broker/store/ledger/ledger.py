@@ -8,7 +8,20 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, CompoundSelect, Connection, bindparam, func, literal, select, text, union_all, update
+from sqlalchemy import (
+    BigInteger,
+    CompoundSelect,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -23,6 +36,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums, use_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals
+from broker.store.tables.jobs import JOB
 from broker.store.tables.ledger import BALANCE, ENTRY, METERING, MOVED, STILL_HELD
 
 _AT_ONCE = 5_000  # entries read at once
@@ -254,6 +268,16 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     # Sorted here: for ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
     rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
+
+
+def held_behind(connection: Connection, budget: BudgetSpec, job_id: str, since: datetime) -> list[Burn]:
+    """The open holds under the budget of jobs that never cost anything, have no machines and had their money set aside
+    after ``since`` (UTC; at that moment: whose ids come later)."""
+    c, edge = BALANCE.c, to_micros(since)
+    later = or_(c.holds_from > edge, and_(c.holds_from == edge, c.job_id > job_id))
+    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
+    waiting = select(c.held, c.holds_from, c.holds_to, c.burns).join(JOB, JOB.c.id == c.job_id)
+    return [_burn(*row) for row in connection.execute(waiting.where(*counted, later, c.spent == 0, JOB.c.live == ""))]
 
 
 def held_under(connection: Connection, prefix: str) -> list[str]:

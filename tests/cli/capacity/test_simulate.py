@@ -48,6 +48,17 @@ def test_runs_are_compared(gpubroker: Gpubroker, write: Callable[[str, str], Pat
     assert again.json["digest"] == first.json["digest"]
 
 
+def test_jobs_that_wait_into_the_next_day_do_not_keep_one_another_from_starting(
+    gpubroker: Gpubroker, write: Callable[[str, str], Path]
+) -> None:
+    market = '{machine: "A100:1", provider: aws, region: us-east-1, capacity: on-demand, price: $2, machines: 1}'
+    workload = write("w.yaml", f"market: [{market}]\nteams:{WORKLOAD.partition('teams:')[2]}")
+    policy = write("p.yaml", POLICY.replace("$1500", "$80"))
+    found = gpubroker("simulate", workload, "--policy", policy, "--days", "3", "--jobs", "400")
+    assert "held more than the amount: " in found.out
+    assert "ended after 3d 16h" in found.out, "no day passes with jobs in line and none at work"
+
+
 def test_a_defect_of_a_file_or_an_option_is_told_with_its_place(
     gpubroker: Gpubroker, write: Callable[[str, str], Path]
 ) -> None:

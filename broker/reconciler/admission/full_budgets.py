@@ -1,4 +1,5 @@
-"""The part of a budget that pending approval requests hold; a refusal for lack of room names them."""
+"""Whose holds fill a budget that lacks room: pending approval requests, which a refusal names, and jobs that wait
+behind the judged one, which do not stop it."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from broker.core.events.views import JobView
-from broker.core.policy.policy import Action, Answer, BudgetUse, Facts, OpenAsk
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, OpenAsk
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money
+from broker.ledger.budgets import held_in
 from broker.ledger.journal import OpenHold, Reading
 
 
@@ -30,6 +32,34 @@ def with_asks(
     for budget in budgets:
         holds = [hold for hold in look.open_holds(budget) if hold.job_id in waiting]
         found[budget.id] = tuple(replace(use, asks=_asks(use, holds, waiting, now)) for use in uses[budget.id])
+    return found
+
+
+def waits_with_money(action: Action) -> bool:
+    """Whether this is the start of an admitted job for which enough is set aside.
+
+    Jobs that wait past the end of a budget period take their holds into the next one, where all of them together may
+    exceed the amount, as they may after an owner lowered it. So such a start is judged without the holds of those that
+    wait behind it: each is judged at its own start.
+    """
+    return action.kind is ActionKind.RE_PLACE and action.job_id is not None and bool(action.own)
+
+
+def with_behind(
+    look: Reading,
+    budgets: Sequence[BudgetSpec],
+    uses: Mapping[str, tuple[BudgetUse, ...]],
+    action: Action,
+    now: datetime,
+) -> dict[str, tuple[BudgetUse, ...]]:
+    """The states of these budgets, each with what jobs hold that wait behind the judged one."""
+    since, found = min(burn.start for burn in action.own.values()), dict(uses)
+    for budget in budgets:
+        burns = [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", since)]
+        periods = uses[budget.id]
+        found[budget.id] = tuple(
+            replace(use, behind=held_in((use.period_start, use.period_end), burns)) for use in periods
+        )
     return found
 
 
