@@ -147,7 +147,7 @@ class CreatedInvitation(Result):
     @classmethod
     def told(cls, new: NewInvitation, base: str) -> Self:
         link = f"{base}/invitation/{new.secret}"
-        return cls(person=new.invitation.person, link=link, ends_at=new.invitation.ends_at)
+        return cls.from_parts(new.invitation, link=link)
 
 
 class SecondFactorChange(Result):

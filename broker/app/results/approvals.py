@@ -83,9 +83,9 @@ class ApprovalRequest(Result):
             ],
             mine=one.state is ApprovalState.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
             decided_at=one.decided_at,
-            decided_by=list(one.decided_by),
+            decided_by=one.decided_by,
             reason=one.note,
-            notices=[NoticeResult.of(each) for each in told],
+            notices=told,
         )
 
 

@@ -116,14 +116,12 @@ class PlacementBacktest(Result):
 
     @classmethod
     def of(cls, report: PlacementReport, job: JobBacktest | None = None, *, per_window: bool = False) -> Self:
-        return cls(
-            job=None if job is None else BacktestedJob.of(job),
+        return cls.from_parts(
+            report,
+            job=job,
             work_s=_whole(report.work_s),
-            seed=report.seed,
-            gang=report.gang,
             cells=[PlacementCellResult.of(cell, per_window=per_window, gang=report.gang) for cell in report.cells],
             families=[PlacementCellResult.of(cell) for cell in report.families()],
-            notes=list(report.notes),
         )
 
 
@@ -197,11 +195,11 @@ class ReserveBacktest(Result):
 
     @classmethod
     def of(cls, report: ReserveReport) -> Self:
-        return cls(
+        return cls.from_parts(
+            report,
             term_s=report.term * 3600,
             end="known" if report.end_known else "unknown",
             unit="on-demand unit-hours",
-            cells=[ReserveCellResult.of(cell) for cell in report.cells],
             means=[ReserveMeanResult.of(mean) for mean in report.means()],
             series=[
                 DemandSeries(
@@ -215,7 +213,6 @@ class ReserveBacktest(Result):
                 )
                 for demand, warm_up in zip(report.series, report.warm_ups, strict=True)
             ],
-            notes=list(report.notes),
         )
 
 

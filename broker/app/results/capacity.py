@@ -7,7 +7,6 @@ from typing import Self
 from broker.app.capacity.capacity import CapacityInventory
 from broker.app.capacity.checklist import PurchaseChecklist
 from broker.app.results.values import Figure, Moment, Result
-from broker.core.market.capacity import Reservation
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 
@@ -41,8 +40,6 @@ class RecordedCapacity(Result):
         return cls.from_parts(
             held,
             number=record.number,
-            upfront_usd=held.upfront,
-            hourly_usd=held.hourly,
             usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}",
             added_at=record.added_at,
             added_by=record.added_by,
@@ -64,10 +61,6 @@ class ReportedCapacity(Result):
     free: int | None
     holds_capacity: bool
     open: bool
-
-    @classmethod
-    def of(cls, one: Reservation) -> Self:
-        return cls.model_validate(one)
 
 
 class OwnedMachines(Result):
@@ -100,14 +93,12 @@ class CapacityList(Result):
 
     @classmethod
     def of(cls, found: CapacityInventory) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             as_of=found.now,
-            recorded=[RecordedCapacity.of(record) for record in found.recorded],
-            reported=[ReportedCapacity.of(one) for one in found.reported],
             machines=[
                 OwnedMachines.from_parts(offer, gpus=offer.count * (offer.slots or 1)) for offer in found.machines
             ],
-            asked=list(found.asked),
             problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],
         )
 
@@ -129,7 +120,7 @@ class PurchaseChecklistResult(Result):
     @classmethod
     def of(cls, found: PurchaseChecklist) -> Self:
         steps = [ChecklistStep(what=what, command=command) for what, command in found.steps]
-        return cls(provider=found.provider, sells=list(found.sells), steps=steps)
+        return cls.from_parts(found, steps=steps)
 
 
 class HoldingProofResult(Result):

@@ -157,13 +157,12 @@ class AcceleratorPlan(Result):
     @classmethod
     def of(cls, plan: CapacityPlan) -> Self:
         market, best = plan.market, plan.best
-        return cls(
-            accelerator=plan.accelerator,
+        return cls.from_parts(
+            plan,
             demand_hours=plan.hours,
             mean_gpus=plan.mean,
             peak_gpus=plan.peak,
             in_use_gpus=plan.in_use,
-            held_gpus=plan.held_gpus,
             baseline_gpus=best.baseline if best else 0,
             buy_now_gpus=best.buy_now if best else 0,
             prices=PlannedPrices(
@@ -173,40 +172,24 @@ class AcceleratorPlan(Result):
                 burst_usd_per_gpu_hour=market.burst,
             ),
             choices=[
-                PlannedChoice(
+                PlannedChoice.from_parts(
+                    choice,
                     option=choice.option.name,
                     kind=choice.option.kind,
                     term_s=choice.option.term * 3600,
                     usd_per_gpu_hour=choice.option.usd,
-                    ratio=choice.ratio,
                     share_of_hours_asked=choice.share_asked,
                     baseline_gpus=choice.baseline,
                     buy_now_gpus=choice.buy_now,
-                    usd_per_month=MonthlyCost.model_validate(choice.usd_per_month),
                     demand_known_enough=choice.known_enough,
                 )
                 for choice in plan.choices
             ],
             burst_mix=[
-                BurstMix(
-                    spot_share=mix.spot_share,
-                    burst_usd_per_gpu_hour=mix.burst_usd,
-                    baseline_gpus=mix.baseline,
-                    usd_per_month=MonthlyCost.model_validate(mix.usd_per_month),
-                )
+                BurstMix.from_parts(mix, burst_usd_per_gpu_hour=mix.burst_usd, baseline_gpus=mix.baseline)
                 for mix in plan.mixes
             ],
-            scenarios=[
-                PlannedScenario(
-                    scenario=cost.scenario,
-                    usd_per_month=MonthlyCost.model_validate(cost.usd_per_month),
-                    held_usd=cost.held,
-                    reserved_anew_usd=cost.reserved,
-                    on_demand_usd=cost.on_demand,
-                    spot_usd=cost.spot,
-                )
-                for cost in plan.scenarios
-            ],
+            scenarios=[PlannedScenario.from_parts(cost, reserved_anew_usd=cost.reserved) for cost in plan.scenarios],
             held=[
                 UsedHolding.from_parts(
                     use.recorded.holding,
@@ -220,10 +203,7 @@ class AcceleratorPlan(Result):
                 )
                 for use in plan.held
             ],
-            steps=[PlannedStep.model_validate(step) for step in plan.steps],
-            hindsight=None if plan.hindsight is None else HindsightCost.model_validate(plan.hindsight),
             sensitivity=[RatioBaseline(ratio=ratio, baseline_gpus=gpus) for ratio, gpus in plan.sensitivity.items()],
-            notes=list(plan.notes),
         )
 
 
@@ -238,13 +218,7 @@ class CapacityPlanList(Result):
 
     @classmethod
     def of(cls, planned: CapacityPlans) -> Self:
-        return cls(
-            as_of=planned.now,
-            demand_from=planned.source,
-            hours_per_month=HOURS_PER_MONTH,
-            plans=[AcceleratorPlan.of(plan) for plan in planned.plans],
-            notes=list(planned.notes),
-        )
+        return cls.from_parts(planned, as_of=planned.now, demand_from=planned.source, hours_per_month=HOURS_PER_MONTH)
 
 
 class RecordedUse(Result):
@@ -325,12 +299,4 @@ class CapacityFindingList(Result):
 
     @classmethod
     def of(cls, found: CapacityFindings, warned: Sequence[WarnedRule]) -> Self:
-        return cls(
-            since=found.since,
-            now=found.now,
-            findings=[CapacityFindingResult.of(one) for one in found.findings],
-            enough_use=found.enough,
-            uses=[RecordedUse.of(use) for use in found.uses],
-            notes=list(found.notes),
-            warned_rules=[WarnedRuleResult.of(one) for one in warned],
-        )
+        return cls.from_parts(found, enough_use=found.enough, warned_rules=warned)

@@ -126,11 +126,7 @@ class ChargesResult(Result):
 
     @classmethod
     def of(cls, done: RecordedCharges) -> Self:
-        return cls.from_parts(
-            done,
-            adjusted=[AdjustedAttempt(key=one.key, difference=one.difference) for one in done.adjusted],
-            alerts=[notice.title for notice in done.alerts],
-        )
+        return cls.from_parts(done, alerts=[notice.title for notice in done.alerts])
 
 
 def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:

@@ -41,10 +41,7 @@ class DeployAdvice(Advice):
 
     @classmethod
     def of_deployment(cls, found: Deployment) -> Self:
-        steps = [
-            DeploymentStep(step=one.step, rule=one.rule, numbers=_numbers(one.numbers), decision=one.decision)
-            for one in found.steps
-        ]
+        steps = [DeploymentStep.from_parts(one, numbers=_numbers(one.numbers)) for one in found.steps]
         return cls.from_parts(found, steps=steps)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from broker.app.results.values import Result, is_none
 from broker.app.results.verdicts import AlternativeResult
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed
 
 
 class ProblemResult(Result):
@@ -22,10 +22,6 @@ class ProblemResult(Result):
     message: str
     unknown_key: bool
     known: list[str]
-
-    @classmethod
-    def of(cls, problem: Problem) -> Self:
-        return cls.model_validate(problem)
 
 
 class ErrorDetails(Result):
@@ -47,8 +43,8 @@ class ErrorDetails(Result):
         return cls.from_parts(
             error,
             kind=kind_of(error),
-            problems=[ProblemResult.of(problem) for problem in problems],
-            alternatives=None if passing is None else [AlternativeResult.of(one) for one in passing],
+            problems=problems,
+            alternatives=None if passing is None else [AlternativeResult.from_parts(one) for one in passing],
             others=[ErrorDetails.of(other) for other in others] or None,
         )
 

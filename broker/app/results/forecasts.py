@@ -30,6 +30,4 @@ class ForecastsReport(Result):
             since=found.start,
             until=found.end,
             unpredicted_share=found.unpredicted / found.runs if found.runs else None,
-            errors=list(found.errors),
-            measured=list(found.measured),
         )

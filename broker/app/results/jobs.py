@@ -19,7 +19,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
-from broker.core.job.after import Predecessor, When
+from broker.core.job.after import When
 from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -109,8 +109,6 @@ class AttemptDetails(Result):
             machine_time=machine_time(attempt, now),
             resumed_from_step=attempt.resumed_step,
             step=attempt.last_step,
-            passed_over=[SkippedCheckpoint(checkpoint=p.checkpoint, because=p.because) for p in attempt.passed_over],
-            checkpoints=[CheckpointResult.of(saved) for saved in attempt.checkpoints],
         )
 
 
@@ -187,10 +185,6 @@ class PredecessorResult(Result):
     when: When
     inputs: list[str]
 
-    @classmethod
-    def of(cls, one: Predecessor) -> Self:
-        return cls(job=one.job, when=one.when, inputs=list(one.inputs))
-
 
 class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended."""
@@ -254,13 +248,11 @@ class JobDetails(Result):
             end_reason=view.ending,
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
-            asked=PendingApproval.of(view.asked) if view.asked else None,
             billed_time=billed_time(view, now),
             step=progress.step if progress and progress.step is not None else last_step(view),
             total_steps=progress.total if progress else None,
             phase=progress.phase if progress else None,
             expected_finish=progress.finish if progress else None,
-            checkpoint=CheckpointResult.of(view.checkpoint) if view.checkpoint else None,
             steps_redone=steps_redone(view),
             attempts=[AttemptDetails.of(attempt, now) for attempt in view.attempts],
             cost=MoneyByKind.of(bill.spent),
@@ -273,7 +265,7 @@ class JobDetails(Result):
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
-            after=[PredecessorResult.of(one) for one in view.job.after],
+            after=view.job.after,
             **more,
         )
 

@@ -36,13 +36,8 @@ class JobOutputs(Result):
     @classmethod
     def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput]) -> Self:
         files = [
-            OutputResult(
-                path=path_of(one),
-                bytes=one.file.size,
-                sha256=one.file.sha256,
-                attempt=one.attempt,
-                rank=one.rank,
-                at=one.file.at,
+            OutputResult.from_parts(
+                one.file, path=path_of(one), bytes=one.file.size, attempt=one.attempt, rank=one.rank
             )
             for one in found
         ]
@@ -115,7 +110,7 @@ class CheckpointFiles(Result):
     def of(cls, view: JobView, one: Manifest) -> Self:
         chosen = {file.path: file for file in sorted(one.files, key=lambda file: -file.rank)}
         files = [CheckpointFile.from_parts(file, bytes=file.size) for _, file in sorted(chosen.items())]
-        return cls(id=view.id, checkpoint=one.id, name=one.name, step=one.step, files=files)
+        return cls.from_parts(one, id=view.id, checkpoint=one.id, files=files)
 
 
 class SourceEntry(Result):
@@ -152,7 +147,7 @@ class GitResult(Result):
 
     @classmethod
     def of(cls, git: GitState | None) -> Self | None:
-        return None if git is None else cls(commit=git.commit, branch=git.branch, dirty=git.dirty)
+        return None if git is None else cls.from_parts(git)
 
 
 class JobSources(Result):
@@ -167,10 +162,7 @@ class JobSources(Result):
         return cls(
             id=view.id,
             git=GitResult.of(git),
-            trees=[
-                SourceTree(source=copy.source, to=copy.to, tree=copy.tree, entries=[SourceEntry.of(e) for e in entries])
-                for copy, entries in trees
-            ],
+            trees=[SourceTree.from_parts(copy, entries=entries) for copy, entries in trees],
         )
 
 

@@ -34,7 +34,7 @@ class OutsideLaunchResult(Result):
 
     @classmethod
     def of(cls, one: OpenLaunch) -> Self:
-        return cls.from_parts(one.tags, one, tool=one.tool.value, held_usd=one.held, rate_usd=one.rate)
+        return cls.from_parts(one.tags, one, tool=one.tool.value)
 
 
 class OverdueLaunchResult(Result):
@@ -61,7 +61,7 @@ class OutsideLaunchList(Result):
     def of(cls, found: Iterable[OpenLaunch], late: Iterable[OverdueLaunch]) -> Self:
         return cls(
             launches=[OutsideLaunchResult.of(one) for one in found],
-            overdue=[OverdueLaunchResult.from_parts(one, spent_usd=one.spent) for one in late],
+            overdue=[OverdueLaunchResult.from_parts(one) for one in late],
         )
 
 

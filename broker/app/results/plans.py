@@ -14,7 +14,7 @@ from broker.app.results.queue import SharedMachine
 from broker.app.results.remedies import REMEDIES
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.app.results.verdicts import AlternativeResult, VerdictResult
-from broker.core.job.placements import CostTerm, Placement
+from broker.core.job.placements import Placement
 from broker.core.job.reasons import Origin, Reason
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
@@ -40,10 +40,6 @@ class CostTermResult(Result):
     name: str
     amount: Money
     how: str
-
-    @classmethod
-    def of(cls, term: CostTerm) -> Self:
-        return cls.from_parts(term)
 
 
 class PlacementResult(Result):
@@ -77,11 +73,10 @@ class PlacementResult(Result):
             placement,
             rank=rank,
             rate_per_hour=placement.rate,
-            terms=[CostTermResult.of(term) for term in placement.terms],
             price_per_useful_hour=effective_price(placement),
-            ranking_terms=[CostTermResult.of(term) for term in beside_the_cost(placement, value)],
+            ranking_terms=[CostTermResult.from_parts(term) for term in beside_the_cost(placement, value)],
             ranked_by=weighed(placement),
-            offer=OfferResult.of(row),
+            offer=row,
         )
 
 
@@ -106,11 +101,10 @@ class RejectionCount(Result):
     def of(cls, seen: Preview) -> list[Self]:
         shown = {counted.reason: counted.examples for counted in explain(seen.plan)}
         return [
-            cls(
+            cls.from_parts(
+                reason,
                 reason=reason,
                 count=count,
-                origin=reason.origin,
-                text=reason.text,
                 what_would_change_it=REMEDIES[reason],
                 examples=[RejectionExample(offer=r.offer_id, detail=r.detail) for r in shown.get(reason, ())],
             )
@@ -203,18 +197,18 @@ class PlanResult(Result):
             rejected=sum(seen.counts.values()),
             reasons=RejectionCount.of(seen),
             waits_for_own_machines=seen.waits,
-            machines=[SharedMachine.of(one) for one in seen.machines],
+            machines=seen.machines,
             verdict=PlanVerdict(
                 answer=admission.answer if admission else None,
                 policy_version=policy.version,
                 verdicts=[VerdictResult.of(verdict) for verdict in admission.verdicts] if admission else [],
             ),
             hold={str(kind): amount for kind, amount in held.items()},
-            alternatives=[AlternativeResult.of(one) for one in seen.alternatives or ()],
+            alternatives=[AlternativeResult.from_parts(one) for one in seen.alternatives or ()],
             hold_terms=HoldTerms.of(holds) if holds else [],
             budget_shares=shares_of(seen.shares) if holds else [],
             hold_lasts=lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
-            sizing=None if sizing is None else SizingResult.model_validate(sizing),
+            sizing=sizing,
         )
 
 

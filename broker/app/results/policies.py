@@ -159,13 +159,12 @@ class PolicyExplanation(Result):
     @classmethod
     def of(cls, said: Explained, policy_version: str) -> Self:
         found = said.admission
-        return cls(
-            answer=said.answer,
-            planned=said.planned,
+        return cls.from_parts(
+            said,
             policy_version=policy_version,
             offer=found.placement.offer.id,
             hold={str(kind): amount for kind, amount in found.money.items()},
-            verdicts=[VerdictResult.of(verdict) for verdict in found.verdicts],
+            verdicts=found.verdicts,
             inputs=written(found.action, said.facts),
         )
 

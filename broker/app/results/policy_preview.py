@@ -44,7 +44,7 @@ class AffectedJob(Result):
             one,
             rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in one.rules],
             pool=one.where or None,
-            approvers=list(one.asks),
+            approvers=one.asks,
         )
 
 
@@ -65,13 +65,12 @@ class BudgetTermsResult(Result):
     @classmethod
     def of(cls, line: BudgetLine) -> Self:
         spec = line.spec
-        return cls(
+        return cls.from_parts(
+            spec,
             amount=line.limit,
-            period=spec.period,
-            timezone=spec.timezone,
             counts=sorted(spec.counts),
             action=line.action,
-            scope=BudgetScope.model_validate(spec),
+            scope=spec,
             spent=line.use.spent,
             held=line.use.held,
             left=line.left,
@@ -118,11 +117,7 @@ class PolicyPreviewResult(Result):
     def of(cls, seen: PolicyPreview) -> Self:
         past = seen.past
         return cls.from_parts(
-            seen,
-            active_version=seen.before,
-            jobs=[AffectedJob.of(one) for one in seen.jobs],
-            budgets=[BudgetChangeResult.of(one) for one in seen.budgets],
-            past=past and PastChanges(since=past.since, until=past.until, decisions=PolicyBacktest.of(past.found)),
+            seen, active_version=seen.before, past=past and PastChanges.from_parts(past, decisions=past.found)
         )
 
 

@@ -77,30 +77,25 @@ class PriceSeries(PricedMachine):
     @classmethod
     def of(cls, one: PriceHistory) -> Self:
         known, offer = one.known, one.offer
-        return cls(
+        return cls.from_parts(
+            one,
             **machine_of(offer),
             source=offer.source,
             reference=offer.reference,
-            known_until=one.known_until,
-            ended=one.ended,
             first_price_per_hour=known[0] if known else None,
             last_price_per_hour=known[-1] if known else None,
             lowest_price_per_hour=min(known, default=None),
             highest_price_per_hour=max(known, default=None),
             mean_price_per_hour=one.mean,
             price_changes=one.changes,
-            available_part=one.available_part,
             prices=[
-                PriceAt(
-                    at=point.at,
-                    learned=point.learned,
+                PriceAt.from_parts(
+                    point,
                     price_per_hour=point.price,
                     price_per_gpu_hour=unit_price(offer, point.price) if offer.count else None,
                 )
                 for point in one.prices
             ],
-            availability=[AvailabilityAt.model_validate(point) for point in one.availability],
-            signals=[SignalAt.model_validate(point) for point in one.signals],
         )
 
 

@@ -66,7 +66,6 @@ class PolledProvider(Result):
             offers_changed=last.changed,
             rows_skipped=dict(last.skipped),
             skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
-            converted=list(last.converted),
             error=error_line(last.error, last.hint),
         )
 
@@ -141,10 +140,4 @@ class AcceptedPrices(Result):
 
     @classmethod
     def of(cls, done: AcceptedDoubts) -> Self:
-        return cls(
-            number=done.number,
-            provider=done.provider,
-            accepted_by=done.by,
-            missing_removed=done.ended,
-            prices_believed=done.believed,
-        )
+        return cls.from_parts(done, accepted_by=done.by, missing_removed=done.ended, prices_believed=done.believed)

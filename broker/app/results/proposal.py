@@ -36,16 +36,7 @@ class ProposalLineResult(Result):
     @classmethod
     def of(cls, one: ProposedLine) -> Self:
         worth = one.worth
-        return cls.from_parts(
-            worth,
-            line=one.number,
-            quote=QuoteResult.of(one.quote),
-            saves_usd=worth.saves,
-            saves_spot_usd=worth.saves_spot,
-            regret_usd=worth.regret,
-            regret_at_half_usd=worth.regret_at_half,
-            order=one.quote.model_dump(mode="json"),
-        )
+        return cls.from_parts(worth, line=one.number, quote=one.quote, order=one.quote.model_dump(mode="json"))
 
 
 class ProposalResult(Result):
@@ -66,16 +57,12 @@ class ProposalResult(Result):
 
     @classmethod
     def of(cls, found: CapacityProposal) -> Self:
-        return cls(
-            id=found.id,
+        return cls.from_parts(
+            found,
             as_of=found.at,
             demand_from=found.source,
-            accelerator=found.accelerator,
             held_gpus=found.held,
-            on_demand_usd=found.on_demand,
-            spot_usd=found.spot,
             best=None if found.best is None else found.best.number,
-            lines=[ProposalLineResult.of(line) for line in found.lines],
             problems=by_name(found.problems),
         )
 

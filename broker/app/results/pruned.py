@@ -82,12 +82,11 @@ class PrunedCheckpoints(Result):
         def kept(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
             return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
 
-        return cls(
+        return cls.from_parts(
+            found,
             before=before,
             deleted=deleted,
             jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in found.checkpoints],
-            by_policy=[PrunedByPolicy.of(one) for one in found.by_policy],
-            snapshots=[PrunedSnapshots.of(one) for one in found.snapshots],
             bytes=found.size,
             trouble=dict(found.trouble),
         )

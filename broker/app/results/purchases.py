@@ -52,12 +52,7 @@ class QuoteResult(Result):
     @classmethod
     def of(cls, quote: CapacityQuote, number: int | None = None) -> Self:
         return cls.from_parts(
-            quote,
-            number=number,
-            total_usd=quote.total,
-            machine_hour_usd=quote.per_machine_hour,
-            upfront_usd=quote.paid_upfront,
-            recurring_usd=quote.recurring,
+            quote, number=number, machine_hour_usd=quote.per_machine_hour, upfront_usd=quote.paid_upfront
         )
 
 
@@ -90,13 +85,8 @@ class PurchasePreviewResult(Result):
 
     @classmethod
     def of(cls, seen: PurchasePreview) -> Self:
-        return cls(
-            answer=seen.judgement.answer,
-            quote=QuoteResult.of(seen.quote),
-            held_usd=seen.ceiling,
-            approvals=seen.approvals,
-            binding=seen.binding,
-            verdicts=[VerdictResult.of(verdict) for verdict in seen.judgement.verdicts],
+        return cls.from_parts(
+            seen, answer=seen.judgement.answer, held_usd=seen.ceiling, verdicts=seen.judgement.verdicts
         )
 
 
@@ -146,15 +136,9 @@ class PurchaseResult(Result):
         asked = one.questions if one.state is PurchaseState.ASKING else ()
         return cls.from_parts(
             one,
-            quote=QuoteResult.of(one.quote),
-            ceiling_usd=one.ceiling,
-            held_usd=one.held,
-            charged_usd=one.charged,
             approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
             sale_order=one.sale_order.id if one.sale_order else "",
-            proceeds_usd=one.proceeds,
-            proposed_least_usd=one.proposed_least,
         )
 
 
@@ -170,7 +154,7 @@ class UndoTermsResult(Result):
 
     @classmethod
     def of(cls, purchase: str, terms: UndoTerms) -> Self:
-        return cls.from_parts(terms, purchase=purchase, charge_usd=terms.charge, refund_usd=terms.refund)
+        return cls.from_parts(terms, purchase=purchase)
 
 
 class ResaleTermsResult(Result):
@@ -189,7 +173,7 @@ class ResaleTermsResult(Result):
 
     @classmethod
     def of(cls, purchase: str, terms: ResaleTerms) -> Self:
-        return cls.from_parts(terms, purchase=purchase, estimate_usd=terms.estimate)
+        return cls.from_parts(terms, purchase=purchase)
 
 
 class PurchaseReviewResult(Result):
@@ -219,13 +203,7 @@ class PurchaseReviewResult(Result):
             bought_gpu_hours=found.bought_hours,
             used_gpu_hours=found.used_hours,
             by_team=dict(found.by_team),
-            cost_usd=found.cost,
             idle_usd=found.idle_cost,
-            credited_usd=found.credited,
-            on_demand_usd=found.on_demand,
-            saved_usd=found.saved,
-            spot_usd=found.spot,
-            saved_spot_usd=found.saved_spot,
         )
 
 
@@ -289,13 +267,7 @@ class CapacityCheckResult(Result):
 
     @classmethod
     def of(cls, found: CapacityCheck) -> Self:
-        return cls(
-            as_of=found.now,
-            differences=[DifferenceResult.of(one) for one in found.differences],
-            listed=found.listed,
-            asked=list(found.asked),
-            problems=by_name(found.problems),
-        )
+        return cls.from_parts(found, as_of=found.now, problems=by_name(found.problems))
 
 
 def by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class ReachedTurn(Result):
         if one is None or one.start is None or one.turn.option is None:
             return None
         option = one.turn.option
-        return cls(offer=option.name, start=one.start, finish=one.finish, expected_cost=_money(option.cost))
+        return cls.from_parts(one, offer=option.name, expected_cost=_money(option.cost))
 
 
 class WaitingJob(Result):
@@ -79,8 +79,8 @@ class WaitingJob(Result):
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
             planned=one.planned,
-            out_of_reach=list(one.out_of_reach),
-            reached=ReachedTurn.of(one.reached),
+            out_of_reach=one.out_of_reach,
+            reached=one.reached,
         )
 
 
@@ -97,7 +97,7 @@ class LaterJob(Result):
     def of(cls, view: JobView) -> Self:
         reason = view.waiting
         ids = reason.jobs if isinstance(reason, AwaitsJobs) else tuple(one.job for one in view.job.after)
-        return cls.from_parts(view, name=view.job.name, team=view.job.team, after=list(ids))
+        return cls.from_parts(view, name=view.job.name, team=view.job.team, after=ids)
 
 
 class RefusedJob(Result):
@@ -127,9 +127,8 @@ class SharedMachine(Result):
     @classmethod
     def of(cls, one: MachineUse) -> Self:
         free = dict(one.free.gpus)
-        return cls(
-            name=one.name,
-            jobs=one.jobs,
+        return cls.from_parts(
+            one,
             cpus=one.has.cpus,
             free_cpus=one.free.cpus,
             memory_gib=one.has.memory_gib,
@@ -151,12 +150,8 @@ class QueueResult(Result):
 
     @classmethod
     def of(cls, found: Queue) -> Self:
-        return cls(
-            as_of=found.now,
-            running=found.running,
-            waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)],
-            machines=[SharedMachine.of(one) for one in found.machines],
-            later=[LaterJob.of(view) for view in found.later],
+        return cls.from_parts(
+            found, as_of=found.now, waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)]
         )
 
 

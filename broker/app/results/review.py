@@ -112,21 +112,12 @@ class ReviewReport(Result):
 
     @classmethod
     def of(cls, found: MonthReview) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             month=found.month.name,
-            over=found.over,
-            before=ReviewedMonth.of(found.before),
-            after=ReviewedMonth.of(found.after),
-            change=found.change,
             parts=dict(found.parts),
-            causes=[ReviewedCause.model_validate(one) for one in found.causes],
             other_causes=found.rest,
-            teams=[ReviewedTeam.model_validate(one) for one in found.teams],
-            budgets=[ReviewedBudget.model_validate(one) for one in found.budgets],
-            advice=[ReviewedAdvice.model_validate(one) for one in found.advice],
             followed=[
-                FollowedAdviceResult(kind=one.advice.kind, about=one.advice.about, then=one.advice.cost, now=one.now)
-                for one in found.followed
+                FollowedAdviceResult.from_parts(one.advice, then=one.advice.cost, now=one.now) for one in found.followed
             ],
-            capacity=[CapacityFindingResult.of(one) for one in found.capacity],
         )

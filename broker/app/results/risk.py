@@ -13,7 +13,7 @@ from broker.app.market.market import OfferListing
 from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.offers import OfferResult
 from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.placement.pricing.hazard import EDGES, HazardBasis, ObservedTime, Risk, Risks
+from broker.placement.pricing.hazard import EDGES, HazardBasis, Risk, Risks
 
 
 class RiskBand(Result):
@@ -28,10 +28,6 @@ class RiskEvidence(Result):
 
     hours: Figure
     losses: Figure
-
-    @classmethod
-    def of(cls, seen: ObservedTime) -> Self:
-        return cls(hours=seen.hours, losses=seen.losses)
 
 
 class RiskResult(Result):
@@ -49,18 +45,15 @@ class RiskResult(Result):
 
     @classmethod
     def of(cls, risk: Risk) -> Self:
-        return cls(
-            interruptions_per_hour=risk.interruptions_per_hour,
+        return cls.from_parts(
+            risk,
             mean_life=timedelta(hours=risk.mean_life) if isfinite(risk.mean_life) else None,
             time_to_return=timedelta(hours=risk.time_to_return),
             by_age=[
                 RiskBand(start=timedelta(hours=edge), interruptions_per_hour=rate)
                 for edge, rate in zip(EDGES, risk.by_age, strict=True)
             ],
-            basis=risk.basis,
             prior_per_hour=risk.prior,
-            own=RiskEvidence.of(risk.own),
-            family=RiskEvidence.of(risk.family),
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from broker.app.demo import Summary
 from broker.app.doctor.providers import Setup
 from broker.app.doctor.result import DoctorFinding, Health, healthy
 from broker.app.results.values import Facts, Figure, Moment, Result
@@ -65,7 +64,6 @@ class ProviderSetup(Result):
     def of(cls, setup: Setup) -> Self:
         return cls.from_parts(
             setup,
-            endpoints=[ProviderEndpoint.model_validate(one) for one in setup.endpoints],
             logins_found=[ProviderLogin.model_validate(login) for login in setup.logins if login.found],
             logins_missing=[ProviderLogin.model_validate(login) for login in setup.logins if not login.found],
         )
@@ -200,10 +198,6 @@ class DemoReport(Result):
     simulated_seconds: Figure
     home: Path
 
-    @classmethod
-    def of(cls, summary: Summary) -> Self:
-        return cls.model_validate(summary)
-
 
 class StoreCopyResult(Result):
     """A copy of the store. ``size``: bytes; ``revision``: of its schema; ``newest_event``: null if no job was ever
@@ -260,28 +254,14 @@ class ArchivedHistoryResult(Result):
     @classmethod
     def of(cls, done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Self:
         prices = done.prices
-        return cls(
+        return cls.from_parts(
+            done,
             dry_run=dry_run,
-            events_before=done.events_before,
-            jobs=done.jobs,
-            events=done.events,
-            prices_before=done.prices_before,
             price_changes=prices.prices,
             signal_changes=prices.signals,
             polls=prices.polls,
             protected=prices.protected,
-            files=[
-                ArchiveFileResult(
-                    kind=one.kind,
-                    path=one.path,
-                    sha256=one.digest,
-                    rows=one.rows,
-                    bytes=one.size,
-                    since=one.since,
-                    until=one.until,
-                )
-                for one in files
-            ],
+            files=[ArchiveFileResult.from_parts(one, sha256=one.digest, bytes=one.size) for one in files],
         )
 
 

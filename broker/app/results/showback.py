@@ -22,7 +22,7 @@ class SharingRulesResult(Result):
 
     @classmethod
     def of(cls, rules: SharingRules) -> Self:
-        return cls(idle=rules.idle, shared=rules.shared, shared_teams=list(rules.teams), weights=dict(rules.weights))
+        return cls.from_parts(rules, shared_teams=rules.teams, weights=dict(rules.weights))
 
 
 class TeamCostResult(Result):
@@ -67,16 +67,14 @@ class ShowbackReport(Result):
 
     @classmethod
     def of(cls, found: Showback) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             month=found.month.name,
             since=found.start,
             until=found.end,
-            over=found.over,
-            rules=SharingRulesResult.of(found.rules),
             rows=_rows(found.rows),
             total=TeamCostResult.model_validate(total(found.rows)),
             held={team: amount for team, amount in sorted(found.held.items()) if amount},
-            bought=found.bought,
         )
 
 
@@ -100,7 +98,6 @@ class ChargebackStatement(Result):
         one = found.statement
         return cls.from_parts(
             one,
-            rules=SharingRulesResult.of(one.rules),
             rows=_rows(one.rows),
             total=TeamCostResult.model_validate(total(one.rows)),
             corrections=_corrections(one.corrections),
@@ -125,12 +122,7 @@ class ChargebackList(Result):
 
     @classmethod
     def of(cls, found: Sequence[Statement]) -> Self:
-        return cls(
-            statements=[
-                FrozenMonth(month=one.month, frozen_at=one.frozen_at, frozen_by=one.frozen_by, charged=one.total)
-                for one in found
-            ]
-        )
+        return cls(statements=[FrozenMonth.from_parts(one, charged=one.total) for one in found])
 
 
 def _rows(rows: Sequence[TeamCost]) -> list[TeamCostResult]:

@@ -247,7 +247,8 @@ class SimulationReport(Result):
         served = [one.useful_gpu_seconds / one.asked_gpu_seconds for one in found.teams.values()]
         slow = [one.slowdowns / one.finished for one in found.teams.values() if one.finished]
         amounts = {rule.spec.id: rule.config.amount for rule in rules_of(policy)}
-        return cls(
+        return cls.from_parts(
+            found,
             workload=found.workload.name,
             start=found.workload.start,
             days=found.size.days,
@@ -264,13 +265,9 @@ class SimulationReport(Result):
             fairness_of_service=_three(jain(served)),
             fairness_of_slowdown=_three(jain(slow)),
             movements=found.ledger.movements,
-            decisions=found.decisions,
-            rounds=found.rounds,
             balanced=not found.faults,
             faults=found.faults[:20],
-            digest=found.digest,
-            notes=list(found.workload.notes),
-            over_time=SimulatedOverTime.of(found.over_time),
+            notes=found.workload.notes,
             gangs=gangs,
             recorded=RecordedComparison.of(found, gangs),
         )

@@ -25,9 +25,8 @@ class ForecastDayResult(Result):
 
     @classmethod
     def of(cls, found: DayAccuracy) -> Self:
-        return cls(
-            day=found.day,
-            windows=found.windows,
+        return cls.from_parts(
+            found,
             error=_four(found.error),
             error_p90=_four(found.error_p90),
             run_rate_error=_four(found.run_rate_error),
@@ -141,7 +140,8 @@ class AnomalyBacktest(Result):
     @classmethod
     def of(cls, file: str, labels: str | None, found: AlarmAccuracy, notes: Sequence[str]) -> Self:
         chief = found.marked or next(one for one in found.planted if one.size == 1.0)
-        return cls(
+        return cls.from_parts(
+            found,
             file=file,
             labels=labels,
             recall=_four(chief.recall),
@@ -153,12 +153,9 @@ class AnomalyBacktest(Result):
             series_days=found.judged_days,
             ratio_threshold=found.sensitivity.ratio,
             surprise_threshold=found.sensitivity.surprise,
-            seed=found.seed,
-            labelled=None if found.marked is None else EpisodesResult.of(found.marked),
+            labelled=found.marked,
             labels_unjudged=found.unjudged,
-            planted=[EpisodesResult.of(one) for one in found.planted],
-            series=[JudgedSeriesResult.of(one) for one in found.series],
-            notes=list(notes),
+            notes=notes,
         )
 
 

@@ -36,12 +36,11 @@ class SizedAccelerator(Result):
     @classmethod
     def of(cls, row: PricedFit) -> Self:
         fit = {name: getattr(row.fit, name) for name in cls.model_fields if hasattr(row.fit, name)}
-        return cls(
+        return cls.from_parts(
+            row,
             **fit,
             usd_per_hour=row.on_demand and row.on_demand.usd_per_hour,
             spot_usd_per_hour=row.spot and row.spot.usd_per_hour,
-            on_demand=row.on_demand,
-            spot=row.spot,
         )
 
 

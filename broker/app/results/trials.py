@@ -29,10 +29,6 @@ class RecordedDecision(Result):
     verdicts: list[VerdictResult]
     seen: Facts
 
-    @classmethod
-    def of(cls, one: Decision) -> Self:
-        return cls.from_parts(one, verdicts=[VerdictResult.of(verdict) for verdict in one.verdicts])
-
 
 class RecordedDecisions(Result):
     """The recorded decisions about a job, oldest first."""
@@ -41,7 +37,7 @@ class RecordedDecisions(Result):
 
     @classmethod
     def of(cls, decisions: Sequence[Decision]) -> Self:
-        return cls(decisions=[RecordedDecision.of(one) for one in decisions])
+        return cls(decisions=[RecordedDecision.from_parts(one) for one in decisions])
 
 
 class TriedCase(Result):
@@ -57,12 +53,7 @@ class TriedCase(Result):
 
     @classmethod
     def of(cls, result: CaseResult) -> Self:
-        return cls.from_parts(
-            result,
-            source=str(result.source),
-            passed=not result.wrong,
-            verdicts=[VerdictResult.of(verdict) for verdict in result.verdicts],
-        )
+        return cls.from_parts(result, source=str(result.source), passed=not result.wrong)
 
 
 class PolicyTestResult(Result):
@@ -145,13 +136,4 @@ class PolicyBacktest(Result):
 
     @classmethod
     def of(cls, found: Backtest) -> Self:
-        return cls(
-            decisions=len(found.outcomes),
-            same=len(found.outcomes) - len(found.differences),
-            unknown=found.unknown,
-            not_placed=found.not_placed,
-            before=DecisionTotals.model_validate(found.before),
-            after=DecisionTotals.model_validate(found.after),
-            differences=[DecisionDifference.of(one) for one in found.differences],
-            warned=[DecisionDifference.of(one) for one in found.warned],
-        )
+        return cls.from_parts(found, decisions=len(found.outcomes), same=len(found.outcomes) - len(found.differences))

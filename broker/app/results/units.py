@@ -69,5 +69,5 @@ class UnitMetrics(Result):
             until=found.end,
             team=found.team,
             unread=found.unread,
-            quality=[QualityCostResult.model_validate(one) for one in found.quality],
+            quality=found.quality,
         )

@@ -11,22 +11,32 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
 
 from broker.core.values.money import Money
 
 
 class Result(BaseModel):
-    """A result: never changed, and without fields that its class does not name."""
+    """A result: never changed, and without fields that its class does not name. Where a field is a result, its value
+    may be what that result is made from: the argument of its ``of``, or of `from_parts` where it has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _made(cls, value: Any) -> Any:
+        return value if isinstance(value, dict | cls) else getattr(cls, "of", cls.from_parts)(value)
 
     @classmethod
     def from_parts(cls, *parts: object, **more: Any) -> Self:
         """A result with the given fields (``more``) and, for each other field, the attribute of that name of the last
-        part that has it."""
-        names = cls.model_fields.keys() - more.keys()
-        found = {name: getattr(part, name) for part in parts for name in names if hasattr(part, name)}
+        part that has it. A part without ``total_usd`` has it as ``total``."""
+        found = {}
+        for name in cls.model_fields.keys() - more.keys():
+            for part in parts:
+                for attribute in (name.removesuffix("_usd"), name):
+                    if hasattr(part, attribute):
+                        found[name] = getattr(part, attribute)
         return cls(**found, **more)
 
     def document(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Self
 
 from broker.app.results.values import Moment, Result, Seconds
-from broker.core.errors import Alternative
 from broker.core.policy.policy import Answer, Verdict
 from broker.core.values.money import Money
 
@@ -37,7 +36,3 @@ class AlternativeResult(Result):
     max_duration: Seconds | None
     not_before: Moment | None
     needs_approval: bool
-
-    @classmethod
-    def of(cls, one: Alternative) -> Self:
-        return cls.model_validate(one)

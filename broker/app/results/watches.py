@@ -79,7 +79,7 @@ class WatchResult(Result):
             checked_at=state.checked_at,
             noticed_at=state.noticed_at,
             notices=state.number,
-            deliveries=[QueuedAlert.of(one) for one in dispatches],
+            deliveries=dispatches,
             **more,
         )
 

@@ -46,7 +46,7 @@ class ConsideredPlacement(Result):
             price_source=offer.source,
             price_as_of=offer.as_of,
             expected_cost=placement.expected_cost,
-            terms=[CostTermResult.of(term) for term in placement.terms],
+            terms=placement.terms,
             ranked_by=weighed(placement),
             duration=placement.duration,
             finish=placement.finish,
@@ -77,9 +77,8 @@ class PlacementDecision(Result):
             decision,
             offers_seen=seen if isinstance(seen, int) else None,
             rejected=dict(rejected) if isinstance(rejected, dict) else {},
-            taken=ConsideredPlacement.of(placement),
-            next_best=[ConsideredPlacement.of(other) for other in inputs.others],
-            verdicts=[VerdictResult.of(verdict) for verdict in decision.verdicts],
+            taken=placement,
+            next_best=inputs.others,
         )
 
 

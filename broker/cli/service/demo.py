@@ -61,7 +61,7 @@ def demo(
         if as_json:
             from broker.app.results.service import DemoReport
 
-            terminal.answer(DemoReport.of(summary))
+            terminal.answer(DemoReport.from_parts(summary))
         else:
             _bill(terminal, story, summary, tells_page=opened is None)
         if opened is not None:
