@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import ValueColumn, listed
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -16,81 +16,47 @@ if TYPE_CHECKING:
     from broker.core.access.audit import AuditRecord
     from broker.core.access.people import Person
 
-_PEOPLE = (Column("name"), Column("kind", 2), Column("roles", folds=True), Column("added", 3))
-_TOKENS = (
-    Column("id"),
-    Column("person"),
-    Column("state"),
-    Column("scopes", 1, folds=True),
-    Column("until", 1),
-    Column("last used", 2),
-    Column("label", 3, folds=True),
+_PEOPLE: tuple[ValueColumn[Person], ...] = (
+    ValueColumn("name", lambda one: one.name),
+    ValueColumn("kind", lambda one: "service" if one.service else "person", 2),
+    ValueColumn("roles", lambda one: one.in_words, folds=True),
+    ValueColumn("added", lambda one: formats.moment(one.added_at), 3),
 )
-_AUDIT = (
-    Column("line", 5, align="right"),
-    Column("at"),
-    Column("person"),
-    Column("action"),
-    Column("subject", 1),
-    Column("outcome"),
-    Column("before", 3, folds=True),
-    Column("after", 2, folds=True),
-    Column("from", 4),
+_AUDIT: tuple[ValueColumn[tuple[int, AuditRecord]], ...] = (
+    ValueColumn("line", lambda line: str(line[0]), 5, "right"),
+    ValueColumn("at", lambda line: formats.moment(line[1].at)),
+    ValueColumn("person", lambda line: line[1].person),
+    ValueColumn("action", lambda line: line[1].action),
+    ValueColumn("subject", lambda line: line[1].subject, 1),
+    ValueColumn("outcome", lambda line: ": ".join(filter(None, (line[1].outcome.value, line[1].reason)))),
+    ValueColumn("before", lambda line: line[1].before, 3, folds=True),
+    ValueColumn("after", lambda line: line[1].after, 2, folds=True),
+    ValueColumn("from", lambda line: line[1].origin, 4),
 )
 
 
 def people_table(console: Console, people: Iterable[Person]) -> list[RenderableType]:
     """One row per person."""
-    return fitted(
-        console,
-        _PEOPLE,
-        [
-            [one.name, "service" if one.service else "person", one.in_words, formats.moment(one.added_at)]
-            for one in people
-        ],
-    )
+    return listed(console, _PEOPLE, people)
 
 
 def token_table(console: Console, tokens: Iterable[ApiToken], now: datetime) -> list[RenderableType]:
     """One row per token."""
-    return fitted(
-        console,
-        _TOKENS,
-        [
-            [
-                one.id,
-                one.person,
-                _state(one, now),
-                ", ".join(sorted(one.scopes)),
-                formats.moment(one.expires_at),
-                formats.moment(one.used_at),
-                one.label,
-            ]
-            for one in tokens
-        ],
+    columns: tuple[ValueColumn[ApiToken], ...] = (
+        ValueColumn("id", lambda one: one.id),
+        ValueColumn("person", lambda one: one.person),
+        ValueColumn("state", lambda one: _state(one, now)),
+        ValueColumn("scopes", lambda one: ", ".join(sorted(one.scopes)), 1, folds=True),
+        ValueColumn("until", lambda one: formats.moment(one.expires_at), 1),
+        ValueColumn("last used", lambda one: formats.moment(one.used_at), 2),
+        ValueColumn("label", lambda one: one.label, 3, folds=True),
     )
+    return listed(console, columns, tokens)
 
 
 def audit_table(console: Console, lines: Iterable[tuple[int, AuditRecord]]) -> list[RenderableType]:
     """One row per line of the log."""
-    return fitted(
-        console,
-        _AUDIT,
-        [
-            [
-                str(number),
-                formats.moment(one.at),
-                one.person,
-                one.action,
-                one.subject,
-                f"{one.outcome}: {one.reason}" if one.reason else one.outcome.value,
-                one.before,
-                one.after,
-                one.origin,
-            ]
-            for number, one in lines
-        ],
-    )
+    return listed(console, _AUDIT, lines)
 
 
 def _state(token: ApiToken, now: datetime) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,12 +141,9 @@ def _merit(option: ImagesOption) -> tuple[bool, float]:
     return (True, 0.0) if price is None or not rate else (False, price / rate)
 
 
-def _known(value: float | None, shown: Callable[[float], str]) -> str:
-    return "–" if value is None else shown(value)
-
-
 def _screen(terminal: Terminal, advice: ImagesAdvice) -> list[RenderableType]:
     from broker.cli.advise import view
+    from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
     from broker.economics.estimates import about, digits
 
@@ -166,9 +162,9 @@ def _screen(terminal: Terminal, advice: ImagesAdvice) -> list[RenderableType]:
         Column("place", 2),
     )  # fmt: skip
     rows = [
-        (one.accelerator, f"{one.largest_batch:,}", _known(one.images_per_second, digits),
-         _known(one.gpu_hours, digits), _known(one.usd, about),
-         _known(one.usd_per_gpu_hour, view.dollars), one.where or "no price known")
+        (one.accelerator, f"{one.largest_batch:,}", formats.known(one.images_per_second, digits),
+         formats.known(one.gpu_hours, digits), formats.known(one.usd, about),
+         formats.known(one.usd_per_gpu_hour, view.dollars), one.where or "no price known")
         for one in advice.options[:_ROWS]
     ]  # fmt: skip
     if rows:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.app.capacity.purchases import PurchasePreview, Quoted
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import Column, ValueColumn, fitted, listed
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
@@ -129,34 +129,19 @@ def purchases(console: Console, found: Sequence[Purchase], *, every: bool) -> li
             "No purchases." if every else "No open purchases; --all shows those that ended.",
             Text("gpubroker capacity quote --help", style="dim"),
         ]
-    columns = (
-        Column("purchase"),
-        Column("state"),
-        Column("machines"),
-        Column("place", 3),
-        Column("starts"),
-        Column("ends", 2),
-        Column("held", align="right"),
-        Column("paid", align="right"),
-        Column("buyer", 1),
-        Column("team", 4),
+    columns: tuple[ValueColumn[Purchase], ...] = (
+        ValueColumn("purchase", lambda one: one.id),
+        ValueColumn("state", lambda one: state(one)),
+        ValueColumn("machines", lambda one: f"{one.quote.machines} × {one.quote.instance_type}"),
+        ValueColumn("place", lambda one: one.quote.zone or one.quote.region, 3),
+        ValueColumn("starts", lambda one: formats.moment(one.quote.starts)),
+        ValueColumn("ends", lambda one: formats.moment(one.quote.ends), 2),
+        ValueColumn("held", lambda one: one.held.rounded(2), align="right"),
+        ValueColumn("paid", lambda one: one.charged.rounded(2), align="right"),
+        ValueColumn("buyer", lambda one: one.user, 1),
+        ValueColumn("team", lambda one: one.team or "", 4),
     )
-    rows: list[list[str | Text]] = [
-        [
-            one.id,
-            state(one),
-            f"{one.quote.machines} × {one.quote.instance_type}",
-            one.quote.zone or one.quote.region,
-            formats.moment(one.quote.starts),
-            formats.moment(one.quote.ends),
-            one.held.rounded(2),
-            one.charged.rounded(2),
-            one.user,
-            one.team or "",
-        ]
-        for one in found
-    ]
-    return fitted(console, columns, rows)
+    return listed(console, columns, found)
 
 
 def purchase(one: Purchase) -> list[RenderableType]:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.simulations import SimulatedTeam, SimulatedWaiting, SimulationReport
+from broker.app.results.simulations import (
+    SimulatedBudgetPeriod,
+    SimulatedPoolUse,
+    SimulatedTeam,
+    SimulatedWaiting,
+    SimulationReport,
+)
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import Column, ValueColumn, fitted, listed
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -55,6 +61,10 @@ def _time(seconds: float) -> str:
 
 def _dollars(value: float) -> str:
     return formats.money(Money(round(value)))
+
+
+def _usd(amount: str) -> str:
+    return formats.money(Money.usd(amount))
 
 
 def _count(value: float) -> str:
@@ -103,10 +113,10 @@ def _totals(console: Console, found: SimulationReport, before: SimulationReport 
     rows: list[list[str | Text]] = []
     for name, value, text in _FIGURES:
         now = value(found)
-        row: list[str | Text] = [name, formats.NOTHING if now is None else text(now)]
+        row: list[str | Text] = [name, formats.known(now, text)]
         if before is not None:
             then = value(before)
-            row.append(formats.NOTHING if then is None else text(then))
+            row.append(formats.known(then, text))
             row.append("" if now is None or then is None or now == then else _difference(now - then, text))
         rows.append(row)
     return [*fitted(console, columns, rows), *(Text(line, style="dim") for line in _MEANT)]
@@ -117,36 +127,20 @@ def _difference(more: float, text: Callable[[float], str]) -> str:
 
 
 def _teams(console: Console, found: SimulationReport) -> list[RenderableType]:
-    columns = [
-        Column("team"),
-        Column("jobs", 1, "right"),
-        Column("refused", 3, "right"),
-        Column("late", 4, "right"),
-        Column("GPU-h useful", 5, "right"),
-        Column("wait mean", 1, "right"),
-        Column("p50", 6, "right"),
-        Column("p95", 2, "right"),
-        Column("slowdown", 7, "right"),
-        Column("cash", 1, "right"),
-        Column("owned", 8, "right"),
-    ]
-    rows: list[list[str | Text]] = [
-        [
-            one.team,
-            f"{one.submitted:,}",
-            f"{sum(one.refused.values()):,}",
-            f"{one.late:,}" if one.with_deadline else formats.NOTHING,
-            f"{one.useful_gpu_hours:,.0f}",
-            _time(one.waiting.mean_s),
-            _time(one.waiting.p50_s),
-            _time(one.waiting.p95_s),
-            formats.NOTHING if one.slowdown is None else f"{one.slowdown:.2f}",
-            formats.money(_cost(one, "cash")),
-            formats.money(_cost(one, "amortised")),
-        ]
-        for one in found.teams
-    ]
-    return fitted(console, columns, rows)
+    columns: tuple[ValueColumn[SimulatedTeam], ...] = (
+        ValueColumn("team", lambda one: one.team),
+        ValueColumn("jobs", lambda one: f"{one.submitted:,}", 1, "right"),
+        ValueColumn("refused", lambda one: f"{sum(one.refused.values()):,}", 3, "right"),
+        ValueColumn("late", lambda one: f"{one.late:,}" if one.with_deadline else formats.NOTHING, 4, "right"),
+        ValueColumn("GPU-h useful", lambda one: f"{one.useful_gpu_hours:,.0f}", 5, "right"),
+        ValueColumn("wait mean", lambda one: _time(one.waiting.mean_s), 1, "right"),
+        ValueColumn("p50", lambda one: _time(one.waiting.p50_s), 6, "right"),
+        ValueColumn("p95", lambda one: _time(one.waiting.p95_s), 2, "right"),
+        ValueColumn("slowdown", lambda one: formats.known(one.slowdown, "{:.2f}".format), 7, "right"),
+        ValueColumn("cash", lambda one: formats.money(_cost(one, "cash")), 1, "right"),
+        ValueColumn("owned", lambda one: formats.money(_cost(one, "amortised")), 8, "right"),
+    )
+    return listed(console, columns, found.teams)
 
 
 def _gangs(console: Console, found: SimulationReport) -> list[RenderableType]:
@@ -185,48 +179,30 @@ def _waits(waiting: SimulatedWaiting | None) -> list[str]:
 
 
 def _pools(console: Console, found: SimulationReport) -> list[RenderableType]:
-    columns = [
-        Column("pool", folds=True),
-        Column("machines", 2, "right"),
-        Column("machine-hours", 1, "right"),
-        Column("in use", 0, "right"),
-        Column("GPUs in use", 3, "right"),
-    ]
-    rows: list[list[str | Text]] = [
-        [
-            one.pool,
-            formats.NOTHING if one.machines is None else f"{one.machines:,}",
-            f"{one.machine_hours:,.0f}",
-            formats.NOTHING if one.utilisation is None else formats.percent(one.utilisation),
-            formats.NOTHING if one.gpu_utilisation is None else formats.percent(one.gpu_utilisation),
-        ]
-        for one in found.pools
-    ]
-    return fitted(console, columns, rows)
+    columns: tuple[ValueColumn[SimulatedPoolUse], ...] = (
+        ValueColumn("pool", lambda one: one.pool, folds=True),
+        ValueColumn("machines", lambda one: formats.known(one.machines, _count), 2, "right"),
+        ValueColumn("machine-hours", lambda one: f"{one.machine_hours:,.0f}", 1, "right"),
+        ValueColumn("in use", lambda one: formats.known(one.utilisation, formats.percent), 0, "right"),
+        ValueColumn("GPUs in use", lambda one: formats.known(one.gpu_utilisation, formats.percent), 3, "right"),
+    )
+    return listed(console, columns, found.pools)
 
 
 def _budgets(console: Console, found: SimulationReport) -> list[RenderableType]:
-    columns = [
-        Column("budget"), Column("period from"), Column("spent", 0, "right"), Column("of", 1, "right"),
-        Column("used", 0, "right"),
-        Column("held at most", 1, "right"),
-    ]  # fmt: skip
-    rows: list[list[str | Text]] = [
-        [
-            one.budget,
-            f"{one.period_start:%Y-%m-%d}",
-            formats.money(Money.usd(one.spent)),
-            formats.NOTHING if one.amount is None else formats.money(Money.usd(one.amount)),
-            formats.NOTHING if one.share is None else formats.percent(one.share),
-            formats.money(Money.usd(one.most_held)),
-        ]
-        for one in found.budgets[:_MOST_BUDGETS]
-    ]
+    columns: tuple[ValueColumn[SimulatedBudgetPeriod], ...] = (
+        ValueColumn("budget", lambda one: one.budget),
+        ValueColumn("period from", lambda one: f"{one.period_start:%Y-%m-%d}"),
+        ValueColumn("spent", lambda one: _usd(one.spent), 0, "right"),
+        ValueColumn("of", lambda one: formats.known(one.amount, _usd), 1, "right"),
+        ValueColumn("used", lambda one: formats.known(one.share, formats.percent), 0, "right"),
+        ValueColumn("held at most", lambda one: _usd(one.most_held), 1, "right"),
+    )
     more = len(found.budgets) - _MOST_BUDGETS
     notes = [f"{more} more periods: --json"] if more > 0 else []
     if any(one.amount is not None and Money.usd(one.most_held) > Money.usd(one.amount) for one in found.budgets):
         notes.append(_CARRIED)
-    return fitted(console, columns, rows, *notes)
+    return listed(console, columns, found.budgets[:_MOST_BUDGETS], *notes)
 
 
 def _reasons(console: Console, title: str, reasons: dict[str, int]) -> list[RenderableType]:

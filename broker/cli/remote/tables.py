@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render import tables as render
+from broker.cli.render.tables import ValueColumn
 from broker.cli.terminal import Terminal
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
 Document = Mapping[str, Any]
 # Fields whose values are codes, which are shown as words; names and ids are shown as they are.
@@ -46,15 +45,7 @@ def when(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentColumn:
-    """A column: its ``value`` of a row. ``rank``: as in `Column`."""
-
-    title: str
-    value: Callable[[Document], str | Text]
-    rank: int = 0
-    align: Literal["left", "right"] = "left"
-    folds: bool = False
+DocumentColumn = ValueColumn[Document]
 
 
 def text(key: str, title: str = "", rank: int = 0, *, folds: bool = False) -> DocumentColumn:
@@ -102,10 +93,8 @@ def table(
     console: Console, columns: Sequence[DocumentColumn], rows: Iterable[Document], none: str, *footer: str
 ) -> list[RenderableType]:
     """One line per row; ``none`` instead if there are none."""
-    cells = [[column.value(row) for column in columns] for row in rows]
-    if not cells:
-        return [none]
-    return fitted(console, [Column(c.title, c.rank, c.align, c.folds) for c in columns], cells, *footer)
+    found = list(rows)
+    return render.listed(console, columns, found, *footer) if found else [none]
 
 
 def listed(

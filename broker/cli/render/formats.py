@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.core.values.figures import NOTHING, age, length, money, percent, plural, rate
 
 if TYPE_CHECKING:
     from broker.core.market.offers import CapacityType
 
-__all__ = ["NOTHING", "age", "length", "moment", "money", "parse_moment", "percent", "plural", "purchase_type", "rate"]
+__all__ = [
+    "NOTHING",
+    "age",
+    "known",
+    "length",
+    "moment",
+    "money",
+    "parse_moment",
+    "percent",
+    "plural",
+    "purchase_type",
+    "rate",
+]
+
+V = TypeVar("V")
+
+
+def known(value: V | None, text: Callable[[V], str]) -> str:
+    """The text of a value; a dash for one that is not known."""
+    return NOTHING if value is None else text(value)
 
 
 def moment(at: datetime | None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-
+T = TypeVar("T")
 _GAP = 2  # between columns
 _FOLDED = 24  # the least width of a column that folds
 
@@ -27,6 +27,25 @@ class Column:
     rank: int = 0
     align: Literal["left", "right"] = "left"
     folds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn(Generic[T]):
+    """A column with its ``value`` of a row; the rest as in `Column`."""
+
+    title: str
+    value: Callable[[T], str | Text]
+    rank: int = 0
+    align: Literal["left", "right"] = "left"
+    folds: bool = False
+
+
+def listed(
+    console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str
+) -> list[RenderableType]:
+    """One line per row, as `fitted` makes it."""
+    titles = [Column(one.title, one.rank, one.align, one.folds) for one in columns]
+    return fitted(console, titles, [[one.value(row) for one in columns] for row in rows], *footer)
 
 
 def fitting(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.app.service.sweep import EndedLeftover, Swept
+    from broker.reconciler.sweep import Leftover
 
 _KINDS = {"machine_without_attempt": "machine", "attempt_without_machine": "attempt", "hold_without_either": "money"}
 _STANDINGS = {
@@ -64,30 +65,22 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
 
     from broker.app.results.service import about
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn, listed
 
     parts: list[RenderableType] = []
     if swept.found:
-        columns = (
-            Column("type"),
-            Column("ID", folds=True),
-            Column("status"),
-            Column("age", 2),
-            Column("details", 3, folds=True),
-            Column("reason", 1, folds=True),
+        columns: tuple[ValueColumn[Leftover], ...] = (
+            ValueColumn("type", lambda one: _KINDS[one.kind]),
+            ValueColumn("ID", lambda one: one.id, folds=True),
+            ValueColumn(
+                "status",
+                lambda one: Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
+            ),
+            ValueColumn("age", lambda one: formats.age(swept.at - one.since if one.since else None), 2),
+            ValueColumn("details", lambda one: about(one), 3, folds=True),
+            ValueColumn("reason", lambda one: one.why, 1, folds=True),
         )
-        cells: list[list[str | Text]] = [
-            [
-                _KINDS[one.kind],
-                one.id,
-                Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
-                formats.age(swept.at - one.since if one.since else None),
-                about(one),
-                one.why,
-            ]
-            for one in swept.found
-        ]
-        parts += fitted(terminal.out, columns, cells)
+        parts += listed(terminal.out, columns, swept.found)
     asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
     orphans = formats.plural(len(swept.orphans), "orphan") if swept.orphans else "no orphans"
     parts.append(f"{orphans}; queried: {asked}")
