@@ -21,6 +21,7 @@ from broker.core.market.offers import Offer
 from broker.core.values.clock import Clock
 from broker.store import archive_files
 from broker.store.engine.database import Database
+from broker.store.engine.queries import looks
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reading import event_from_row
 from broker.store.market import archived_prices, history
@@ -72,20 +73,9 @@ class Archive:
         self._database = database
         self._clock = clock
 
-    def files(self) -> Sequence[ArchiveFile]:
-        """All files, in the order in which they were made."""
-        with self._database.reading() as connection:
-            return archive_files.every(connection)
-
-    def has_prices(self) -> bool:
-        """Whether any price history was archived."""
-        with self._database.reading() as connection:
-            return archive_files.has_prices(connection)
-
-    def file_of(self, job_id: str) -> ArchiveFile | None:
-        """The file with archived events of that job; None if none are."""
-        with self._database.reading() as connection:
-            return archive_files.of_job(connection, job_id)
+    files = looks(lambda: archive_files.every)
+    has_prices = looks(lambda: archive_files.has_prices)
+    file_of = looks(lambda: archive_files.of_job)
 
     def files_of(self, offer: Offer, start: datetime, end: datetime) -> tuple[int, Sequence[ArchiveFile]]:
         """The number of the offer's series (0 if there is none), and the files that tell its course between two times

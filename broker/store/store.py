@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Unpack
 from sqlalchemy import false, select
 
 from broker.core.errors import UnknownName
-from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
 from broker.store import later
@@ -21,6 +20,7 @@ from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.memory import without_collection
+from broker.store.engine.queries import looks
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
@@ -30,7 +30,6 @@ from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, Pol
 from broker.store.tables.setting import SETTING
 
 if TYPE_CHECKING:
-    from broker.core.purchases.purchase_events import PurchaseEvent
     from broker.core.purchases.purchases import Purchase
     from broker.core.purchases.quotes import CapacityQuote
     from broker.economics.reserve.holdings import Holding, RecordedHolding
@@ -213,32 +212,19 @@ class Store:
             at = to_micros(self._clock.now())
             return later.acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
 
-    def last_polls(self) -> Mapping[str, PollRun]:
-        """The newest poll of each provider."""
-        with self.reading() as look:
-            return look.last_polls()
+    last_polls = looks(lambda: later.polls.last_polls)
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
         """The current offers that match, as `StoreReading.offers`; all of them without a query."""
         with self.reading() as look:
             return look.offers(query or OfferQuery())
 
-    def count_offers(self) -> int:
-        """The number of current offers."""
-        with self.reading() as look:
-            return look.count_offers()
-
-    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
-        """The number of current offers that `offers` omits, by reason. For consistent figures, use one `reading`."""
-        with self.reading() as look:
-            return look.rejected_in_sql(query, simulated=simulated)
+    count_offers = looks(lambda: later.market.count_offers)
+    rejected_in_sql = looks(lambda: later.market.rejected_in_sql)
 
     # --- capacity that is held --------------------------------------------------------------------------------------
 
-    def holdings(self) -> list[RecordedHolding]:
-        """Owned machines, reservations and commitments on record, in the order in which they were added."""
-        with self._database.reading() as connection:
-            return later.holdings.holdings(connection)
+    holdings = looks(lambda: later.holdings.holdings)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Record a holding."""
@@ -251,10 +237,7 @@ class Store:
             proved = replace(holding, proof=later.holdings.keep_proof(connection, name, content))
             return later.holdings.add(connection, proved, by=by, at=self._clock.now())
 
-    def holding_proof(self, digest: str) -> tuple[str, bytes]:
-        """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
-        with self._database.reading() as connection:
-            return later.holdings.proof(connection, digest)
+    holding_proof = looks(lambda: later.holdings.proof)
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
@@ -271,37 +254,20 @@ class Store:
             raise UnknownName("purchase", id, [one.id for one in self.purchases(closed=True)])
         return found
 
-    def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
-        """The open purchases, oldest first; with ``closed``, all."""
-        with self._database.reading() as connection:
-            return later.purchases.listed(connection, closed=closed)
-
-    def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
-        """A purchase's events with their times (UTC), in order."""
-        with self._database.reading() as connection:
-            return later.purchases.events(connection, id)
+    purchases = looks(lambda: later.purchases.listed)
+    purchase_events = looks(lambda: later.purchases.events)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
         """Store quotes for some days; returns the numbers by which they can be bought."""
         with self._database.writing() as connection:
             return later.purchases.keep_quotes(connection, quotes, self._clock.now())
 
-    def quote(self, number: int) -> CapacityQuote:
-        """The quote with that number. Raises `UnknownName`."""
-        with self._database.reading() as connection:
-            return later.purchases.quote(connection, number)
+    quote = looks(lambda: later.purchases.quote)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 
-    def active_policy(self) -> PolicyVersion | None:
-        """The policy set in force; None if none was ever activated."""
-        with self._database.reading() as connection:
-            return policies.active(connection)
-
-    def policy_number(self) -> int:
-        """The number of the policy version in force; 0 if none was ever activated."""
-        with self.reading() as look:
-            return look.policy_number()
+    active_policy = looks(lambda: policies.active)
+    policy_number = looks(lambda: policies.number)
 
     def activate_policy(
         self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None
@@ -313,10 +279,7 @@ class Store:
                 policies.check_base(connection, base)
             return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
 
-    def policy_history(self) -> Sequence[PolicyVersion]:
-        """Every policy version, newest first."""
-        with self._database.reading() as connection:
-            return policies.history(connection)
+    policy_history = looks(lambda: policies.history)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""

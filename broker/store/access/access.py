@@ -15,16 +15,13 @@ from sqlalchemy import Connection, Table, bindparam, func, select
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.device_logins import DeviceLogin
-from broker.core.access.passwords import Invitation, KnownOrigin, StoredPassword
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import TokenScope
-from broker.core.access.provider_sign_ins import PendingSignIn
-from broker.core.access.second_factors import SecondFactor
 from broker.core.access.sessions import PageSession
 from broker.core.actors import Role
 from broker.store.access import device_logins, passwords, provider_sign_ins, requests, second_factors, sessions
-from broker.store.access.requests import KeptRequest
 from broker.store.engine.database import Database
+from broker.store.engine.queries import asks
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.access import API_TOKEN, AUDIT, PAGE_SESSION, PERSON
 
@@ -69,41 +66,15 @@ class AccessReading:
             query = query.where(API_TOKEN.c.person == person)
         return [_token(row) for row in self._connection.execute(query)]
 
-    def request(self, person: str, key: str) -> KeptRequest | None:
-        """The person's request with that idempotency key; None if there is none."""
-        return requests.read(self._connection, person, key)
-
-    def session(self, digest: str) -> PageSession | None:
-        """The page session with that hash; None if unknown."""
-        return sessions.read(self._connection, digest)
-
-    def device_login(self, digest: str) -> DeviceLogin | None:
-        """The login with that hash of the program's code; None if unknown."""
-        return device_logins.of_program(self._connection, digest)
-
-    def device_login_of(self, user_code: str) -> DeviceLogin | None:
-        """The login with that code for people; None if unknown."""
-        return device_logins.of_person(self._connection, user_code)
-
-    def person_of(self, issuer: str, subject: str) -> str | None:
-        """The name of the person behind an identity of the provider; None if unknown."""
-        return provider_sign_ins.person_of(self._connection, issuer, subject)
-
-    def password(self, person: str) -> StoredPassword | None:
-        """The person's password; None without one."""
-        return passwords.read(self._connection, person)
-
-    def password_origin(self, person: str, origin: str) -> KnownOrigin | None:
-        """The address, if the person has signed in from there with a password."""
-        return passwords.origin(self._connection, person, origin)
-
-    def second_factor(self, person: str) -> SecondFactor | None:
-        """The person's second factor, also one that is not confirmed; None without one."""
-        return second_factors.read(self._connection, person)
-
-    def invitation(self, digest: str, now: datetime) -> Invitation | None:
-        """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
-        return passwords.invitation(self._connection, digest, now)
+    request = asks(lambda: requests.read)
+    session = asks(lambda: sessions.read)
+    device_login = asks(lambda: device_logins.of_program)
+    device_login_of = asks(lambda: device_logins.of_person)
+    person_of = asks(lambda: provider_sign_ins.person_of)
+    password = asks(lambda: passwords.read)
+    password_origin = asks(lambda: passwords.origin)
+    second_factor = asks(lambda: second_factors.read)
+    invitation = asks(lambda: passwords.invitation)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -160,61 +131,20 @@ class AccessWriting(AccessReading):
         """Record a use of the token."""
         self._connection.execute(API_TOKEN.update().where(API_TOKEN.c.id == id).values(used_at=to_micros(at)))
 
-    def begin_request(self, person: str, key: str, digest: str, at: datetime) -> None:
-        """Record a requested change before it is made."""
-        requests.begin(self._connection, person, key, digest, at)
-
-    def finish_request(self, person: str, key: str, status: int, body: str) -> None:
-        """Record the answer to a requested change."""
-        requests.finish(self._connection, person, key, status, body)
-
-    def forget_request(self, person: str, key: str) -> None:
-        """Delete a request that changed nothing."""
-        requests.forget(self._connection, person, key)
-
-    def keep_password(self, password: StoredPassword) -> None:
-        """Store the password; replaces an earlier one."""
-        passwords.keep(self._connection, password)
-
-    def keep_password_origin(self, known: KnownOrigin) -> None:
-        """Store the address; replaces an earlier record."""
-        passwords.keep_origin(self._connection, known)
-
-    def forget_password_origins(self, person: str) -> None:
-        """Delete the addresses from which the person has signed in."""
-        passwords.forget_origins(self._connection, person)
-
-    def keep_second_factor(self, factor: SecondFactor) -> None:
-        """Store the second factor; replaces an earlier one."""
-        second_factors.keep(self._connection, factor)
-
-    def drop_second_factor(self, person: str) -> None:
-        """Delete the person's second factor."""
-        second_factors.drop(self._connection, person)
-
-    def invite(self, invitation: Invitation) -> None:
-        """Store the invitation; it replaces earlier ones of the person."""
-        passwords.invite(self._connection, invitation)
-
-    def end_invitations(self, person: str) -> None:
-        """Delete the person's invitations."""
-        passwords.end_invitations(self._connection, person)
-
-    def begin_session(self, session: PageSession) -> None:
-        """Store a new session and delete expired ones."""
-        sessions.begin(self._connection, session)
-
-    def session_seen(self, digest: str, at: datetime) -> None:
-        """Record a use of the session."""
-        sessions.seen(self._connection, digest, at)
-
-    def end_session(self, digest: str) -> None:
-        """Delete the session."""
-        sessions.end(self._connection, digest)
-
-    def end_sessions(self, person: str) -> int:
-        """Delete all sessions of a person; returns their number."""
-        return sessions.end_all(self._connection, person)
+    begin_request = asks(lambda: requests.begin)
+    finish_request = asks(lambda: requests.finish)
+    forget_request = asks(lambda: requests.forget)
+    keep_password = asks(lambda: passwords.keep)
+    keep_password_origin = asks(lambda: passwords.keep_origin)
+    forget_password_origins = asks(lambda: passwords.forget_origins)
+    keep_second_factor = asks(lambda: second_factors.keep)
+    drop_second_factor = asks(lambda: second_factors.drop)
+    invite = asks(lambda: passwords.invite)
+    end_invitations = asks(lambda: passwords.end_invitations)
+    begin_session = asks(lambda: sessions.begin)
+    session_seen = asks(lambda: sessions.seen)
+    end_session = asks(lambda: sessions.end)
+    end_sessions = asks(lambda: sessions.end_all)
 
     def begin_device_login(self, login: DeviceLogin, *, most: int) -> bool:
         """Delete logins that are over, and store a new one; False if there are ``most`` already."""
@@ -224,25 +154,11 @@ class AccessWriting(AccessReading):
         device_logins.keep(self._connection, login)
         return True
 
-    def keep_device_login(self, login: DeviceLogin) -> None:
-        """Store a changed login."""
-        device_logins.keep(self._connection, login)
-
-    def end_device_login(self, digest: str) -> None:
-        """Delete the login."""
-        device_logins.end(self._connection, digest)
-
-    def begin_provider_sign_in(self, pending: PendingSignIn, now: datetime) -> None:
-        """Store a sign-in at the identity provider, and delete those that are over."""
-        provider_sign_ins.begin(self._connection, pending, now)
-
-    def take_provider_sign_in(self, state: str) -> PendingSignIn | None:
-        """The sign-in with that hash of its state, deleted with this; None if unknown."""
-        return provider_sign_ins.take(self._connection, state)
-
-    def link_identity(self, issuer: str, subject: str, person: str, at: datetime) -> None:
-        """Make an identity of the provider that of the person."""
-        provider_sign_ins.link(self._connection, issuer, subject, person, at)
+    keep_device_login = asks(lambda: device_logins.keep)
+    end_device_login = asks(lambda: device_logins.end)
+    begin_provider_sign_in = asks(lambda: provider_sign_ins.begin)
+    take_provider_sign_in = asks(lambda: provider_sign_ins.take)
+    link_identity = asks(lambda: provider_sign_ins.link)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

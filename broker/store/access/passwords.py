@@ -36,7 +36,7 @@ def keep(connection: Connection, password: StoredPassword) -> None:
 
 
 def origin(connection: Connection, person: str, origin: str) -> KnownOrigin | None:
-    """The address, if the person has signed in from there."""
+    """The address, if the person has signed in from there with a password."""
     c = PASSWORD_ORIGIN.c
     row = connection.execute(select(PASSWORD_ORIGIN).where(c.person == person, c.origin == origin)).first()
     if row is None:
@@ -64,7 +64,7 @@ def keep_origin(connection: Connection, known: KnownOrigin) -> None:
 
 
 def forget_origins(connection: Connection, person: str) -> None:
-    """Delete the person's addresses."""
+    """Delete the addresses from which the person has signed in."""
     connection.execute(PASSWORD_ORIGIN.delete().where(PASSWORD_ORIGIN.c.person == person))
 
 
@@ -83,7 +83,7 @@ def invite(connection: Connection, invitation: Invitation) -> None:
 
 
 def invitation(connection: Connection, digest: str, now: datetime) -> Invitation | None:
-    """The invitation with that hash; None if it is unknown, was accepted or is over."""
+    """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
     row = connection.execute(select(INVITATION).where(INVITATION.c.digest == digest)).first()
     if row is None or row.ends_at <= to_micros(now):
         return None

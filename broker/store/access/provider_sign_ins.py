@@ -12,7 +12,7 @@ from broker.store.tables.access import IDENTITY, PROVIDER_SIGN_IN
 
 
 def begin(connection: Connection, pending: PendingSignIn, now: datetime) -> None:
-    """Store a sign-in, and delete those that are over."""
+    """Store a sign-in at the identity provider, and delete those that are over."""
     connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.ends_at <= to_micros(now)))
     connection.execute(
         PROVIDER_SIGN_IN.insert().values(
@@ -36,7 +36,7 @@ def take(connection: Connection, state: str) -> PendingSignIn | None:
 
 
 def person_of(connection: Connection, issuer: str, subject: str) -> str | None:
-    """The name of the person; None if unknown."""
+    """The name of the person behind an identity of the provider; None if unknown."""
     c = IDENTITY.c
     return connection.scalar(select(c.person).where(c.issuer == issuer, c.subject == subject))
 

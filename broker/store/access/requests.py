@@ -24,7 +24,7 @@ class KeptRequest:
 
 
 def read(connection: Connection, person: str, key: str) -> KeptRequest | None:
-    """The person's request with that key; None if there is none."""
+    """The person's request with that idempotency key; None if there is none."""
     c = API_REQUEST.c
     row = connection.execute(select(API_REQUEST).where(c.person == person, c.key == key)).first()
     return None if row is None else KeptRequest(row.digest, row.status, row.body)
@@ -38,7 +38,7 @@ def begin(connection: Connection, person: str, key: str, digest: str, at: dateti
 
 
 def finish(connection: Connection, person: str, key: str, status: int, body: str) -> None:
-    """Record the answer."""
+    """Record the answer to a requested change."""
     c = API_REQUEST.c
     change = API_REQUEST.update().where(c.person == person, c.key == key)
     connection.execute(change.values(status=status, body=body))

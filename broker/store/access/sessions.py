@@ -13,7 +13,7 @@ from broker.store.tables.access import PAGE_SESSION
 
 
 def read(connection: Connection, digest: str) -> PageSession | None:
-    """The session with that hash; None if unknown."""
+    """The page session with that hash; None if unknown."""
     row = connection.execute(select(PAGE_SESSION).where(PAGE_SESSION.c.digest == digest)).first()
     return None if row is None else of_row(row)
 
@@ -31,7 +31,7 @@ def of_row(row: Any) -> PageSession:
 
 
 def begin(connection: Connection, session: PageSession) -> None:
-    """Store a session and delete expired ones."""
+    """Store a new session and delete expired ones."""
     connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.ends_at <= to_micros(session.made_at)))
     connection.execute(
         PAGE_SESSION.insert().values(

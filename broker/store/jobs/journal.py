@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from sqlalchemy import Connection, select
@@ -16,15 +16,14 @@ from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event, EventBody, Submitted, body_from_json, body_to_json
 from broker.core.events.lifecycle import advance, fold
 from broker.core.events.views import JobView
-from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
-from broker.ledger.meter import Meter
 from broker.store import later
+from broker.store.engine.queries import asks
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.new_jobs import NewJobs
@@ -35,11 +34,7 @@ from broker.store.tables.archive import ARCHIVED_JOB
 from broker.store.tables.jobs import EVENT, JOB
 
 if TYPE_CHECKING:
-    from broker.core.purchases.purchase_events import PurchaseEvent
-    from broker.core.purchases.purchases import Purchase
     from broker.economics.reserve.holdings import Holding
-    from broker.finops.anomalies import IncidentAnswer
-    from broker.finops.statements import Statement
 
 log = logging.getLogger(__name__)
 
@@ -141,29 +136,16 @@ class StoreWriting(StoreReading):
             self._new.known[what] = ask()
         return cast(_Answer, self._new.known[what])
 
-    def add_statement(self, statement: Statement) -> None:
-        """Freeze one. Raises ValueError where the month has one."""
-        later.statements.add(self._connection, statement)
-
-    def answer_anomaly(self, team: str, day: date, said: IncidentAnswer) -> None:
-        """Record a person's answer to the incident of a team (empty: none) that began on that day (UTC)."""
-        later.anomalies.answer(self._connection, team, day, said)
-
-    def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
-        """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""
-        return later.purchases.append(self._connection, id, event, at)
+    add_statement = asks(lambda: later.statements.add)
+    answer_anomaly = asks(lambda: later.anomalies.answer)
+    append_purchase = asks(lambda: later.purchases.append)
 
     def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:
         """Record a holding of capacity; returns its number."""
         return later.holdings.add(self._connection, holding, by=by, at=at).number
 
-    def remove_holding(self, number: int, *, by: str, at: datetime) -> None:
-        """Remove a holding of capacity. Idempotent: a missing one is no error."""
-        later.holdings.remove_if_there(self._connection, number, by=by, at=at)
-
-    def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
-        """Store meters by job and number of the attempt; replaces earlier ones."""
-        metering.keep(self._connection, meters)
+    remove_holding = asks(lambda: later.holdings.remove_if_there)
+    keep_meters = asks(lambda: metering.keep)
 
     def record(self, decision: Decision) -> None:
         """Store a decision."""
@@ -172,17 +154,9 @@ class StoreWriting(StoreReading):
         else:
             decisions.record(self._connection, decision)
 
-    def use_standing(self, number: int, job_id: str) -> None:
-        """Count the job's holds and spend against a standing grant from now on. Idempotent."""
-        approvals.use(self._connection, number, job_id)
-
-    def give_standing(self, grant: StandingGrant) -> StandingGrant:
-        """Store a standing grant and return it with its number."""
-        return approvals.give(self._connection, grant)
-
-    def revoke_standing(self, number: int, *, by: str, at: datetime) -> StandingGrant:
-        """Revoke a standing grant. Raises `UnknownName` if the number does not exist."""
-        return approvals.revoke(self._connection, number, by=by, at=at)
+    use_standing = asks(lambda: approvals.use)
+    give_standing = asks(lambda: approvals.give)
+    revoke_standing = asks(lambda: approvals.revoke)
 
     def rebuild(self) -> int:
         """Rebuild every projection from events and entries; returns the number of jobs. A job with unreadable events

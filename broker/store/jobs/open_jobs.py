@@ -28,8 +28,9 @@ _BALANCES = select(BALANCE.c.job_id, BALANCE.c.money, *BALANCE_COLUMNS).where(
 _KINDS = {kind.value: kind for kind in MoneyKind}  # quicker than a call of the enumeration
 
 
-def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[str, int]:
-    """The number of the last event of each open job, or of those of ``job_ids`` that are, oldest job first."""
+def last_events(connection: Connection, job_ids: Sequence[str] | None = None) -> dict[str, int]:
+    """The number of the last event of each job that is not closed (or of those of ``job_ids`` that are not), oldest job
+    first."""
     if job_ids is None:
         rows = connection.execute(_LAST_EVENTS)
     else:
@@ -54,7 +55,7 @@ def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
 
 
 def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
-    """The balances of all open jobs that have money."""
+    """The balances of each job that is not closed and has entries."""
     found: dict[str, dict[MoneyKind, Balance]] = {}
     for job_id, money, *columns in connection.execute(_BALANCES).all():
         found.setdefault(job_id, {})[_KINDS[money]] = balance_from(*columns)

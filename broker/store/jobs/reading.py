@@ -12,31 +12,21 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, body_from_json
 from broker.core.events.record_format import UnreadableRecord
 from broker.core.events.views import JobView
-from broker.core.job.reasons import Reason
-from broker.core.job.stop_when import ReportedValue
 from broker.core.market.capacity import Charge
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
-from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, CapacityInHand, LiveAttempt
-from broker.core.ports import BudgetSpec
-from broker.core.values.burns import Burn
-from broker.core.values.money import Money
-from broker.ledger.entries import Balance, Entry, Sum
-from broker.ledger.journal import Judgement, OpenHold, Posted, TaskCounts
-from broker.ledger.meter import Meter
+from broker.core.policy.policy import LiveAttempt
+from broker.ledger.entries import Balance
+from broker.ledger.journal import TaskCounts
 from broker.store import later
+from broker.store.engine.queries import asks
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
 from broker.store.jobs.machine_time import MachineTime
-from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
-from broker.store.jobs.snapshots import SnapshotUse
 from broker.store.ledger import ledger, metering, movement_sums, spent_sums
 from broker.store.ledger.reading import SpendingReading
 from broker.store.policy import approvals, decisions, policies
-from broker.store.records import PolicyVersion, PollRun
 from broker.store.tables.conditions import ENDED
 from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
 from broker.store.tables.setting import SETTING
@@ -83,34 +73,21 @@ class StoreReading(SpendingReading):
         """Whether any job is not closed."""
         return self._connection.scalar(select(JOB.c.id).where(UNCLOSED).limit(1)) is not None
 
-    def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
-        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
-        job first."""
-        return open_jobs.last_events(self._connection, job_ids)
+    last_events = asks(lambda: open_jobs.last_events)
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
         return self._quarantine.views(open_jobs.views(self._connection, job_ids))
 
-    def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
-        """`balance` of each job that is not closed and has entries."""
-        return open_jobs.balances(self._connection)
-
-    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
-        """The entries of those jobs, summed by attempt, movement, account and kind of money."""
-        return movement_sums.read(self._connection, job_ids)
-
-    def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
-        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt."""
-        return metering.read(self._connection, job_ids)
+    open_balances = asks(lambda: open_jobs.balances)
+    sums = asks(lambda: movement_sums.read)
+    meters = asks(lambda: metering.read)
 
     def task_counts(self, array: str) -> TaskCounts:
         """The number of tasks of an array, by state."""
         return tasks.counts(self._connection, [array])[array]
 
-    def counts_of(self, arrays: Sequence[str]) -> Mapping[str, TaskCounts]:
-        """`task_counts` of each of those."""
-        return tasks.counts(self._connection, arrays)
+    counts_of = asks(lambda: tasks.counts)
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""
@@ -121,25 +98,15 @@ class StoreReading(SpendingReading):
         in_states = [JOB.c.state.in_(states)] if states else []
         return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
 
-    def tasks_succeeded(self, array: str) -> Sequence[str]:
-        """The ids of the tasks of an array that have succeeded, in any order."""
-        return tasks.succeeded(self._connection, array)
-
-    def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
-        """The values of a metric that those jobs reported with a step, in the order of their reports."""
-        return tasks.reported(self._connection, job_ids, metric)
+    tasks_succeeded = asks(lambda: tasks.succeeded)
+    reported = asks(lambda: tasks.reported)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""
         return tasks.money(self._connection, [array], closed).get(array, {})
 
-    def money_of_tasks(self, arrays: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
-        """`task_money` of each of those that have any."""
-        return tasks.money(self._connection, arrays)
-
-    def posted(self, job_id: str, attempt: int) -> Posted:
-        """Posted spend of an attempt, from all entries of its job."""
-        return metering.posted(self._connection, job_id, attempt)
+    money_of_tasks = asks(lambda: tasks.money)
+    posted = asks(lambda: metering.posted)
 
     def jobs(
         self,
@@ -160,9 +127,7 @@ class StoreReading(SpendingReading):
         """Jobs whose ids begin with that, in the order of their ids; ``with_tasks``: also tasks of arrays."""
         return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit, with_tasks=with_tasks))
 
-    def job_page(self, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
-        """One page of the jobs that match, newest first."""
-        return pages.page(self._connection, wanted, after=after, limit=limit)
+    job_page = asks(lambda: pages.page)
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
         """Every job submitted from ``since`` (None: no bound) to before ``moment`` (UTC), oldest first, streamed."""
@@ -183,13 +148,8 @@ class StoreReading(SpendingReading):
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
-    def snapshot_uses(self) -> Iterator[SnapshotUse]:
-        """Every job of the store with a snapshot, also one that this version cannot read; oldest first, streamed."""
-        return snapshots.uses(self._connection)
-
-    def trees_since(self, pool: str, since: datetime) -> frozenset[str]:
-        """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since then (UTC)."""
-        return snapshots.trees_since(self._connection, pool, since)
+    snapshot_uses = asks(lambda: snapshots.uses)
+    trees_since = asks(lambda: snapshots.trees_since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment named by a job, by these four words."""
@@ -209,78 +169,28 @@ class StoreReading(SpendingReading):
         query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
         return [event_from_row(row) for row in self._connection.execute(query)]
 
-    def entries(self, job_id: str | None = None) -> Sequence[Entry]:
-        """The ledger, or one job's part of it, in posting order."""
-        return ledger.read(self._connection, job_id)
-
-    def entries_of(self, job_ids: Sequence[str]) -> Iterator[tuple[str, Sequence[Entry]]]:
-        """`entries` of each of those jobs, read for a few hundred jobs at a time."""
-        return ledger.read_each(self._connection, job_ids)
-
-    def all_entries(self) -> Iterator[Entry]:
-        """The whole ledger in posting order, streamed."""
-        return ledger.streamed(self._connection)
-
-    def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
-        """The balance of a job's entries, by kind of money."""
-        return ledger.balance(self._connection, job_id)
-
-    def balances(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
-        """`balance` of each of those jobs that has entries."""
-        return ledger.balances(self._connection, job_ids)
-
-    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """The spend that counts under that budget in the half-open time (UTC); entries across an edge count in part."""
-        return spent_sums.spent(self._connection, budget, start, end)
-
-    def spent_on_own(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """The part of `spent` that was for owned and reserved capacity; read entry by entry."""
-        return spent_sums.spent_on_own(self._connection, budget, start, end)
-
-    def daily_spending(self, budget: BudgetSpec, since: datetime, until: datetime) -> Sequence[Money]:
-        """The spend of attempts under that budget on each whole day between two midnights (UTC), oldest first."""
-        return spent_sums.daily(self._connection, budget, since, until)
-
-    def spent_until(self, budget: BudgetSpec) -> datetime:
-        """A time (UTC) after which no spend counts under that budget; not necessarily the earliest such time."""
-        return spent_sums.spent_until(self._connection, budget)
-
-    def kept_sums(self) -> Mapping[tuple[str, int, int], int]:
-        """The stored sums that `spent` uses, for comparison."""
-        return spent_sums.kept(self._connection)
-
-    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
-        """The holds not yet settled or released that count under that budget."""
-        return ledger.open_holds(self._connection, budget)
-
-    def held_behind(self, budget: BudgetSpec, job_id: str, since: datetime) -> Sequence[Burn]:
-        """The holds under that budget of jobs that wait and had their money set aside after that time (UTC)."""
-        return ledger.held_behind(self._connection, budget, job_id, since)
-
-    def held_under(self, prefix: str) -> Sequence[str]:
-        """The ids that hold money and begin with ``prefix``, in order."""
-        return ledger.held_under(self._connection, prefix)
-
-    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """`open_holds`, with those that end by ``until`` (UTC) added up to one."""
-        return ledger.held(self._connection, budget, until)
+    entries = asks(lambda: ledger.read)
+    entries_of = asks(lambda: ledger.read_each)
+    all_entries = asks(lambda: ledger.streamed)
+    balance = asks(lambda: ledger.balance)
+    balances = asks(lambda: ledger.balances)
+    spent = asks(lambda: spent_sums.spent)
+    spent_on_own = asks(lambda: spent_sums.spent_on_own)
+    daily_spending = asks(lambda: spent_sums.daily)
+    spent_until = asks(lambda: spent_sums.spent_until)
+    kept_sums = asks(lambda: spent_sums.kept)
+    open_holds = asks(lambda: ledger.open_holds)
+    held_behind = asks(lambda: ledger.held_behind)
+    held_under = asks(lambda: ledger.held_under)
+    held = asks(lambda: ledger.held)
 
     def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
         """Every charge, or a provider's, or those that end after ``since`` (UTC); oldest first."""
         return later.charges.read(self._connection, provider, since)
 
-    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
-        """Every standing grant, or those valid ``at`` a time (UTC), oldest first, with the spend and holds of the jobs
-        that use it."""
-        return approvals.standing(self._connection, at)
-
-    def standing_share(self, number: int, job_id: str) -> Money:
-        """This job's share of a standing grant's use; zero if it does not use it."""
-        return approvals.share(self._connection, number, job_id)
-
-    def asked_about(self, limit: int) -> Sequence[str]:
-        """The jobs with approval requests or answers, by their newest one, newest first."""
-        return approvals.asked_about(self._connection, limit)
+    standing_grants = asks(lambda: approvals.standing)
+    standing_share = asks(lambda: approvals.share)
+    asked_about = asks(lambda: approvals.asked_about)
 
     def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """The events of those jobs that request, give or refuse an approval, in order. Without jobs that have one that
@@ -299,9 +209,7 @@ class StoreReading(SpendingReading):
         views = self._quarantine.views(approvals.maybe_asking(self._connection))
         return [view for view in views if view.asked is not None]
 
-    def purchase(self, id: str) -> Purchase | None:
-        """One purchase of capacity; None if the id is unknown."""
-        return later.purchases.read(self._connection, id)
+    purchase = asks(lambda: later.purchases.read)
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
         """The open purchases, oldest first; with ``closed``, all."""
@@ -326,17 +234,13 @@ class StoreReading(SpendingReading):
         """The URL on record as the place of run folders; None if there is none."""
         return self.setting("runs") if self._stamp is None else self._stamp.runs
 
-    def active_policy(self) -> PolicyVersion | None:
-        """The policy set in force; None if none was ever activated."""
-        return policies.active(self._connection)
+    active_policy = asks(lambda: policies.active)
 
     def work_on_held(self, since: datetime) -> WorkOnHeld:
         """The work on owned and reserved machines since that time (UTC), for several calls of `in_hand`."""
         return later.in_hand.WorkOnHeld(self._connection, since - later.in_hand.LOOKS_BACK)
 
-    def in_hand(self, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
-        """Owned and reserved capacity on record at that time (UTC), by accelerator, and its use in the week before."""
-        return later.in_hand.in_hand(self._connection, now, work)
+    in_hand = asks(lambda: later.in_hand.in_hand)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones."""
@@ -344,18 +248,8 @@ class StoreReading(SpendingReading):
             self._live = live.attempts(self._connection, self._quarantine.views)
         return self._live
 
-    def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        """The observed prices of the offer's pool and source: the one in force at ``start``, then each reported up to
-        ``end`` (UTC)."""
-        return later.market.price_series(self._connection, offer, start, end)
-
-    def offers(self, query: OfferQuery) -> list[Offer]:
-        """The current offers that match, including unavailable ones.
-
-        ``query.count`` is the minimum number of accelerators; ``"cpu"`` among the accelerators means machines without
-        one. Reference prices superseded by a live one are not current.
-        """
-        return later.market.offers(self._connection, query)
+    price_series = asks(lambda: later.market.price_series)
+    offers = asks(lambda: later.market.offers)
 
     def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
         """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first; read only as
@@ -364,46 +258,18 @@ class StoreReading(SpendingReading):
 
         return by_price(self._connection, query, order)
 
-    def names_in_market(self, what: str) -> Sequence[str]:
-        """Every ``provider`` or ``region`` of an offer on record, current or not."""
-        return later.market.names(self._connection, what)
-
-    def count_offers(self) -> int:
-        """The number of current offers."""
-        return later.market.count_offers(self._connection)
-
-    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
-        """The number of current offers that `offers` omits, by reason (ignoring ``max_price``)."""
-        return later.market.rejected_in_sql(self._connection, query, simulated=simulated)
-
-    def last_polls(self) -> Mapping[str, PollRun]:
-        """The newest poll of each provider."""
-        return later.polls.last_polls(self._connection)
+    names_in_market = asks(lambda: later.market.names)
+    count_offers = asks(lambda: later.market.count_offers)
+    rejected_in_sql = asks(lambda: later.market.rejected_in_sql)
+    last_polls = asks(lambda: later.polls.last_polls)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""
         return self._connection.scalar(_SETTING, {"key": key})
 
-    def decisions(
-        self,
-        *,
-        job_id: str | None = None,
-        action: ActionKind | None = None,
-        since: datetime | None = None,
-        limit: int | None = None,
-    ) -> Sequence[Decision]:
-        """The decisions that match all arguments, newest first. ``since``: UTC. Decisions that this version cannot read
-        are logged and omitted."""
-        return decisions.read(self._connection, job_id=job_id, action=action, since=since, limit=limit)
-
-    def judged_by(self, job_id: str) -> str | None:
-        """The version of the policies that last judged the job, not counting judgements of running attempts; None if
-        none did. Reads far less than `decisions`."""
-        return decisions.judged_by(self._connection, job_id)
-
-    def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
-        """The last judgement of that attempt's start, not of the running attempt; None if unknown."""
-        return decisions.last_judged(self._connection, job_id, attempt)
+    decisions = asks(lambda: decisions.read)
+    judged_by = asks(lambda: decisions.judged_by)
+    last_judged = asks(lambda: decisions.last_judged)
 
 
 def event_from_row(row: Any) -> Event:

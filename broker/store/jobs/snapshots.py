@@ -30,13 +30,13 @@ class SnapshotUse:
 
 
 def uses(connection: Connection) -> Iterator[SnapshotUse]:
-    """Every job of the store with a snapshot, oldest first, streamed."""
+    """Every job of the store with a snapshot, also one that this version cannot read; oldest first, streamed."""
     query = select(*_COLUMNS).where(JOB.c.view.contains('"tree"'))
     return _uses(connection, query.order_by(JOB.c.submitted_at, JOB.c.id))
 
 
 def trees_since(connection: Connection, pool: str, since: datetime) -> frozenset[str]:
-    """The ids of trees in that pool, of jobs that are open or were submitted since then (UTC)."""
+    """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since then (UTC)."""
     mine = select(*_COLUMNS).where(JOB.c.view.contains(pool, autoescape=True))
     # Two queries: for one with `or`, SQLite would read all jobs.
     query = union_all(mine.where(UNCLOSED), mine.where(JOB.c.submitted_at >= to_micros(since)))

@@ -42,7 +42,7 @@ def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCount
 
 
 def succeeded(connection: Connection, array: str) -> list[str]:
-    """The ids of those that have succeeded."""
+    """The ids of the tasks of an array that have succeeded, in any order."""
     c = JOB.c
     return list(connection.scalars(select(c.id).where(c.array_id == array, c.state == JobState.SUCCEEDED.value)))
 

@@ -49,7 +49,7 @@ def spending_by_job(
 
 
 def spent_on_own(connection: Connection, team: str | None, since: datetime, until: datetime) -> Money:
-    """The part of `spending_by_job` that was on owned and reserved machines (USD)."""
+    """The part of what jobs of a team spent (USD) in a time (UTC, half-open) on owned and reserved machines."""
     columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.capacity_type)
     own_types = [kind.value for kind in BOUGHT]
     own = (
@@ -61,7 +61,7 @@ def spent_on_own(connection: Connection, team: str | None, since: datetime, unti
 
 
 def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]:
-    """The answers, by team (empty: jobs without one) and first day."""
+    """People's answers to anomalies, by team (empty: none) and first day."""
     return {
         (row.team, date.fromisoformat(row.day)): IncidentAnswer(
             AnomalyAnswer(row.answer), row.answered_by, from_micros(row.answered_at), row.reason
@@ -71,7 +71,8 @@ def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]
 
 
 def answer(connection: Connection, team: str, day: date, said: IncidentAnswer) -> None:
-    """Put an answer on record; it takes the place of an earlier one about the same incident."""
+    """Record a person's answer to the incident of a team (empty: none) that began on that day (UTC). It takes the place
+    of an earlier one."""
     mine = (ANSWER.c.team == team, ANSWER.c.day == day.isoformat())
     connection.execute(ANSWER.delete().where(*mine))
     values = {"answer": said.answer.value, "answered_at": to_micros(said.at), "answered_by": said.by}

@@ -221,13 +221,13 @@ def rebuild_spent(connection: Connection) -> None:
 
 
 def streamed(connection: Connection) -> Iterator[Entry]:
-    """All entries in posting order, streamed."""
+    """The whole ledger in posting order, streamed."""
     for some in _in_portions(connection, None):
         yield from some
 
 
-def read(connection: Connection, job_id: str | None) -> list[Entry]:
-    """All entries, or one job's, in posting order."""
+def read(connection: Connection, job_id: str | None = None) -> list[Entry]:
+    """The ledger, or one job's part of it, in posting order."""
     query = select(ENTRY).order_by(ENTRY.c.id)
     if job_id is not None:
         query = query.where(ENTRY.c.job_id == job_id)
@@ -245,7 +245,7 @@ def read_each(connection: Connection, job_ids: Sequence[str]) -> Iterator[tuple[
 
 
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
-    """The balances of one job, by kind of money."""
+    """The balance of a job's entries, by kind of money."""
     rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
     return {MoneyKind(row.money): balance_of(row) for row in rows}
 
@@ -261,7 +261,7 @@ def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[M
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
-    """The open holds that count under the budget."""
+    """The holds not yet settled or released that count under that budget."""
     c = BALANCE.c
     counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, BALANCE.c, budget))
     columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
@@ -287,7 +287,7 @@ def held_under(connection: Connection, prefix: str) -> list[str]:
     return sorted(set(connection.scalars(mine)))
 
 
-def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
+def held(connection: Connection, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
     """The open holds under the budget: one sum for all that end by ``until`` (UTC), the others singly."""
     edge = to_micros(until)
     rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()

@@ -29,7 +29,8 @@ _KEEP = text(
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
-    """The meters of those jobs, by attempt, without jobs that have none."""
+    """How far the machine time of those jobs' attempts is settled, by job and number of the attempt. Without jobs that
+    have none."""
     found: dict[str, dict[int, Meter]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
@@ -56,7 +57,7 @@ _POSTED = _posted()  # built once: that takes longer than the query
 
 
 def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> None:
-    """Store meters by job and attempt; replaces earlier ones."""
+    """Store meters by job and number of the attempt; replaces earlier ones."""
     rows = [
         {
             "job_id": job_id,

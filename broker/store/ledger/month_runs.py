@@ -78,7 +78,7 @@ class MachineHours:
 
 
 def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
-    """Of those jobs whose machines had accelerators and are gone."""
+    """The accelerators' hours of those jobs, if their machines had any and are gone."""
     hours, spot, ends = defaultdict[str, float](float), defaultdict[str, float](float), dict[str, int]()
     kinds = defaultdict[str, set[str | None]](set)
     columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator, _T.capacity_type)
@@ -170,7 +170,7 @@ def reported(
 def spent_by_jobs(
     connection: Connection, job_ids: Sequence[str], start: datetime, end: datetime
 ) -> Mapping[str, Money]:
-    """The spend of those jobs in the half-open time (USD)."""
+    """The spend of those jobs (USD) in a period (UTC, half-open)."""
     wanted, found = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
     if wanted:
         for paid in paid_in(connection, (ENTRY.c.job_id,), start, end):

@@ -63,8 +63,8 @@ class _Loss:
 
 
 def used_in(connection: Connection, start: datetime, end: datetime, now: datetime) -> UseOfTime:
-    """Of the half-open time (UTC), without simulated money and machines. Machines that are still there count up to
-    ``now``."""
+    """The spend and machine time of a period (UTC, half-open), without simulated money and machines. Machines that are
+    still there count up to ``now``."""
     left, right, seen = to_micros(start), to_micros(end), to_micros(now)
     found = UseOfTime()
     for paid in paid_in(connection, _OF_ENTRY, start, end):

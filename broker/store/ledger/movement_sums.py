@@ -66,7 +66,8 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:
-    """The sums of those jobs: two per row, one for each account. Without jobs that have no entries."""
+    """The entries of those jobs, summed by attempt, movement, account and kind of money: two sums per row, one for each
+    account. Without jobs that have no entries."""
     found: dict[str, list[Sum]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):

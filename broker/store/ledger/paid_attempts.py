@@ -43,8 +43,8 @@ class PaidAttempt:
 def paid_attempts(
     connection: Connection, since: datetime | None, until: datetime | None, billed: str
 ) -> Iterator[PaidAttempt]:
-    """The attempts with machines in the half-open time (UTC; None: no bound), in any order. ``billed``: what movements
-    are called that adjust to a charge."""
+    """The spend of attempts paid in cash with machines in the half-open time (UTC; None: no bound) that are gone, in
+    any order. ``billed``: what movements are called that adjust to a charge."""
     adjusts = and_(_C.movement == Movement.ADJUST.value, _C.movement_id.like(f"%/{billed}/%"))
     mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
     query = (

@@ -105,7 +105,8 @@ def forget(connection: Connection) -> None:
 
 
 def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """The spend under the budget in [start, end) (UTC): from the sums, and entry by entry where they do not suffice."""
+    """The spend under the budget in [start, end) (UTC), entries across an edge in part: from the sums, and entry by
+    entry where they do not suffice."""
     left, right = to_micros(start), to_micros(end)
     whole, rest = spans(left, right)
     about: dict[str, object] = {"left": left, "right": right}

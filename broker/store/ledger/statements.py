@@ -18,13 +18,13 @@ from broker.store.tables.ledger import ENTRY
 
 
 def read(connection: Connection, month: str) -> Statement | None:
-    """The statement of a month (``2026-10``); None where none was frozen."""
+    """The frozen statement of a month (``2026-10``); None where there is none."""
     body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
     return None if body is None else _statement(connection, body)
 
 
 def listed(connection: Connection) -> Sequence[Statement]:
-    """All of them, newest month first."""
+    """All frozen statements, newest month first."""
     bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
     return [_statement(connection, body) for body in bodies]
 

@@ -46,7 +46,7 @@ class LateSpending:
 
 
 def team_spending(connection: Connection, start: datetime, end: datetime) -> TeamSpending:
-    """Of the half-open time (UTC)."""
+    """The cost of each team's own use in a period (UTC, half-open)."""
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
     on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
@@ -66,12 +66,12 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
 
 
 def last_entry(connection: Connection) -> int:
-    """The number of the newest entry; 0 without any."""
+    """The number of the newest ledger entry; 0 without any."""
     return connection.scalar(select(func.max(_C.id))) or 0
 
 
 def recorded_after(connection: Connection, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
-    """The records about those months after the entry of that number."""
+    """The records about those months after the ledger entry of that number, by month and team."""
     costs: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
     edges = [(month.name, to_micros(month.start), to_micros(month.end)) for month in months]

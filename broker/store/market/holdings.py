@@ -16,13 +16,13 @@ from broker.store.tables.procurement import HOLDING, HOLDING_PROOF
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
-    """All that were not removed, in the order of addition."""
+    """Owned machines, reservations and commitments on record that were not removed, in the order of addition."""
     rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
     return [_recorded(row) for row in rows]
 
 
 def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
-    """As on record at that time (UTC): without what was added since, with what was removed since."""
+    """The capacity on record as held at that time (UTC): without what was added since, with what was removed since."""
     c, moment = HOLDING.c, to_micros(at)
     there = (c.added_at < moment, or_(c.removed_at.is_(None), c.removed_at >= moment))
     return [_recorded(row) for row in connection.execute(select(HOLDING).where(*there).order_by(c.number))]
@@ -65,7 +65,7 @@ def keep_proof(connection: Connection, name: str, content: bytes) -> str:
 
 
 def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
-    """Name and content of a document. Raises `UnknownName` if it is not kept."""
+    """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
     row = connection.execute(select(HOLDING_PROOF).where(HOLDING_PROOF.c.sha256 == digest)).first()
     if row is None:
         raise UnknownName("document", digest or "none", [])
@@ -83,7 +83,7 @@ def remove(connection: Connection, number: int, *, by: str, at: datetime) -> Rec
 
 
 def remove_if_there(connection: Connection, number: int, *, by: str, at: datetime) -> None:
-    """Remove a holding, unless it was removed already."""
+    """Remove a holding of capacity. Idempotent: a missing one is no error."""
     change = HOLDING.update().where(HOLDING.c.number == number, HOLDING.c.removed_at.is_(None))
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
 

@@ -68,8 +68,9 @@ class _WorkCurve:
 
 
 def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
-    """By accelerator, as on record at that time (UTC). The use of what was held for less than `LOOKS_BACK` is that of
-    its own time. Commitments are no capacity. ``work``: from `LOOKS_BACK` before that time or earlier."""
+    """Owned and reserved capacity on record at that time (UTC), by accelerator, and its use in `LOOKS_BACK` before: of
+    what was held for less, that of its own time. Commitments are no capacity. ``work``: from `LOOKS_BACK` before that
+    time or earlier."""
     since = now - LOOKS_BACK
     held: defaultdict[str, list[Holding]] = defaultdict(list)
     for recorded in held_as_of(connection, now):

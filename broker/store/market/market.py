@@ -27,7 +27,7 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     """The current offers that match, including unavailable ones.
 
     ``count`` is the minimum number of accelerators per machine; ``"cpu"`` among the accelerators means machines without
-    one, whatever the count.
+    one, whatever the count. Reference prices superseded by a live one are not current.
     """
     asked = question(_offers_query, connection, query, looks_up=has_patterns(query))
     return to_offers(connection.execute(asked).all())

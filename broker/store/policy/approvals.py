@@ -36,7 +36,8 @@ _IN_USE = (Account.HELD, Account.SPENT)
 
 
 def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
-    """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first."""
+    """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first, each with the
+    spend and holds of the jobs that use it."""
     rows = connection.execute(select(STANDING_GRANT).order_by(STANDING_GRANT.c.number))
     grants = [grant for grant in map(_grant, rows) if at is None or grant.active(at)]
     if not grants:
@@ -85,7 +86,7 @@ def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> No
 
 
 def share(connection: Connection, number: int, job_id: str) -> Money:
-    """This job's share of a grant's use."""
+    """This job's share of a standing grant's use; zero if it does not use it."""
     c = STANDING_USE.c
     mine = select(_USED).join(BALANCE, BALANCE.c.job_id == c.job_id)
     found = connection.scalar(mine.where(_COUNTS, c.number == number, c.job_id == job_id))
@@ -93,7 +94,7 @@ def share(connection: Connection, number: int, job_id: str) -> Money:
 
 
 def use(connection: Connection, number: int, job_id: str) -> None:
-    """Count the job under the grant. Idempotent."""
+    """Count the job's holds and spend against a standing grant from now on. Idempotent."""
     c = STANDING_USE.c
     known = select(c.number).where(c.number == number, c.job_id == job_id)
     if connection.scalar(known) is None:
@@ -101,7 +102,7 @@ def use(connection: Connection, number: int, job_id: str) -> None:
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
-    """Store a grant under the next number. Numbers are never reused."""
+    """Store a standing grant under the next number and return it with that. Numbers are never reused."""
     number = (connection.scalar(select(func.max(STANDING_GRANT.c.number))) or 0) + 1
     whom = {"rules": grant.rules, "users": grant.users, "teams": grant.teams, "projects": grant.projects}
     at, until = to_micros(grant.at), to_micros(grant.until)
@@ -135,7 +136,7 @@ def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> Sta
 
 
 def asked_about(connection: Connection, limit: int) -> Sequence[str]:
-    """The jobs with approval events, by their newest one, newest first."""
+    """The jobs with approval requests or answers, by their newest one, newest first."""
     newest = select(EVENT.c.job_id).where(_ABOUT_APPROVAL).order_by(EVENT.c.at.desc(), EVENT.c.job_id)
     words = limit
     while True:

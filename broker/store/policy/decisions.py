@@ -48,9 +48,15 @@ def _row(decision: Decision) -> dict[str, object]:
 
 
 def read(
-    connection: Connection, *, job_id: str | None, action: ActionKind | None, since: datetime | None, limit: int | None
+    connection: Connection,
+    *,
+    job_id: str | None = None,
+    action: ActionKind | None = None,
+    since: datetime | None = None,
+    limit: int | None = None,
 ) -> list[Decision]:
-    """The decisions that match all arguments, newest first. ``since``: UTC. Unreadable ones are logged and omitted."""
+    """The decisions that match all arguments, newest first. ``since``: UTC. Decisions that this version cannot read are
+    logged and omitted."""
     query = select(DECISION).order_by(_NEWEST_FIRST).limit(limit)
     if since is not None:
         query = query.where(DECISION.c.at >= to_micros(since))
@@ -62,13 +68,14 @@ def read(
 
 
 def judged_by(connection: Connection, job_id: str) -> str | None:
-    """The version of the policies that judged a start of the job last; None if there is none."""
+    """The version of the policies that last judged the job, not counting judgements of running attempts; None if none
+    did. Reads far less than `read`."""
     query = select(DECISION.c.policy_version).where(DECISION.c.job_id == job_id, _OF_STARTS)
     return connection.scalar(query.order_by(_NEWEST_FIRST).limit(1))
 
 
 def last_judged(connection: Connection, job_id: str, attempt: int) -> Judgement | None:
-    """The last judgement of that attempt's start; None if unknown."""
+    """The last judgement of that attempt's start, not of the running attempt; None if unknown."""
     mine = (DECISION.c.job_id == job_id, DECISION.c.attempt == attempt, _OF_STARTS)
     query = select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer).where(*mine)
     row = connection.execute(query.order_by(_NEWEST_FIRST).limit(1)).first()

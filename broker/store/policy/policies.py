@@ -19,13 +19,13 @@ _NUMBER = select(func.max(POLICY.c.number))
 
 
 def active(connection: Connection) -> PolicyVersion | None:
-    """The version in force; None if none was ever activated."""
+    """The policy set in force; None if none was ever activated."""
     row = connection.execute(select(POLICY).order_by(POLICY.c.number.desc()).limit(1)).first()
     return None if row is None else _version(row)
 
 
 def number(connection: Connection) -> int:
-    """The number of the version in force; 0 if none was ever activated."""
+    """The number of the policy version in force; 0 if none was ever activated."""
     return connection.scalar(_NUMBER) or 0
 
 
@@ -41,7 +41,7 @@ def check_base(connection: Connection, base: int) -> None:
 
 
 def history(connection: Connection) -> list[PolicyVersion]:
-    """Every version, newest first."""
+    """Every policy version, newest first."""
     return [_version(row) for row in connection.execute(select(POLICY).order_by(POLICY.c.number.desc()))]
 
 

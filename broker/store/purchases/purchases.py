@@ -43,12 +43,12 @@ def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) 
 
 
 def read(connection: Connection, id: str) -> Purchase | None:
-    """One purchase; None if the id is unknown."""
+    """One purchase of capacity; None if the id is unknown."""
     view = connection.scalar(select(PURCHASE.c.view).where(PURCHASE.c.id == id))
     return None if view is None else _purchase(view)
 
 
-def listed(connection: Connection, *, closed: bool) -> Sequence[Purchase]:
+def listed(connection: Connection, *, closed: bool = False) -> Sequence[Purchase]:
     """The open purchases, oldest first; with ``closed``, all."""
     query = select(PURCHASE.c.view).order_by(PURCHASE.c.intended_at, PURCHASE.c.id)
     if not closed:
