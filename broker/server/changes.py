@@ -63,14 +63,13 @@ def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
 
 def revoke_grant(by: Caller, number: int, key: str) -> ChangeAnswer:
     """Revoke a standing grant. Raises `UnknownName`, and `NotAllowed` for another person's."""
-    said = sha256(json.dumps(["approvals.revoke", number]).encode()).hexdigest()
-    subject = f"standing grant {number}"
-    asked = ChangeRequest(by.actor.identity, by.token, by.origin, key, said, "approvals.revoke", subject)
 
     def told(after: StandingGrant) -> ChangeAnswer:
-        document = StandingGrantResult.of(after, by.broker.clock.now())
-        return ChangeAnswer(200, document.model_dump_json(by_alias=True), "revoked")
+        return ChangeAnswer.of(StandingGrantResult.of(after, by.broker.clock.now()), "revoked")
 
+    asked = request_of(
+        by, key, ("approvals.revoke", f"standing grant {number}"), json.dumps(["approvals.revoke", number])
+    )
     return once(by.broker, asked, lambda: approvals.revoke(by.broker, number, by=by.actor), told)
 
 
@@ -102,24 +101,18 @@ def one_line(text: str) -> str:
 def _once(
     by: Caller, key: str, action: str, view: JobView, body: Mapping[str, str | None], change: Callable[[], JobView]
 ) -> ChangeAnswer:
-    said = json.dumps([action, view.id, dict(body)], sort_keys=True)
-    asked = ChangeRequest(
-        by.actor.identity,
-        by.token,
-        by.origin,
-        key,
-        sha256(said.encode()).hexdigest(),
-        action,
-        view.id,
-        job_in_words(view),
-    )
-
     def told(after: JobView) -> ChangeAnswer:
-        document = details.details(by.broker, after)
         status = 202 if action == "jobs.extend" and after.asked is not None else 200
-        return ChangeAnswer(status, document.model_dump_json(by_alias=True), job_in_words(after))
+        return ChangeAnswer.of(details.details(by.broker, after), job_in_words(after), status)
 
-    return once(by.broker, asked, change, told)
+    said = json.dumps([action, view.id, dict(body)], sort_keys=True)
+    return once(by.broker, request_of(by, key, (action, view.id), said, job_in_words(view)), change, told)
+
+
+def request_of(by: Caller, key: str, what: tuple[str, str], said: str, before: str = "") -> ChangeRequest:
+    """The caller's request. ``what``: the action and its subject; ``said``: the whole request."""
+    digest = sha256(said.encode()).hexdigest()
+    return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, *what, before)
 
 
 def job_in_words(view: JobView) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 
-from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.access.once import ChangeAnswer, once
 from broker.app.policy import policies
 from broker.app.policy.preview import LAST_MONTH, preview
 from broker.app.results.policies import AppliedPolicy
 from broker.app.results.policy_preview import PolicyPreviewResult
 from broker.core.errors import InvalidInput
 from broker.server.callers import Caller
-from broker.server.changes import one_line
+from broker.server.changes import one_line, request_of
 from broker.store.records import PolicyVersion
 
 MOST_FILES = 40
@@ -47,19 +46,10 @@ def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int |
             warnings=policies.likely_mistakes(broker, broker.policy()),
             left_out=[],
         )
-        return ChangeAnswer(200, document.model_dump_json(by_alias=True), f"version {version.number}")
+        return ChangeAnswer.of(document, f"version {version.number}")
 
     said = json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
-    asked = ChangeRequest(
-        by.actor.identity,
-        by.token,
-        by.origin,
-        key,
-        sha256(said.encode()).hexdigest(),
-        "policy.apply",
-        "policy",
-        f"version {number}" if before else "no policy",
-    )
+    asked = request_of(by, key, ("policy.apply", "policy"), said, f"version {number}" if before else "no policy")
     return once(broker, asked, applied, told)
 
 

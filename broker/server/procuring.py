@@ -34,7 +34,7 @@ from broker.core.values.money import Money
 from broker.core.values.units import parse_money, split_machine
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.server.callers import Caller
-from broker.server.changes import one_line
+from broker.server.changes import one_line, request_of
 from broker.server.changing import Key, told
 from broker.server.looking import By, answer
 from broker.server.shown_money import purchase_of
@@ -180,7 +180,7 @@ def record_capacity(by: By, key: Key, body: RecordBody) -> Response:
         return by.broker.store.add_proved_holding(holding, *document, by=by.actor.identity)
 
     def shown(one: RecordedHolding) -> ChangeAnswer:
-        return ChangeAnswer(201, RecordedCapacity.of(one).model_dump_json(by_alias=True), f"number {one.number}")
+        return ChangeAnswer.of(RecordedCapacity.of(one), f"number {one.number}", 201)
 
     asked = _request(by, key, "capacity.add", "capacity", body, "")
     return told(once(by.broker, asked, recorded, shown))
@@ -211,7 +211,7 @@ def buy(by: Caller, key: str, body: BuyBody) -> ChangeAnswer:
     def bought() -> Purchase:
         return purchases.buy(by.broker, quote, ceiling=ceiling, by=by.actor, id=id, **whose)
 
-    return _once(by, key, "purchases.buy", id, body, bought, before="", status=201)
+    return change_purchase(by, key, "purchases.buy", id, body, bought, before="", status=201)
 
 
 def withdraw(by: Caller, id: str, key: str, body: WithdrawBody) -> ChangeAnswer:
@@ -257,7 +257,7 @@ def _changed(
 ) -> ChangeAnswer:
     before = purchase_of(by, id)
     by.require(Permission.BUY, before.team)
-    return _once(by, key, action, id, body, change, before=before.state.value)
+    return change_purchase(by, key, action, id, body, change, before=before.state.value)
 
 
 def _answered(ask: Callable[[], T]) -> T:
@@ -280,7 +280,7 @@ def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchas
         return found
 
 
-def _once(
+def change_purchase(
     by: Caller,
     key: str,
     action: str,
@@ -291,15 +291,16 @@ def _once(
     before: str,
     status: int = 200,
 ) -> ChangeAnswer:
+    """Make a change of the purchase ``id`` that ``body`` asks for, once. ``before``: its state."""
+
     def shown(after: Purchase) -> ChangeAnswer:
-        return ChangeAnswer(status, PurchaseResult.of(after).model_dump_json(by_alias=True), after.state.value)
+        return ChangeAnswer.of(PurchaseResult.of(after), after.state.value, status)
 
     return once(by.broker, _request(by, key, action, id, body, before), change, shown)
 
 
 def _request(by: Caller, key: str, action: str, subject: str, body: BaseModel, before: str) -> ChangeRequest:
-    digest = sha256(f"{action} {subject} {body.model_dump_json()}".encode()).hexdigest()
-    return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, action, subject, before)
+    return request_of(by, key, (action, subject), f"{action} {subject} {body.model_dump_json()}", before)
 
 
 def _usd(text: str | None, field: str) -> Money | None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.access.once import ChangeAnswer
 from broker.app.capacity import purchases
-from broker.app.results.purchases import PurchaseResult
 from broker.core.access.permissions import Permission
 from broker.core.purchases.purchases import Purchase
 from broker.server.callers import Caller
 from broker.server.changes import one_line
 from broker.server.changing import DecisionBody, Key, told
 from broker.server.looking import By
+from broker.server.procuring import change_purchase
 from broker.server.shown_money import purchase_of
 
 
@@ -51,12 +50,4 @@ def reject_purchase(by: By, purchase: str, key: Key, body: DecisionBody) -> Resp
 def _once(by: Caller, key: str, action: str, id: str, body: BaseModel, change: Callable[[], Purchase]) -> ChangeAnswer:
     before = purchase_of(by, id)
     by.require(Permission.APPROVE, before.team)
-    said = f"{action} {id} {body.model_dump_json()}"
-    digest = sha256(said.encode()).hexdigest()
-    asked = ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, action, id, before.state.value)
-
-    def told_of(after: Purchase) -> ChangeAnswer:
-        document = PurchaseResult.of(after).model_dump_json(by_alias=True)
-        return ChangeAnswer(200, document, after.state.value)
-
-    return once(by.broker, asked, change, told_of)
+    return change_purchase(by, key, action, id, body, change, before=before.state.value)

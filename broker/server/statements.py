@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -12,11 +11,12 @@ from fastapi import Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.access.once import ChangeAnswer, once
 from broker.app.billing.focus import FocusExport, export
 from broker.app.billing.showback import Chargeback, freeze, sharing_rules
 from broker.app.results.focus import FocusExportResult
 from broker.app.results.showback import ChargebackStatement
+from broker.server.changes import request_of
 from broker.server.changing import Key, told
 from broker.server.looking import By, answer
 
@@ -61,12 +61,11 @@ def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response
     """Make the statement of a closed month, for good."""
     rules = sharing_rules(body.idle, body.shared, body.shared_team, body.fixed)
     said = f"statements.freeze {month} {body.model_dump_json()}"
-    digest = sha256(said.encode()).hexdigest()
-    asked = ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, "statements.freeze", month[:20])
+    asked = request_of(by, key, ("statements.freeze", month[:20]), said)
 
     def told_of(done: Chargeback) -> ChangeAnswer:
         found = ChargebackStatement.of(done)
-        return ChangeAnswer(201, found.model_dump_json(by_alias=True), f"{found.charged} charged")
+        return ChangeAnswer.of(found, f"{found.charged} charged", 201)
 
     return told(once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), told_of))
 

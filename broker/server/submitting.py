@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Annotated
 
 from fastapi import Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.access.once import ChangeAnswer, once
 from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.preview import preview
@@ -28,7 +27,7 @@ from broker.core.job.file import print_job
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
 from broker.server.callers import Caller
-from broker.server.changes import changeable, job_in_words
+from broker.server.changes import changeable, job_in_words, request_of
 from broker.server.changing import Key, told
 from broker.server.looking import By, answer
 
@@ -96,11 +95,7 @@ def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
     job = permitted(by, received(by.broker, body.job_file))
 
     def submitted() -> JobView:
-        whole = with_files(by.broker, job, body.snapshot, by=by.actor)
-        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
-        view = submit(by.broker, with_sealed(by.broker, whole, box, by=by.actor), by=by.actor)
-        approvers.tell(by.broker, view)
-        return view
+        return _submitted(by, with_files(by.broker, job, body.snapshot, by=by.actor), body.sealed)
 
     return told(_once(by, key, "jobs.submit", job.name, body, submitted))
 
@@ -113,11 +108,7 @@ def retry_job(by: By, id: str, key: Key, body: RetryBody) -> Response:
 
     def submitted() -> JobView:
         job = retried(by.broker, view, by=by.actor, from_start=body.from_start)
-        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
-        again = as_from_network(by.broker, with_sealed(by.broker, job, box, by=by.actor))
-        new = submit(by.broker, again, by=by.actor)
-        approvers.tell(by.broker, new)
-        return new
+        return _submitted(by, as_from_network(by.broker, job), body.sealed)
 
     return told(_once(by, key, "jobs.retry", view.id, body, submitted))
 
@@ -131,11 +122,7 @@ def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> Response:
 
     def submitted() -> JobView:
         again = continued(by.broker, view, job, body.step, by=by.actor)
-        whole = with_files(by.broker, again, body.snapshot, by=by.actor)
-        box = None if body.sealed is None else SealedBox(**body.sealed.model_dump())
-        new = submit(by.broker, with_sealed(by.broker, whole, box, by=by.actor), by=by.actor)
-        approvers.tell(by.broker, new)
-        return new
+        return _submitted(by, with_files(by.broker, again, body.snapshot, by=by.actor), body.sealed)
 
     return told(_once(by, key, "jobs.resume", view.id, body, submitted))
 
@@ -156,16 +143,19 @@ def permitted(by: Caller, job: Job) -> Job:
     return job
 
 
+def _submitted(by: Caller, job: Job, sealed: SealedBody | None) -> JobView:
+    box = None if sealed is None else SealedBox(**sealed.model_dump())
+    view = submit(by.broker, with_sealed(by.broker, job, box, by=by.actor), by=by.actor)
+    approvers.tell(by.broker, view)
+    return view
+
+
 def _once(
     by: Caller, key: str, action: str, subject: str, body: BaseModel, change: Callable[[], JobView]
 ) -> ChangeAnswer:
-    said = f"{action} {subject} {body.model_dump_json()}"
-    asked = ChangeRequest(
-        by.actor.identity, by.token, by.origin, key, sha256(said.encode()).hexdigest(), action, subject
-    )
-
     def told_of(view: JobView) -> ChangeAnswer:
-        document = details.details(by.broker, view).model_dump_json(by_alias=True)
-        return ChangeAnswer(202 if view.asked is not None else 201, document, job_in_words(view))
+        status = 202 if view.asked is not None else 201
+        return ChangeAnswer.of(details.details(by.broker, view), job_in_words(view), status)
 
+    asked = request_of(by, key, (action, subject), f"{action} {subject} {body.model_dump_json()}")
     return once(by.broker, asked, change, told_of)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from broker.app.results.errors import kind_of
+from broker.app.results.values import Result
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown
@@ -52,6 +53,11 @@ class ChangeAnswer:
     body: str
     after: str = ""
     replayed: bool = False
+
+    @classmethod
+    def of(cls, document: Result, after: str, status: int = 200) -> Self:
+        """The response with a document."""
+        return cls(status, document.model_dump_json(by_alias=True), after)
 
 
 def once(
