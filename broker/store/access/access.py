@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,14 +12,13 @@ from typing import Any
 from sqlalchemy import Connection, Table, bindparam, func, select
 
 from broker.core.access.api_tokens import ApiToken
-from broker.core.access.audit import AuditOutcome, AuditRecord
+from broker.core.access.audit import AuditRecord
 from broker.core.access.device_logins import DeviceLogin
-from broker.core.access.people import Person, TeamRole
-from broker.core.access.permissions import TokenScope
+from broker.core.access.people import Person
 from broker.core.access.sessions import PageSession
-from broker.core.actors import Role
 from broker.store.access import device_logins, passwords, provider_sign_ins, requests, second_factors, sessions
 from broker.store.engine.database import Database
+from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.queries import asks
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.access import API_TOKEN, AUDIT, PAGE_SESSION, PERSON
@@ -35,36 +33,35 @@ class AccessReading:
     def person(self, name: str) -> Person | None:
         """The person with that name; None if unknown."""
         row = self._connection.execute(select(PERSON).where(PERSON.c.name == name)).first()
-        return None if row is None else _person(row)
+        return None if row is None else value_of(Person, row)
 
     def people(self) -> Sequence[Person]:
         """All persons by name, including disabled ones."""
-        return [_person(row) for row in self._connection.execute(select(PERSON).order_by(PERSON.c.name))]
+        return [value_of(Person, row) for row in self._connection.execute(select(PERSON).order_by(PERSON.c.name))]
 
     def token(self, id: str) -> ApiToken | None:
         """The token with that id; None if unknown."""
         row = self._connection.execute(select(API_TOKEN).where(API_TOKEN.c.id == id)).first()
-        return None if row is None else _token(row)
+        return None if row is None else value_of(ApiToken, row)
 
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
         """The token with that id and its owner, by one query; None if either is unknown."""
         row = self._connection.execute(_TOKEN_AND_OWNER, {"asked": id}).first()
-        return None if row is None else (_token(_part(row, API_TOKEN, 0)), _person(_part(row, PERSON, _OF_TOKEN)))
+        return None if row is None else _owned(row)
 
     def session_and_owner(self, digest: str) -> tuple[PageSession, ApiToken, Person] | None:
         """The page session with that hash, its token and the token's owner, by one query; None if one is unknown."""
         row = self._connection.execute(_SESSION_AND_OWNER, {"asked": digest}).first()
         if row is None:
             return None
-        session = sessions.of_row(_part(row, PAGE_SESSION, _OF_TOKEN + len(PERSON.c)))
-        return session, _token(_part(row, API_TOKEN, 0)), _person(_part(row, PERSON, _OF_TOKEN))
+        return value_of(PageSession, _part(row, PAGE_SESSION, _OF_TOKEN + len(PERSON.c))), *_owned(row)
 
     def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
         """Every token, or those of a person, oldest first, including revoked and expired ones."""
         query = select(API_TOKEN).order_by(API_TOKEN.c.made_at, API_TOKEN.c.id)
         if person is not None:
             query = query.where(API_TOKEN.c.person == person)
-        return [_token(row) for row in self._connection.execute(query)]
+        return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
     request = asks(lambda: requests.read)
     session = asks(lambda: sessions.read)
@@ -83,7 +80,7 @@ class AccessReading:
         query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
         wanted = {"person": person, "subject": subject}
         query = query.where(*(AUDIT.c[column] == value for column, value in wanted.items() if value is not None))
-        return [(row.number, _record(row)) for row in self._connection.execute(query)]
+        return [(row.number, value_of(AuditRecord, row)) for row in self._connection.execute(query)]
 
 
 class AccessWriting(AccessReading):
@@ -92,34 +89,11 @@ class AccessWriting(AccessReading):
     def keep_person(self, person: Person) -> None:
         """Store the person; replaces an earlier record."""
         self._connection.execute(PERSON.delete().where(PERSON.c.name == person.name))
-        self._connection.execute(
-            PERSON.insert().values(
-                name=person.name,
-                service=person.service,
-                roles=json.dumps(sorted(person.roles)),
-                teams=json.dumps(dict(person.teams), sort_keys=True),
-                added_at=to_micros(person.added_at),
-                disabled_at=None if person.disabled_at is None else to_micros(person.disabled_at),
-            )
-        )
+        self._connection.execute(PERSON.insert().values(columns_of(PERSON, person)))
 
     def add_token(self, token: ApiToken) -> None:
         """Store a new token."""
-        self._connection.execute(
-            API_TOKEN.insert().values(
-                id=token.id,
-                person=token.person,
-                label=token.label,
-                scopes=json.dumps(sorted(token.scopes)),
-                digest=token.digest,
-                made_at=to_micros(token.made_at),
-                made_by=token.made_by,
-                expires_at=to_micros(token.expires_at),
-                revoked_at=None,
-                revoked_by="",
-                used_at=None,
-            )
-        )
+        self._connection.execute(API_TOKEN.insert().values(columns_of(API_TOKEN, token)))
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
         """Revoke the token; returns it as revoked."""
@@ -163,21 +137,7 @@ class AccessWriting(AccessReading):
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""
         number = (self._connection.scalar(select(func.max(AUDIT.c.number))) or 0) + 1
-        self._connection.execute(
-            AUDIT.insert().values(
-                number=number,
-                at=to_micros(record.at),
-                person=record.person,
-                origin=str(record.origin),
-                token=record.token,
-                action=record.action,
-                subject=record.subject,
-                outcome=record.outcome.value,
-                before=record.before,
-                after=record.after,
-                reason=record.reason,
-            )
-        )
+        self._connection.execute(AUDIT.insert().values(columns_of(AUDIT, record, number=number)))
         return number
 
 
@@ -215,47 +175,5 @@ def _part(row: Any, table: Table, at: int) -> SimpleNamespace:
     return SimpleNamespace(**dict(zip(table.c.keys(), row[at : at + len(table.c)], strict=True)))
 
 
-def _person(row: Any) -> Person:
-    return Person(
-        name=row.name,
-        added_at=from_micros(row.added_at),
-        service=row.service,
-        roles=frozenset(Role(name) for name in json.loads(row.roles)),
-        teams={team: TeamRole(role) for team, role in json.loads(row.teams).items()},
-        disabled_at=_moment(row.disabled_at),
-    )
-
-
-def _token(row: Any) -> ApiToken:
-    return ApiToken(
-        id=row.id,
-        person=row.person,
-        label=row.label,
-        scopes=frozenset(TokenScope(name) for name in json.loads(row.scopes)),
-        digest=row.digest,
-        made_at=from_micros(row.made_at),
-        made_by=row.made_by,
-        expires_at=from_micros(row.expires_at),
-        revoked_at=_moment(row.revoked_at),
-        revoked_by=row.revoked_by,
-        used_at=_moment(row.used_at),
-    )
-
-
-def _record(row: Any) -> AuditRecord:
-    return AuditRecord(
-        at=from_micros(row.at),
-        person=row.person,
-        origin=row.origin,
-        action=row.action,
-        subject=row.subject,
-        outcome=AuditOutcome(row.outcome),
-        token=row.token,
-        before=row.before,
-        after=row.after,
-        reason=row.reason,
-    )
-
-
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
+def _owned(row: Any) -> tuple[ApiToken, Person]:
+    return value_of(ApiToken, _part(row, API_TOKEN, 0)), value_of(Person, _part(row, PERSON, _OF_TOKEN))

@@ -7,23 +7,15 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from broker.core.access.provider_sign_ins import PendingSignIn
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import columns_of, value_of
+from broker.store.engine.times import to_micros
 from broker.store.tables.access import IDENTITY, PROVIDER_SIGN_IN
 
 
 def begin(connection: Connection, pending: PendingSignIn, now: datetime) -> None:
     """Store a sign-in at the identity provider, and delete those that are over."""
     connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.ends_at <= to_micros(now)))
-    connection.execute(
-        PROVIDER_SIGN_IN.insert().values(
-            state=pending.state,
-            browser=pending.browser,
-            nonce=pending.nonce,
-            verifier=pending.verifier,
-            after=pending.after,
-            ends_at=to_micros(pending.ends_at),
-        )
-    )
+    connection.execute(PROVIDER_SIGN_IN.insert().values(columns_of(PROVIDER_SIGN_IN, pending)))
 
 
 def take(connection: Connection, state: str) -> PendingSignIn | None:
@@ -32,7 +24,7 @@ def take(connection: Connection, state: str) -> PendingSignIn | None:
     if row is None:
         return None
     connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.state == state))
-    return PendingSignIn(row.state, row.browser, row.nonce, row.verifier, row.after, from_micros(row.ends_at))
+    return value_of(PendingSignIn, row)
 
 
 def person_of(connection: Connection, issuer: str, subject: str) -> str | None:

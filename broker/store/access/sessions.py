@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, select
 
 from broker.core.access.sessions import PageSession
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.fields import columns_of, value_of
+from broker.store.engine.times import to_micros
 from broker.store.tables.access import PAGE_SESSION
 
 
 def read(connection: Connection, digest: str) -> PageSession | None:
     """The page session with that hash; None if unknown."""
     row = connection.execute(select(PAGE_SESSION).where(PAGE_SESSION.c.digest == digest)).first()
-    return None if row is None else of_row(row)
-
-
-def of_row(row: Any) -> PageSession:
-    """The session in a row of its table."""
-    return PageSession(
-        digest=row.digest,
-        person=row.person,
-        token=row.token,
-        made_at=from_micros(row.made_at),
-        seen_at=from_micros(row.seen_at),
-        ends_at=from_micros(row.ends_at),
-    )
+    return None if row is None else value_of(PageSession, row)
 
 
 def begin(connection: Connection, session: PageSession) -> None:
     """Store a new session and delete expired ones."""
     connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.ends_at <= to_micros(session.made_at)))
-    connection.execute(
-        PAGE_SESSION.insert().values(
-            digest=session.digest,
-            person=session.person,
-            token=session.token,
-            made_at=to_micros(session.made_at),
-            seen_at=to_micros(session.seen_at),
-            ends_at=to_micros(session.ends_at),
-        )
-    )
+    connection.execute(PAGE_SESSION.insert().values(columns_of(PAGE_SESSION, session)))
 
 
 def seen(connection: Connection, digest: str, at: datetime) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, func, or_, select
 
 from broker.core.errors import UnknownName
-from broker.core.values.money import Money
-from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.economics.reserve.holdings import Holding, RecordedHolding
+from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.procurement import HOLDING, HOLDING_PROOF
 
@@ -31,28 +31,8 @@ def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
     """Record a holding. Numbers count up and are never reused."""
     number = (connection.scalar(select(func.max(HOLDING.c.number))) or 0) + 1
-    connection.execute(
-        HOLDING.insert().values(
-            number=number,
-            kind=holding.kind.value,
-            accelerator=holding.accelerator,
-            gpus=holding.gpus,
-            provider=holding.provider,
-            site=holding.site,
-            starts=to_micros(holding.starts),
-            ends=to_micros(holding.ends),
-            upfront=holding.upfront.micros,
-            hourly=holding.hourly.micros,
-            watts=holding.watts,
-            note=holding.note,
-            order_id=holding.order_id,
-            proof=holding.proof,
-            added_at=to_micros(at),
-            added_by=by,
-            removed_at=None,
-            removed_by="",
-        )
-    )
+    record = {"number": number, "added_at": at, "added_by": by, "removed_at": None, "removed_by": ""}
+    connection.execute(HOLDING.insert().values(columns_of(HOLDING, holding, **record)))
     return RecordedHolding(number, holding, from_micros(to_micros(at)), by)
 
 
@@ -89,19 +69,4 @@ def remove_if_there(connection: Connection, number: int, *, by: str, at: datetim
 
 
 def _recorded(row: Any) -> RecordedHolding:
-    holding = Holding(
-        kind=HoldingKind(row.kind),
-        accelerator=row.accelerator,
-        gpus=row.gpus,
-        provider=row.provider,
-        site=row.site,
-        starts=from_micros(row.starts),
-        ends=from_micros(row.ends),
-        upfront=Money(row.upfront),
-        hourly=Money(row.hourly),
-        watts=row.watts,
-        note=row.note,
-        order_id=row.order_id,
-        proof=row.proof,
-    )
-    return RecordedHolding(row.number, holding, from_micros(row.added_at), row.added_by)
+    return RecordedHolding(row.number, value_of(Holding, row), from_micros(row.added_at), row.added_by)

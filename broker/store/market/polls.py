@@ -15,8 +15,9 @@ from sqlalchemy import Connection, Executable, Table, and_, bindparam, exists, f
 
 from broker.core.market.judging import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
+from broker.store.engine.fields import value_of
 from broker.store.engine.statement_cache import values_of
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.times import to_micros
 from broker.store.market import kept_answers
 from broker.store.market.clock_rewind import redate
 from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
@@ -129,7 +130,7 @@ def record_poll(
         _forget_the_same(connection, row)
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
     connection.execute(POLL.insert(), row)
-    return _run(SimpleNamespace(**row))
+    return value_of(PollRun, SimpleNamespace(**row))
 
 
 def _tell_of_changes(connection: Connection, writes: _PollWrites) -> None:
@@ -369,7 +370,7 @@ _LAST = select(POLL).where(POLL.c.id.in_(select(_NEWEST).select_from(_PROVIDERS)
 
 def last_polls(connection: Connection) -> dict[str, PollRun]:
     """The newest poll of each provider."""
-    return {row.provider: _run(row) for row in connection.execute(_LAST)}
+    return {row.provider: value_of(PollRun, row) for row in connection.execute(_LAST)}
 
 
 def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
@@ -379,21 +380,4 @@ def poll_runs(connection: Connection, provider: str | None, since: datetime | No
         query = query.where(POLL.c.provider == provider)
     if since is not None:
         query = query.where(POLL.c.finished >= to_micros(since))
-    return [_run(row) for row in connection.execute(query)]
-
-
-def _run(row: Any) -> PollRun:
-    return PollRun(
-        provider=row.provider,
-        started=from_micros(row.started),
-        finished=from_micros(row.finished),
-        seen=row.seen,
-        changed=row.changed,
-        complete=row.complete,
-        skipped=json.loads(row.skipped),
-        error=row.error,
-        status=PollStatus(row.status),
-        hint=row.hint,
-        gone=row.gone,
-        samples=json.loads(row.samples),
-    )
+    return [value_of(PollRun, row) for row in connection.execute(query)]

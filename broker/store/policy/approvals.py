@@ -17,6 +17,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement
+from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
@@ -163,18 +164,4 @@ def maybe_asking(connection: Connection) -> Sequence[Any]:
 
 def _grant(row: Any) -> StandingGrant:
     whom = {key: tuple(names) for key, names in json.loads(row.whom).items()}
-    return StandingGrant(
-        number=row.number,
-        by=row.granted_by,
-        at=from_micros(row.at),
-        until=from_micros(row.until),
-        total=Money(row.total),
-        note=row.note,
-        revoked_at=None if row.revoked_at is None else from_micros(row.revoked_at),
-        revoked_by=row.revoked_by,
-        used=Money(row.closed_use),
-        rules=whom["rules"],
-        users=whom["users"],
-        teams=whom["teams"],
-        projects=whom["projects"],
-    )
+    return value_of(StandingGrant, row, by=row.granted_by, used=Money(row.closed_use), **whom)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, select
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
+from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.policy import DECISION
 
@@ -92,20 +93,8 @@ def _readable(connection: Connection, query: Any) -> Iterator[Decision]:
 
 def _decision(row: Any) -> Decision:
     body = json.loads(row.body)
-    return Decision(
-        at=from_micros(row.at),
-        action=ActionKind(row.action),
-        user=row.user_name,
-        job_name=row.job_name,
-        answer=Answer(row.answer),
-        policy_version=row.policy_version,
-        facts_hash=row.facts_hash,
-        job_id=row.job_id,
-        attempt=row.attempt,
-        pool=row.pool,
-        verdicts=_verdicts().validate_python(body["verdicts"]),
-        seen=body["seen"],
-    )
+    verdicts = _verdicts().validate_python(body["verdicts"])
+    return value_of(Decision, row, user=row.user_name, verdicts=verdicts, seen=body["seen"])
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from broker.core.errors import InvalidInput
+from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.records import PolicyVersion
 from broker.store.tables.policy import POLICY
@@ -59,11 +60,4 @@ def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: d
 
 
 def _version(row: Any) -> PolicyVersion:
-    return PolicyVersion(
-        number=row.number,
-        activated_at=from_micros(row.activated_at),
-        by=row.activated_by,
-        sha256=row.sha256,
-        files=json.loads(row.files),
-        note=row.note,
-    )
+    return value_of(PolicyVersion, row, by=row.activated_by)
