@@ -128,8 +128,12 @@ def test_points_in_time() -> None:
 
 def columns_at(width: int, *columns: Column) -> tuple[list[str], list[str]]:
     console = Console(width=width)
-    table, hidden = fitting(console, columns, [["x" * 10] * len(columns)])
-    return [str(column.header) for column in table.columns], hidden
+    found = fitting(console, columns, [["x" * 10] * len(columns)], "2 rows")
+    with console.capture() as captured:
+        console.print(found)
+    named = f"hidden columns: {', '.join(found.hidden)}" if found.hidden else "2 rows"
+    assert named.split()[-1] in captured.get().split()[-1]
+    return [str(column.header) for column in found.table.columns], list(found.hidden)
 
 
 def test_the_least_important_columns_go_first() -> None:
@@ -141,9 +145,9 @@ def test_the_least_important_columns_go_first() -> None:
 
 
 def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
-    table, hidden = fitting(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
-    assert [column.header for column in table.columns] == ["a"]
-    assert hidden == []
+    found = fitting(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
+    assert [column.header for column in found.table.columns] == ["a"]
+    assert found.hidden == []
 
 
 def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
@@ -192,9 +196,7 @@ def sample(body: type[Body]) -> Any:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
     console = Console(width=30 if terminal else 100_000, force_terminal=terminal, color_system=None)
-    table, _ = fitting(
-        console, (Column("a"), Column("b", folds=True), Column("c")), [["x", "word " * 9, ""], ["y"] * 3]
-    )
+    table = fitting(console, (Column("a"), Column("b", folds=True), Column("c")), [["x", "word " * 9, ""], ["y"] * 3])
     with console.capture() as captured:
         console.print(Trimmed(table))
     lines = captured.get().splitlines()

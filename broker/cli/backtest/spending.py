@@ -87,7 +87,7 @@ def anomalies(
 def _forecast_table(terminal: Terminal, found: ForecastBacktest) -> list[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     columns = (
         Column("forecast on day"),
@@ -107,18 +107,17 @@ def _forecast_table(terminal: Terminal, found: ForecastBacktest) -> list[Rendera
         ]
         for one in found.days
     ]
-    table, hidden = fitting(terminal.out, columns, rows)
     footer = (
         f"Errors are shares of the total of each {found.period_days}-day window; the interval should contain"
         f" {found.interval:.0%} of the totals."
     )
-    return [table, *(Text(line, style="dim") for line in filter(None, [footer, left_out(hidden), *found.notes]))]
+    return [*fitted(terminal.out, columns, rows), *(Text(line, style="dim") for line in [footer, *found.notes])]
 
 
 def _anomaly_table(terminal: Terminal, found: AnomalyBacktest) -> list[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     columns = (
         Column("episodes"),
@@ -137,7 +136,6 @@ def _anomaly_table(terminal: Terminal, found: AnomalyBacktest) -> list[Renderabl
         ]
         for one in ([found.labelled] if found.labelled else found.planted)
     ]
-    table, hidden = fitting(terminal.out, columns, rows)
     often = "–" if found.alarms_per_30_series_days is None else f"{found.alarms_per_30_series_days:.2f}"
     lines = [f"{found.alarms:,} false alarms in {found.series_days:,} series-days: {often} in 30 series-days"]
     if found.alarms:
@@ -150,7 +148,7 @@ def _anomaly_table(terminal: Terminal, found: AnomalyBacktest) -> list[Renderabl
         )
         if days:
             lines.append(f"{one.series}: {days}")
-    return [table, *(Text(line, style="dim") for line in filter(None, [left_out(hidden), *lines, *found.notes]))]
+    return [*fitted(terminal.out, columns, rows), *(Text(line, style="dim") for line in [*lines, *found.notes])]
 
 
 def _percent(share: float | None) -> str:

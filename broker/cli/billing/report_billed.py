@@ -131,7 +131,7 @@ def _table(terminal: Terminal, found: BilledReport) -> list[RenderableType]:
     from rich.text import Text
 
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.cli.render.tables import Column, fitted
 
     others = [
         f"{name} charged {formats.money(sum_)} for resources outside gpubroker"
@@ -166,13 +166,10 @@ def _table(terminal: Terminal, found: BilledReport) -> list[RenderableType]:
                 f"{it.compared} of {it.attempts}",
             ]
         )
-    table, hidden = fitting(terminal.out, columns, cells)
-    parts: list[RenderableType] = [table]
-    lines = [left_out(hidden)] if hidden else []
-    lines += others
+    lines = list(others)
     if any(one.billed is None for one in found.attempts):
         lines.append("–: no charges known yet; fetch them with gpubroker report charges fetch")
-    return [*parts, *(Text(line, style="dim") for line in lines)]
+    return [*fitted(terminal.out, columns, cells), *(Text(line, style="dim") for line in lines)]
 
 
 def _difference(sums: ComparedSums) -> str:

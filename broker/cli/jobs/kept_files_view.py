@@ -47,7 +47,7 @@ def outputs(console: Console, view: JobView, found: JobOutputs, now: datetime) -
         [file.path, gigabytes(file.bytes), str(file.attempt), f"{formats.age(now - file.at)} ago"]
         for file in found.files
     ]
-    yield fitting(console, _OUTPUTS, rows)[0]
+    yield fitting(console, _OUTPUTS, rows)
     yield Text(f"{formats.plural(len(rows), 'file')}, {gigabytes(found.bytes)}, in {found.folder}", "dim")
     yield Text(f"To fetch them: {program()} jobs get {view.id}", "dim")
 
@@ -72,7 +72,7 @@ def checkpoints(console: Console, found: JobCheckpoints, now: datetime) -> Itera
         ]
         for one in found.checkpoints
     ]
-    yield fitting(console, _CHECKPOINTS, rows)[0]
+    yield fitting(console, _CHECKPOINTS, rows)
     yield Text(f"{formats.plural(len(rows), 'checkpoint')} in {found.folder}; {keeps}", "dim")
 
 
@@ -94,7 +94,7 @@ def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
             ]
             for one in tree.entries
         ]
-        yield fitting(console, _SOURCES, rows)[0]
+        yield fitting(console, _SOURCES, rows)
 
 
 def difference(found: JobDifference) -> Iterator[RenderableType]:

@@ -193,7 +193,7 @@ def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[Re
         cells += [[f"  + {term.name}", formats.money(term.amount), term.how] for term in beside]
         if beside:
             cells.append(["  = ranking value", formats.money(weighed(placement)), "terms with + are weighed, not paid"])
-        parts.append(fitting(console, columns, cells)[0])
+        parts.append(fitting(console, columns, cells))
     return parts
 
 

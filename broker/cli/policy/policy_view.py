@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.cli.policy.trial_view import WORDS, word_of
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitting
 from broker.core.policy.policy import Answer
 from broker.core.ports import HoldingLimits, LendingTerms, PolicyDefaults, PolicySet, Rule
 
@@ -46,13 +46,11 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
          str(rule.source)]
         for rule in policy.rules
     ]  # fmt: skip
-    built, hidden = fitting(console, columns, cells)
-    if "scope" in hidden or "condition" in hidden:  # part of the rule's meaning: shown below its definition instead
+    built = fitting(console, columns, cells)
+    if {"scope", "condition"} & set(built.hidden):  # part of the rule's meaning: shown below its definition instead
         narrow: list[list[str | Text]] = [[name, _in_lines(*said), where] for name, *said, where in cells]
-        built, hidden = fitting(console, (*columns[:2], columns[-1]), narrow)
+        built = fitting(console, (*columns[:2], columns[-1]), narrow)
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
-    if hidden:
-        parts.append(Text(left_out(hidden), style="dim"))
     return [*parts, *(Text(line, style="dim") for line in _defaults(policy))]
 
 
@@ -226,7 +224,7 @@ def history_table(console: Console, versions: Sequence[PolicyVersion]) -> Render
         Column("why", 2, folds=True),
     )
     cells = [[str(v.number), formats.moment(v.activated_at), v.by, ", ".join(v.files), v.note] for v in versions]
-    return fitting(console, columns, cells)[0]
+    return fitting(console, columns, cells)
 
 
 def explained(console: Console, said: Explained) -> list[RenderableType]:
@@ -242,7 +240,7 @@ def explained(console: Console, said: Explained) -> list[RenderableType]:
     money = " and ".join(f"{formats.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
     return [
         Text.assemble("Judged placement: ", (found.placement.offer.pool, "bold"), f"; to be held: {money}"),
-        fitting(console, columns, cells)[0],
+        fitting(console, columns, cells),
         Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}."),
         *([] if said.planned else [Text("The plan has no placement left; `gpubroker plan JOB --explain` shows why.")]),
     ]

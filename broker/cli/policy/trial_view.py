@@ -91,7 +91,7 @@ def recorded(console: Console, decisions: Sequence[Decision]) -> list[Renderable
             (word, style),
         )
         cells: list[list[str | Text]] = [[word_of(v), v.name or v.rule, v.message, str(v.source)] for v in one.verdicts]
-        parts += [heading, *([fitting(console, columns, cells)[0]] if cells else [])]
+        parts += [heading, *([fitting(console, columns, cells)] if cells else [])]
     return parts
 
 
@@ -123,7 +123,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     parts: list[RenderableType] = fitted(console, columns, cells) if cells else []
     totals = (Column(""), *(Column(word, align="right") for word in ("allowed", "asked", "denied", "late", "cost")))
     rows = [_totals("recorded", found.before), _totals("with these files", found.after)]
-    parts.append(fitting(console, totals, rows)[0])
+    parts.append(fitting(console, totals, rows))
     count = formats.plural(len(found.outcomes), "decision")
     same = len(found.outcomes) - len(found.differences)
     parts.append(Text(f"{count} judged again, {same} unchanged." if cells else f"{count} judged again, all unchanged."))

@@ -62,7 +62,7 @@ def book(
             Column("book", align="right"), Column("read", 1), Column("live", align="right"), Column("age", 2),
             Column("change", align="right"), Column("page", 9),
         )  # fmt: skip
-        terminal.show(fitting(terminal.out, columns, [_cells(row, check.now) for row in shown])[0])
+        terminal.show(fitting(terminal.out, columns, [_cells(row, check.now) for row in shown]))
     compared = sum(row.change is not None for row in check.rows)
     moved = sum(row.moved for row in check.rows)
     counted = formats.plural(len(check.rows), "row")

@@ -13,7 +13,7 @@ from broker.app.market.price_history import PriceHistories, PriceHistory
 from broker.app.results.price_history import unit_price
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted, fitting
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import MICROS_PER_USD, Money
 
@@ -49,9 +49,9 @@ def table(console: Console, period: PriceHistories) -> list[RenderableType]:
         Column("source", 9),
         Column("note"),
     )
-    built, hidden = fitting(console, columns, [_cells(one, period.now) for one in period.histories])
+    built = fitting(console, columns, [_cells(one, period.now) for one in period.histories])
     alone = [_changes(console, period.histories[0])] if len(period.histories) == period.matching == 1 else []
-    return [built, *alone, *_footer(period, hidden)]
+    return [built, *alone, *_footer(period, built.hidden)]
 
 
 def _cells(one: PriceHistory, now: datetime) -> list[str | Text]:
@@ -112,7 +112,7 @@ def _changes(console: Console, one: PriceHistory) -> RenderableType:
         shown = formats.rate(per_unit) if stretch.price is not None else "not offered"
         cells.append([formats.moment(stretch.start), length, shown, formats.rate(stretch.price), change])
         before = stretch.price if stretch.price is not None else before
-    return fitting(console, columns, cells[-_CHANGES:])[0]
+    return fitting(console, columns, cells[-_CHANGES:])
 
 
 def _footer(period: PriceHistories, hidden: Sequence[str]) -> list[RenderableType]:
@@ -120,13 +120,12 @@ def _footer(period: PriceHistories, hidden: Sequence[str]) -> list[RenderableTyp
     unpriced = f"; {period.unpriced:,} without a price in this period" if period.unpriced else ""
     tail = "" if shown + period.unpriced == period.matching else "; use --limit to show more"
     lines = [
-        left_out(hidden),
         f"{shown:,} of {formats.plural(period.matching, 'series', 'series')} shown,"
         f" {formats.moment(period.start)} to {formats.moment(period.end)}{unpriced}{tail}",
     ]
     if "availability" not in hidden and any(one.available_part is not None for one in period.histories):
         lines.append("availability: share of the period in which the provider reported the capacity as available")
-    return [Text(line, style="dim") for line in lines if line]
+    return [Text(line, style="dim") for line in lines]
 
 
 def _nothing(period: PriceHistories) -> str:
@@ -205,10 +204,9 @@ def moment_table(
         Column("last seen", 8),
         Column("source", 9),
     )
-    built, hidden = fitting(console, columns, [_past_cells(past) for past in shown])
     tail = "" if len(shown) == matching else "; use --limit to show more"
-    lines = [left_out(hidden), f"{len(shown):,} of {matching:,} offers at {formats.moment(when)} shown{by}{tail}"]
-    return [built, *(Text(line, style="dim") for line in lines if line)]
+    below = f"{len(shown):,} of {matching:,} offers at {formats.moment(when)} shown{by}{tail}"
+    return [*fitted(console, columns, [_past_cells(past) for past in shown]), Text(below, style="dim")]
 
 
 def _past_cells(past: PastOffer) -> list[str | Text]:

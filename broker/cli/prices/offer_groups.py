@@ -12,7 +12,7 @@ from broker.app.market.offer_rows import ListedOffer, sort_key
 from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferResult
 from broker.cli.prices.offer_view import footer, note
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
+from broker.cli.render.tables import Column, fitted
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, Offer
@@ -96,9 +96,8 @@ def table(
         Column("purchase type", 1),
         Column("note", 3),
     )
-    built, hidden = fitting(console, columns, [_group_cells(group) for group in shown])
-    below = footer(len(shown), total, "groups", hidden, found)
-    return [built, *below] if shown else below
+    below = footer(len(shown), total, "groups", found)
+    return [*fitted(console, columns, [_group_cells(group) for group in shown]), *below] if shown else below
 
 
 def _group_cells(group: Group) -> list[str | Text]:

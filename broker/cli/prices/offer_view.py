@@ -11,7 +11,7 @@ from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.market.offer_rows import ListedOffer
 from broker.cli.prices.status import converted
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitted
 from broker.core.market.offers import Availability, CapacityType, Offer
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ _COLUMNS = (
 
 def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: OfferListing) -> list[RenderableType]:
     """The table and its footer."""
-    built, hidden = fitting(console, _COLUMNS, [_cells(row) for row in shown])
-    parts: list[RenderableType] = [built] if shown else []
+    parts = fitted(console, _COLUMNS, [_cells(row) for row in shown]) if shown else []
     if any(row.offer.reference for row in shown):
         parts.append(Text("ref: reference price from a published price list, not live; see its age", style="dim"))
     if any(row.stale for row in shown):
@@ -51,7 +50,7 @@ def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: 
         parts.append(Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red"))
     names = {row.offer.provider for row in shown}
     parts += converted({name: rates for name, rates in found.converted.items() if name in names})
-    return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
+    return [*parts, *footer(len(shown), matching, "offers", found)]
 
 
 def hidden_prices(number: int) -> list[Text]:
@@ -69,9 +68,9 @@ def near_ones(near: Mapping[str, Sequence[str]]) -> list[Text]:
     return [Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan") for name, others in near.items()]
 
 
-def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: OfferListing) -> list[RenderableType]:
-    """How many rows (``what``: offers or groups) of how many are shown, and the hidden columns."""
-    lines = [left_out(hidden)] if hidden else []
+def footer(shown: int, matching: int, what: str, found: OfferListing) -> list[RenderableType]:
+    """How many rows (``what``: offers or groups) of how many are shown."""
+    lines = []
     tail = "" if shown == matching else "; use --all to show all"
     if not found.total:
         lines.append("no offers are known; run `gpubroker prices poll`")

@@ -11,7 +11,7 @@ from rich.text import Text
 from broker.app.market.offer_rows import ListedOffer
 from broker.cli.prices import offer_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
+from broker.cli.render.tables import Column, fitted
 from broker.core.market.offers import CapacityType
 from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk, Risks
 
@@ -41,15 +41,15 @@ def table(
     console: Console, shown: Sequence[ListedOffer], matching: int, found: OfferListing, risks: Risks
 ) -> list[RenderableType]:
     """The table, the meaning of its columns, and the footer."""
-    built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
     parts: list[RenderableType] = []
     if shown:
         told = (
             "interruptions/h: per machine; left after 3 h: mean remaining lifetime of a machine that has run for 3 h; "
             "estimated from: interruptions in the machine-hours of the last three weeks, recent hours weighted more"
         )
-        parts += [built, Text(told, style="dim")]
-    return [*parts, *offer_view.footer(len(shown), matching, "offers", hidden, found)]
+        parts += fitted(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
+        parts.append(Text(told, style="dim"))
+    return [*parts, *offer_view.footer(len(shown), matching, "offers", found)]
 
 
 def _cells(row: ListedOffer, risk: Risk) -> list[str | Text]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from broker.app.alerts import notify
 from broker.app.alerts.watches import Listed, Looked, WatchCheck
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.render.tables import Column, fitting
 from broker.core.market.watches import Watch, WatchState
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ def table(console: Console, found: Sequence[Listed], broker: Broker) -> list[Ren
         Column("delivered", 1, folds=True),
         Column("recipients", 5),
     )
-    built, hidden = fitting(console, columns, [_cells(one, targets, now) for one in found])
+    built = fitting(console, columns, [_cells(one, targets, now) for one in found])
     trouble = [
         Text.assemble(f"{one.watch.name}: ", _delivered(one.dispatches, targets, now))
         for one in found
-        if "delivered" in hidden and any(it.delivered_at is None for it in one.dispatches)
+        if "delivered" in built.hidden and any(it.delivered_at is None for it in one.dispatches)
     ]
-    return [built, *trouble, *(Text(line, style="dim") for line in [left_out(hidden)] if line), *below]
+    return [built, *trouble, *below]
 
 
 def _cells(one: Listed, targets: notify.Targets, now: datetime) -> list[str | Text]:

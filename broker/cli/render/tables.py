@@ -48,11 +48,28 @@ def listed(
     return fitted(console, titles, [[one.value(row) for one in columns] for row in rows], *footer)
 
 
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """A table, and below it one dimmed line: ``footer``, and the titles of the ``hidden`` columns."""
+
+    table: Table
+    hidden: Sequence[str]
+    footer: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        yield self.table
+        hidden = [f"hidden columns: {', '.join(self.hidden)}"] if self.hidden else []
+        if line := "; ".join(filter(None, [*self.footer, *hidden])):
+            yield Text(line, style="dim")
+
+
 def fitting(
-    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]
-) -> tuple[Table, list[str]]:
-    """The table with as many columns as fit, and the titles of the hidden columns. Columns (rank above 0) that are
-    empty in every row are omitted and not named."""
+    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
+) -> FittedTable:
+    """The table with as many columns as fit; its last line names the hidden ones. Columns (rank above 0) that are empty
+    in every row are omitted and not named."""
     cells = [list(row) for row in rows]
     widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
     used = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
@@ -62,18 +79,14 @@ def fitting(
         if sum(widths[j] for j in tried) + _GAP * (len(tried) - 1) <= console.width:
             shown = tried
     table = _table([columns[i] for i in shown], [[row[i] for i in shown] for row in cells])
-    return table, [columns[i].title for i in used if i not in shown]
+    return FittedTable(table, [columns[i].title for i in used if i not in shown], footer)
 
 
 def fitted(
     console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
 ) -> list[RenderableType]:
-    """The table as ``fitting`` makes it, and below it one dimmed line of the footers and the hidden columns."""
-    from rich.text import Text
-
-    table, hidden = fitting(console, columns, rows)
-    line = "; ".join(filter(None, [*footer, left_out(hidden)]))
-    return [table, Text(line, style="dim")] if line else [table]
+    """The table of `fitting` as a list, for a screen of several parts."""
+    return [fitting(console, columns, rows, *footer)]
 
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
@@ -120,8 +133,3 @@ class Trimmed:
                 *first, last = line
                 yield from (*first, Segment(last.text.rstrip(), last.style))
             yield Segment.line()
-
-
-def left_out(hidden: Sequence[str]) -> str:
-    """The footer that names the hidden columns; empty when there are none."""
-    return f"hidden columns: {', '.join(hidden)}" if hidden else ""
