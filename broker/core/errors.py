@@ -192,16 +192,32 @@ class InvalidInput(AskAPerson):
 
 _A_LIST = 30  # longest list of names in a hint
 _A_FEW = 5
+_LISTED_BY = {
+    "budget": "budget list",
+    "checkpoint": "jobs checkpoints JOB",
+    "holding": "capacity list",
+    "job": "jobs list",
+    "open launch": "launches list",
+    "person": "people list",
+    "purchase": "capacity purchases --all",
+    "quote": "capacity quote",
+    "result": "jobs files JOB",
+    "standing grant": "approvals list",
+    "step": "jobs checkpoints JOB",
+    "token": "tokens list",
+    "watch": "prices watch list",
+}
+"""The command that lists the names of a kind."""
 
 
 class UnknownName(AskAPerson):
     """Unknown name. The message suggests ``meant`` or the most similar known name; without one, the hint lists known
-    names."""
+    names, or names the command that does."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "", meant: str = "") -> None:
         names = sorted(known)
         suggestion = f"; did you mean {meant!r}?" if meant else did_you_mean(name, names)
-        hint = "" if suggestion else _some_of(names, name)
+        hint = "" if suggestion else _some_of(names, name, _LISTED_BY.get(kind))
         super().__init__(f"unknown {kind} {name!r}{suggestion}", where=where, hint=hint)
 
 
@@ -297,15 +313,17 @@ class Malformed(GiveUp):
     """The service's answer is malformed."""
 
 
-def _some_of(names: Sequence[str], like: str) -> str:
-    """The known names. If there are many: the number, and the most similar ones or the first."""
+def _some_of(names: Sequence[str], like: str, command: str | None) -> str:
+    """The known names. If there are many: the number, the most similar ones or the first, and the command that lists
+    all; if none is known, that command alone."""
     if not names:
-        return ""
+        return f"see `gpubroker {command}`" if command else ""
     if len(names) <= _A_LIST:
         return f"known: {', '.join(names)}"
     near = get_close_matches(like.lower(), [name.lower() for name in names], n=_A_FEW, cutoff=0.3)
     shown = [name for name in names if name.lower() in near] or names
-    return f"{len(names)} are known, such as {', '.join(shown[:_A_FEW])}"
+    all_of_them = f"; `gpubroker {command}` lists them" if command else ""
+    return f"{len(names)} are known, such as {', '.join(shown[:_A_FEW])}{all_of_them}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

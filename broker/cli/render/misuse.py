@@ -28,10 +28,10 @@ def misuse(error: TyperException) -> InvalidInput:
     hint = f"see `{context.command_path} --help`" if context is not None else ""
     if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
         hint = _NO_DRY_RUN
-    told = _number(error) or _choice(error)
+    told = _number(error) or _choice(error) or _value(error)
     if told:
         return InvalidInput(told, where=_option(error), hint=hint)
-    return InvalidInput(error.format_message().replace("Value error, ", ""), hint=hint)  # pydantic's prefix
+    return InvalidInput(_unknown(error) or _sentence(error.format_message()), hint=hint)
 
 
 def _number(error: TyperException) -> str:
@@ -54,6 +54,29 @@ def _choice(error: Any) -> str:
         return ""
     known = [str(getattr(choice, "value", choice)) for choice in choices]
     return f"expected {', '.join(known[:-1])} or {known[-1]}; got {given!r}{did_you_mean(given, known)}"
+
+
+def _value(error: TyperException) -> str:
+    """What is wrong with the value of an option, or that it is missing; empty for any other error."""
+    param = getattr(error, "param", None)
+    if param is None:
+        return ""
+    if type(error).__name__ == "MissingParameter":
+        return f"the {param.param_type_name} is missing"
+    return _sentence(error.message)
+
+
+def _unknown(error: Any) -> str:
+    """An unknown option or command, with the most similar one; empty for any other error."""
+    if type(error).__name__ == "NoSuchOption":
+        return f"unknown option {error.option_name}{did_you_mean(error.option_name, error.possibilities or ())}"
+    return ""
+
+
+def _sentence(text: str) -> str:
+    """Typer's message as the other errors are written: without pydantic's prefix, capital letter and full stop."""
+    plain = text.replace("Value error, ", "").removesuffix(".")
+    return plain[:1].lower() + plain[1:]
 
 
 def _validated(error: TyperException) -> Mapping[str, Any]:

@@ -20,6 +20,10 @@ import pytest
         ("advise size --parameters 7B --method qlra", "--method: expected adamw, sgd, lora, qlora or inference; got"),
         ("advise size --parameters 7B --method qlra", "got 'qlra'; did you mean 'qlora'?"),
         ("advise size --parameters 7", "got 7; did you mean 7B?"),
+        ("advise size --parameters seven", "error: --parameters: expected a count"),
+        ("advise size --mehtod lora", "error: unknown option --mehtod; did you mean '--method'?"),
+        ("capacity show", "error: PURCHASE: the argument is missing"),
+        ("offer --gpu L4", "error: no such command 'offer'"),
         ("policy rollback latest", "VERSION: expected a whole number; got 'latest'"),
     ],
 )

@@ -25,6 +25,7 @@ LAUNCH = "outside:slurm-4f1c"
 
 def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Path) -> None:
     assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
+    assert "hint: see `gpubroker launches list`" in gpubroker("launches", "end", "NONSENSE").err
     began = datetime.now(UTC) - timedelta(hours=1)
     burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
     tags = Tags(LAUNCH, "mo", team="nlp", gpus=8, accelerator="H100")
