@@ -41,8 +41,9 @@ def part(amount: Money, whole: Money) -> float:
 
 
 def figure(value: float) -> str:
-    """A figure of a program to six digits: ``0.868541``, ``127,795,200``; very small and very large ones by powers."""
-    return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:g}"
+    """A figure of a program: ``0.868541``, six digits below a million, whole numbers from there (``127,795,200``);
+    powers of ten below 0.0001 and from 10¹⁵."""
+    return f"{value:,.0f}" if 999_999.5 <= abs(value) < 1e15 else f"{value:g}"
 
 
 @cache
@@ -94,7 +95,7 @@ def drawn(
     live: bool = False,
 ) -> HTMLResponse:
     """The HTML response of a page. ``visitor``: None before signing in; ``at``: the path of its menu entry; ``live``:
-    its figures change by themselves, so that they are renewed in place, or without scripts by loading it again."""
+    its figures change, so they are renewed in place, or without scripts by loading the page again."""
     renewal = visitor.renewal if live and visitor is not None else Renewal.NEVER
     common = {
         "title": title,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from broker.page.charts import HIGH, MOST_POINTS, WIDE, figure_curves
+from broker.page.drawing import figure
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -37,3 +38,8 @@ def test_a_long_run_shows_its_newest_reports() -> None:
 
 def test_without_reports_there_is_none() -> None:
     assert figure_curves([]) == []
+
+
+def test_a_figure_is_never_rounded_to_a_power() -> None:
+    shown = [figure(value) for value in (0.868541, 999_999.4, 999_999.7, 127_795_200.0, -1e6)]
+    assert shown == ["0.868541", "999999", "1,000,000", "127,795,200", "-1,000,000"]

@@ -63,7 +63,9 @@ def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Dra
         console = terminal.err if terminal.as_json else terminal.out
         width = min(console.width, _WIDEST) if console.is_terminal else _PIPED
         colour = console.is_terminal and not console.no_color
-        terminal.show(*(Text.from_ansi(in_terminal(each, width=width, colour=colour)) for each in figures))
+        names = [name for each in figures for name in each.names]
+        drawn = (in_terminal(each, width=width, colour=colour, names=names) for each in figures)
+        terminal.show(*map(Text.from_ansi, drawn))
 
 
 @contextmanager

@@ -24,26 +24,38 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _plotting = Lock()  # plotext has one figure per process
 
 
-def in_terminal(chart: Chart, *, width: int, height: int = 20, colour: bool = False) -> str:
+def in_terminal(
+    chart: Chart, *, width: int, height: int = 20, colour: bool = False, names: Sequence[str] = ()
+) -> str:  # fmt: skip
     """The chart as lines of at most ``width`` characters: title, unit, the plot, legend and note.
 
     ``height``: lines of the plot including its axis; bars take as many as they need. Times are local times.
     ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); without, each line has its own sign.
+    ``names``: of the lines of all charts shown together, so that a sign or colour means one name in all of them, as
+    far as there are enough signs.
     """
     width, height = max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT)
-    body = _bars(chart, width, colour) if chart.bars else _lines(chart, width, height, colour)
+    order = _order(chart.names, names)
+    body = _bars(chart, width, colour, order) if chart.bars else _lines(chart, width, height, colour, order)
     return "\n".join(
         [
             *_folded(chart.title, width),
             *_folded(chart.y_label, width),
             *(body or ["", "  nothing to draw: no values", ""]),
-            *(_legend(chart.names, width, colour, bars=bool(chart.bars)) if body else []),
+            *(_legend(chart, width, colour, order) if body else []),
             *_folded(chart.note, width),
         ]
     )
 
 
-def _lines(chart: Chart, width: int, height: int, colour: bool) -> list[str]:
+def _order(own: Sequence[str], names: Sequence[str]) -> Sequence[int]:
+    """The number of the sign and colour of each line."""
+    places = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    shared = len(places) <= len(_SIGNS) and len(set(own)) == len(own) and places.keys() >= set(own)
+    return [places[name] for name in own] if shared else range(len(own))
+
+
+def _lines(chart: Chart, width: int, height: int, colour: bool, order: Sequence[int]) -> list[str]:
     stretches = [list(runs(line, positive=chart.log_y)) for line in chart.lines]
     points = [point for of_line in stretches for run in of_line for point in run]
     if not points:
@@ -60,7 +72,7 @@ def _lines(chart: Chart, width: int, height: int, colour: bool) -> list[str]:
         figure.clear()
         figure.theme("colorless")
         figure.plot_size(width, height)
-        for i, of_line in enumerate(stretches):
+        for i, of_line in zip(order, stretches, strict=True):
             for run in of_line:
                 xs, ys = [x for x, _ in run], [scaled(y) for _, y in run]
                 figure.draw(figure.signal(xs, ys, marker=_marker(i, colour)).lines().density("full"))
@@ -105,7 +117,7 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _bars(chart: Chart, width: int, colour: bool) -> list[str]:
+def _bars(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> list[str]:
     """Horizontal bars, each followed by its value: plotext has no room for labels and values of vertical bars."""
     values = [value for bars in chart.bars for value in bars.values if value is not None and known(value)]
     if not values:
@@ -120,9 +132,9 @@ def _bars(chart: Chart, width: int, colour: bool) -> list[str]:
     zero = round(-low / cell)
     found = []
     for n, label in enumerate(labels):
-        for i, bars in enumerate(chart.bars):
+        for i, bars in zip(order, chart.bars, strict=True):
             value = bars.values[n]
-            name = _cut(label, beside) if i == 0 else ""
+            name = _cut(label, beside) if bars is chart.bars[0] else ""
             drawn = _bar(value, cell, zero, room) if value is not None and known(value) else "–"
             sign = f"{_SIGNS[i % len(_SIGNS)]} " if signed else ""
             found.append(f"{name}{' ' * (beside - cell_len(name))} │{sign}{_painted(drawn, i, colour)}".rstrip())
@@ -137,14 +149,15 @@ def _bar(value: float, cell: float, zero: int, room: int) -> str:
     return f"{' ' * zero}{'█' * min(whole, room)}{_EIGHTHS[rest].strip()} {number(value)}"
 
 
-def _legend(names: Sequence[str], width: int, colour: bool, *, bars: bool) -> list[str]:
+def _legend(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> list[str]:
     """The legend in as few lines as possible; none if a single name adds nothing."""
+    names = chart.names
     if len(names) < 2 and not any(names):
         return []
     found: list[str] = []
     taken = width + 1
-    for i, name in enumerate(names):
-        sign = "█" if bars and colour else "━" if colour else _SIGNS[i % len(_SIGNS)]
+    for i, name in zip(order, names, strict=True):
+        sign = "█" if chart.bars and colour else "━" if colour else _SIGNS[i % len(_SIGNS)]
         entry = f"{_painted(sign, i, colour)} {_cut(_plain(name), width - 4)}"
         needs = cell_len(_cut(_plain(name), width - 4)) + 2
         if taken + 3 + needs > width:

@@ -41,6 +41,15 @@ def test_without_colours_each_line_has_its_sign() -> None:
     assert "\x1b[36m━" in in_terminal(prices("aws", "gcp"), width=80, colour=True)
 
 
+def test_a_sign_means_one_name_in_all_charts_shown_together() -> None:
+    names = ["on demand", "owned", "waiting", "on demand", "owned"]
+    waiting = in_terminal(prices("waiting"), width=80, names=names)
+    assert ("+ waiting" in waiting, "•" in waiting) == (True, False)
+    assert "× owned" in in_terminal(prices("owned"), width=80, names=names)
+    many = [*names, *map(str, range(9))]
+    assert "• waiting" in in_terminal(prices("waiting"), width=80, names=many), "there are not enough signs"
+
+
 def test_the_greatest_is_above_the_least() -> None:
     lines = in_terminal(Chart("", "GPUs", "", [Line("x", [0, 1], [10.0, 20.0])]), width=60).split("\n")
     columns = {line.index("•"): n for n, line in enumerate(lines[:-2]) if "•" in line}
