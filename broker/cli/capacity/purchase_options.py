@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import completion
 from broker.cli.options import examples
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.cli.terminal import Terminal
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 AtMost = Annotated[
@@ -32,6 +36,7 @@ NothingBought = Annotated[
     bool,
     typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 Stop = Annotated[bool, typer.Option("--stop", help="Withdraw the offer.")]
 WithClosed = Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")]
 
@@ -49,7 +54,7 @@ _EXAMPLES = {
     "reject": (f"reject {_ID} --reason 'spot is enough'",),
     "order": (f"order {_ID}",),
     "withdraw": (f"withdraw {_ID}",),
-    "cancel": (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960"),
+    "cancel": (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960 --yes"),
     "return": (f"return {_ID}",),
     "sell": (f"sell {_ID} --dry-run", f"sell {_ID} --least 1500", f"sell {_ID} --stop"),
 }
@@ -61,6 +66,19 @@ def add(app: typer.Typer, *commands: Callable[..., None], more: tuple[str, ...] 
         name = command.__name__.rstrip("_")
         shown = (*_EXAMPLES[name], *(one for one in more if one.startswith(f"{name} ")))
         app.command(name, epilog=examples(*(f"gpubroker capacity {line}" for line in shown)))(command)
+
+
+def needs_terminal(terminal: Terminal) -> None:
+    """Raises `InvalidInput` if no terminal can confirm."""
+    if not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
+
+
+def confirm_undo(terminal: Terminal, id: str) -> None:
+    """Raises `typer.Exit` (1) if the user does not confirm on the terminal that the purchase is undone."""
+    if not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
+        terminal.say("Nothing was undone.")
+        raise typer.Exit(1)
 
 
 class ProductKind(StrEnum):

@@ -95,12 +95,13 @@ def buy(
 
     A guardrail of kind `purchases` must allow it, and names the approvers. A purchase that cannot be undone needs two
     of them; buyers cannot approve their own purchase. Before the order the price is checked again: above the ceiling
-    nothing is bought.
+    nothing is bought. Exits with 3 if a policy denies it, with --dry-run too.
     """
     from broker.app.capacity import purchases as use_case
     from broker.app.results.purchases import PurchaseList, PurchasePreviewResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
+    from broker.core.policy.policy import Answer
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -124,6 +125,8 @@ def buy(
         return
     seen = use_case.preview(broker, wanted, ceiling=most, by=terminal.actor, **whose)
     terminal.result(lambda: PurchasePreviewResult.of(seen), lambda: purchases_view.preview(seen))
+    if seen.judgement.answer is Answer.DENY:
+        raise typer.Exit(3)
 
 
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from broker.cli.capacity.purchase_options import AtMost, DryRun, Least, PurchaseId, Stop, add
+from broker.cli.capacity.purchase_options import (
+    AtMost,
+    DryRun,
+    Least,
+    PurchaseId,
+    Stop,
+    Yes,
+    add,
+    confirm_undo,
+    needs_terminal,
+)
 from broker.cli.options import AsJson
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -21,24 +31,35 @@ def register(app: typer.Typer) -> None:
 
 
 def cancel(
-    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cancel a purchase at its provider: a reservation, or a plan that has not begun.
 
-    The provider may charge for it: --dry-run shows how much, --at-most accepts it. The buyer, an approver of it or an
+    Shows the terms and asks for confirmation; without a terminal, add --yes. The provider may charge for it: --dry-run
+    shows how much, --at-most accepts it. The buyer, an approver of it or an
     administrator may do so. The rest of its money is released.
     """
-    _undo(Terminal.of(context), id, at_most, dry_run=dry_run)
+    _undo(Terminal.of(context), id, at_most, yes=yes, dry_run=dry_run)
 
 
 def return_(
-    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Return a purchase to its provider, as long as it takes it back: a savings plan.
 
     What was paid upfront is given back to the budget. The same as `capacity cancel`.
     """
-    _undo(Terminal.of(context), id, at_most, dry_run=dry_run)
+    _undo(Terminal.of(context), id, at_most, yes=yes, dry_run=dry_run)
 
 
 def sell(
@@ -80,7 +101,7 @@ def show_purchase(terminal: Terminal, purchase: Purchase) -> None:
     terminal.result(lambda: PurchaseResult.of(purchase), lambda: purchases_view.purchase(purchase))
 
 
-def _undo(terminal: Terminal, id: str, at_most: str | None, *, dry_run: bool) -> None:
+def _undo(terminal: Terminal, id: str, at_most: str | None, *, yes: bool, dry_run: bool) -> None:
     from broker.app.capacity import undoing
     from broker.app.results.purchases import UndoTermsResult
     from broker.cli import filters
@@ -92,4 +113,10 @@ def _undo(terminal: Terminal, id: str, at_most: str | None, *, dry_run: bool) ->
         terminal.result(lambda: UndoTermsResult.of(id, terms), lambda: purchases_view.terms(id, terms))
         return
     most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
+    if not yes:
+        needs_terminal(terminal)
+        terms = undoing.undo_terms(terminal.broker(), id)
+        terminal.show(*purchases_view.terms(id, terms)[:1])
+        if terms.charge <= most:  # else it is refused
+            confirm_undo(terminal, id)
     show_purchase(terminal, undoing.undo(terminal.broker(), id, by=terminal.actor, at_most=most))

@@ -5,6 +5,7 @@ The server asks providers and orders with its own logins; its policies say who m
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,10 @@ from broker.cli.capacity.purchase_options import (
     PurchaseId,
     QuoteOptions,
     Stop,
+    Yes,
     add,
+    confirm_undo,
+    needs_terminal,
 )
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson
@@ -81,7 +85,8 @@ def buy(
 ) -> None:
     """Request the purchase of a quote: hold its money and ask its approvers. The server orders it after their approval.
 
-    A purchase that cannot be undone needs two approvers; buyers cannot approve their own purchase.
+    A purchase that cannot be undone needs two approvers; buyers cannot approve their own purchase. Exits with 3 if a
+    policy denies it, with --dry-run too.
     """
     body = {
         "quote": number,
@@ -97,6 +102,8 @@ def buy(
     told = facts((text("answer"), money("held_usd", "would hold"), text("approvals"), text("binding")), seen)
     columns = (text("answer"), text("name"), text("message", folds=True))
     terminal.result(seen, lambda: [*told, "", *table(terminal.out, columns, seen["verdicts"], "")])
+    if seen["answer"] == "deny":
+        raise typer.Exit(3)
 
 
 def withdraw(
@@ -107,17 +114,28 @@ def withdraw(
 
 
 def cancel(
-    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Cancel a purchase at its provider. --dry-run shows what the provider charges, --at-most accepts it."""
-    _undo(context, id, at_most, dry_run=dry_run)
+    """Cancel a purchase at its provider. --dry-run shows what the provider charges, --at-most accepts it. Shows the
+    terms and asks for confirmation; without a terminal, add --yes."""
+    _undo(context, id, at_most, yes=yes, dry_run=dry_run)
 
 
 def return_(
-    context: typer.Context, id: PurchaseId, at_most: AtMost = None, dry_run: DryRun = False, as_json: AsJson = False
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Return a purchase to its provider, as long as it takes it back. The same as `capacity cancel`."""
-    _undo(context, id, at_most, dry_run=dry_run)
+    _undo(context, id, at_most, yes=yes, dry_run=dry_run)
 
 
 def sell(
@@ -141,13 +159,19 @@ def sell(
         show_change(context, f"/purchases/{id}/sell", {"least": _usd("--least", least)})
 
 
-def _undo(context: typer.Context, id: str, at_most: str | None, *, dry_run: bool) -> None:
-    if dry_run:
+def _undo(context: typer.Context, id: str, at_most: str | None, *, yes: bool, dry_run: bool) -> None:
+    terminal, most = Terminal.of(context), _usd("--at-most", at_most) or "0"
+    if dry_run or not yes:
+        if not dry_run:
+            needs_terminal(terminal)
         found = api_of(context).get(f"/purchases/{id}/undo")
         columns = (text("way"), money("charge_usd", "costs"), money("refund_usd", "gives back"), time("until"))
-        Terminal.of(context).result(found, lambda: facts(columns, found))
-        return
-    show_change(context, f"/purchases/{id}/cancel", {"at_most": _usd("--at-most", at_most) or "0"})
+        terminal.result(found, lambda: facts(columns, found))
+        if dry_run:
+            return
+        if Decimal(str(found["charge_usd"])) <= Decimal(most):  # else the server refuses it
+            confirm_undo(terminal, id)
+    show_change(context, f"/purchases/{id}/cancel", {"at_most": most})
 
 
 def _usd(option: str, text: str | None) -> str | None:

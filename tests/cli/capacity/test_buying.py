@@ -217,11 +217,13 @@ def test_a_reservation_is_quoted_bought_and_cancelled(gpubroker: Gpubroker, clou
     check("capacity-undo", terms.json)
     assert (terms.json["way"], terms.json["charge_usd"]) == ("cancel", "0.00")
     assert "charges $0.00 for it" in gpubroker("capacity", "cancel", asked["id"], "--dry-run").out
-    assert gpubroker("capacity", "cancel", asked["id"], by=person("carl")).code == 3
-    gone = gpubroker("capacity", "cancel", asked["id"], "--json", by=ANN)
+    assert gpubroker("capacity", "cancel", asked["id"], "--yes", by=person("carl")).code == 3
+    unasked = gpubroker("capacity", "cancel", asked["id"], by=ANN)
+    assert (unasked.code, "no terminal for the confirmation" in unasked.err) == (2, True)
+    gone = gpubroker("capacity", "cancel", asked["id"], "--yes", "--json", by=ANN)
     check("capacity-purchase", gone.json)
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
-    again = gpubroker("capacity", "return", asked["id"], by=ANN)
+    again = gpubroker("capacity", "return", asked["id"], "--yes", by=ANN)
     assert (again.code, "cannot be undone: its state is undone" in again.err) == (2, True)
     assert "undone by ann" in gpubroker("capacity", "show", asked["id"]).out.lower()
 
