@@ -19,7 +19,7 @@ from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import Permission
-from broker.core.access.second_factors import RECOVERY_CODES, STEP, SecondFactorFor, step_of
+from broker.core.access.second_factors import RECOVERY_CODES, STEP, UNCONFIRMED, SecondFactorFor, step_of
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, StoreProblem
 from broker.core.values.clock import ManualClock
@@ -153,6 +153,9 @@ def test_one_is_set_up_by_its_first_code_and_replaced_by_nobody_else(timed: tupl
     assert second_factors.second_factor(broker, "apple") is None
     first = second_factors.begin(broker, "apple", origin=WHERE).letters
     assert sign_in(broker, "apple", GOOD, origin=WHERE), "it is not asked for yet"
+    clock.advance(UNCONFIRMED)
+    with pytest.raises(InvalidInput, match="waits for its first code"):
+        second_factors.confirm(broker, "apple", code_at(first, clock.now()), origin=WHERE)
     second = second_factors.begin(broker, "apple", origin=WHERE).letters
     with pytest.raises(second_factors.WrongCode):
         second_factors.confirm(broker, "apple", code_at(first, clock.now()), origin=WHERE)

@@ -42,10 +42,10 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
 
 
 def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None = None, *, by: Actor) -> Person:
-    """Give a person a global role, or a role in a team, which replaces their previous role there. Their sessions
-    end if the role is one for which a second factor is required (setting ``serve.second_factor_for``). Raises
-    `UnknownName`, `InvalidInput` for a team role without a team or the reverse, and `NotAllowed` unless ``by`` is an
-    administrator."""
+    """Give a person a global role, or a role in a team, which replaces their previous role there. The logins of their
+    programs end, and so do their sessions if the role is one for which a second factor is required (setting
+    ``serve.second_factor_for``). Raises `UnknownName`, `InvalidInput` for a team role without a team or the reverse,
+    and `NotAllowed` unless ``by`` is an administrator."""
     if isinstance(role, TeamRole):
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
@@ -57,7 +57,7 @@ def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None
 
 
 def take_role(broker: Broker, name: str, role: Role | None = None, team: str | None = None, *, by: Actor) -> Person:
-    """Remove a global role, or the role in a team. Raises as `give_role`."""
+    """Remove a global role, or the role in a team. The logins of their programs end. Raises as `give_role`."""
     if (role is None) == (team is None):
         raise InvalidInput("expected a role, or a team", hint="say --role or --team")
 
@@ -139,6 +139,7 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
         if asks(after) and not asks(before):  # a session that began without one must not go on with the new role
             tx.end_sessions(name)
         tx.log(_line(broker, by, action, before, after))
+        _end_logins(broker, tx, before, after, by.identity, by.came_from)
     return after
 
 
@@ -154,7 +155,21 @@ def changed_person(
     tx.keep_person(after)
     now = broker.clock.now()
     tx.log(AuditRecord(now, by, origin, "people.role", after.name, before=before.in_words, after=after.in_words))
+    _end_logins(broker, tx, before, after, by, origin)
     return after
+
+
+def _end_logins(broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str) -> None:
+    """Revoke the tokens that a person gave their programs, if their roles changed: these have the scopes of an earlier
+    session. An administrator who stays one may do no more and no less, so theirs remain."""
+    same = (before.roles, before.teams) == (after.roles, after.teams)
+    if same or Role.ADMINISTRATOR in before.roles & after.roles:
+        return
+    now = broker.clock.now()
+    for one in tx.self_given_tokens(after.name):
+        said = "revoked: roles changed"
+        tx.log(AuditRecord(now, by, origin, "tokens.revoke", one.id, before=one.in_words, after=said))
+        tx.revoke_token(one, by=by, at=now)
 
 
 def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> None:

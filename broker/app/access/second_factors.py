@@ -13,6 +13,7 @@ from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.second_factors import (
+    UNCONFIRMED,
     SecondFactor,
     in_letters,
     new_key,
@@ -49,9 +50,9 @@ class NewSecondFactor:
 
 
 def begin(broker: Broker, name: str, *, origin: str, by: Actor | None = None) -> NewSecondFactor:
-    """A new second factor for a person with a password; asked for once it is confirmed. It replaces one that never
-    was. ``by``: the administrator who sets it up; None: the person. Raises `UnknownName`, `NotAllowed`, and
-    `InvalidInput` for a person without a password or with a second factor."""
+    """A new second factor for a person with a password; asked for once it is confirmed, within an hour. It replaces one
+    that was never confirmed. ``by``: the administrator who sets it up; None: the person. Raises `UnknownName`,
+    `NotAllowed`, and `InvalidInput` for a person without a password or with a second factor."""
     key = new_key()
     box = sealed_at_home(broker, key, _purpose(name))
     with broker.store.access.writing() as tx:
@@ -69,14 +70,16 @@ def begin(broker: Broker, name: str, *, origin: str, by: Actor | None = None) ->
 
 def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | None = None) -> Sequence[str]:
     """The recovery codes of a second factor that is asked for from now on, as its first code shows that it is set up.
-    They cannot be shown again. All sessions of the person end. Raises `WrongCode`, and as `begin`."""
+    They cannot be shown again. All sessions of the person end. Raises `WrongCode`, `InvalidInput` if none was begun in
+    the last hour, and as `begin`."""
     codes = new_recovery_codes()
     with broker.store.access.writing() as tx:
         if by is not None:
             only_administrators(tx, by)
         factor, now = tx.second_factor(known_person(tx, name).name), broker.clock.now()
-        if factor is None or factor.confirmed_at is not None:
-            raise InvalidInput(f"no second factor of {name} waits for its first code", hint="begin anew")
+        if factor is None or not factor.waits(now, UNCONFIRMED * broker.clock.scale):
+            hint = "begin anew; the first code is accepted for an hour"
+            raise InvalidInput(f"no second factor of {name} waits for its first code", hint=hint)
         step = step_of(code, opened_at_home(broker, factor.sealed, _purpose(name)), now, factor.step)
         if step is not None:
             digests = tuple(recovery_digest(one) for one in codes)

@@ -75,7 +75,7 @@ def issued(
     assert id is not None
     token = ApiToken(id, owner.name, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     tx.add_token(token)
-    tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.create", token.id, after=_in_words(token)))
+    tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.create", token.id, after=token.in_words))
     return NewToken(token, text)
 
 
@@ -103,9 +103,7 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
         if found.revoked_at is not None:
             return found
         now = broker.clock.now()
-        tx.log(
-            AuditRecord(now, by.identity, by.came_from, "tokens.revoke", id, before=_in_words(found), after="revoked")
-        )
+        tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.revoke", id, before=found.in_words, after="revoked"))
         return tx.revoke_token(found, by=by.identity, at=now)
 
 
@@ -119,7 +117,7 @@ def give_up(broker: Broker, text: str, *, origin: str) -> None:
             return
         now = broker.clock.now()
         record = AuditRecord(
-            now, found.person, origin, "tokens.revoke", found.id, before=_in_words(found), after="revoked"
+            now, found.person, origin, "tokens.revoke", found.id, before=found.in_words, after="revoked"
         )
         tx.log(record)
         tx.revoke_token(found, by=found.person, at=now)
@@ -150,7 +148,3 @@ def entrant_of(token: ApiToken, person: Person, now: datetime) -> Entrant | None
     """The owner of a token whose text was verified; None if it is expired or revoked, or its owner disabled."""
     good = token.good(now) and person.disabled_at is None
     return Entrant(Access(person, token.scopes), token) if good else None
-
-
-def _in_words(token: ApiToken) -> str:
-    return f"{token.person}: {', '.join(sorted(token.scopes))}, until {token.expires_at:%Y-%m-%d %H:%M} UTC"

@@ -104,8 +104,9 @@ def second_factor(
 ) -> None:
     """Set up a person's second factor for the page: a code of an authenticator app, asked for beside the password.
 
-    The first call prints the key for the app. With --code, the code that it then shows, the second factor is asked for
-    from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with the same home folder.
+    The first call prints the key for the app. With --code, the code that the app then shows, within an hour, the second
+    factor is asked for from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with
+    the same home folder.
     """
     from broker.app.access import second_factors as use_case
     from broker.app.results.access import SecondFactorChange

@@ -41,6 +41,11 @@ class ApiToken:
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and now < self.expires_at
 
+    @property
+    def in_words(self) -> str:
+        """Owner, scopes and end (UTC), as the audit log prints them."""
+        return f"{self.person}: {', '.join(sorted(self.scopes))}, until {self.expires_at:%Y-%m-%d %H:%M} UTC"
+
     def is_of(self, text: str) -> bool:
         """Whether ``text`` is this token's text. Compares in constant time."""
         return hmac.compare_digest(self.digest, digest_of(text))

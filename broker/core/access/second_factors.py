@@ -15,6 +15,8 @@ from broker.core.actors import Role
 
 STEP = timedelta(seconds=30)
 """How long a code is shown (wall clock)."""
+UNCONFIRMED = timedelta(hours=1)
+"""How long a second factor that was begun waits for its first code (wall clock)."""
 KEY_BYTES, RECOVERY_CODES, _RECOVERY_BYTES = 20, 10, 15
 _AROUND = (0, -1, 1)  # steps by which a clock may be wrong
 
@@ -46,6 +48,10 @@ class SecondFactor:
     confirmed_at: datetime | None = None
     step: int = 0
     recovery: tuple[str, ...] = ()
+
+    def waits(self, now: datetime, longest: timedelta) -> bool:
+        """Whether it may still be confirmed. ``longest``: `UNCONFIRMED` at the speed of the clock."""
+        return self.confirmed_at is None and now < self.made_at + longest
 
 
 def step_of(code: str, key: bytes, now: datetime, after: int) -> int | None:

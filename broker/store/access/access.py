@@ -63,6 +63,18 @@ class AccessReading:
             query = query.where(API_TOKEN.c.person == person)
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
+    def self_given_tokens(self, person: str) -> Sequence[ApiToken]:
+        """The tokens that are not revoked and that the person gave themself, as by a program's login; without those
+        of sessions."""
+        of_sessions = select(PAGE_SESSION.c.token).where(PAGE_SESSION.c.person == person)
+        query = select(API_TOKEN).where(
+            API_TOKEN.c.person == person,
+            API_TOKEN.c.made_by == person,
+            API_TOKEN.c.revoked_at.is_(None),
+            API_TOKEN.c.id.not_in(of_sessions),
+        )
+        return [value_of(ApiToken, row) for row in self._connection.execute(query)]
+
     request = asks(lambda: requests.read)
     session = asks(lambda: sessions.read)
     device_login = asks(lambda: device_logins.of_program)

@@ -50,6 +50,34 @@ def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) 
         people.only_permitted(look, BOB, Permission.JUDGE_LAUNCHES)
 
 
+def test_the_logins_of_programs_end_when_the_roles_change(broker: Broker, clock: ManualClock) -> None:
+    """A login has the scopes of an earlier session; a token that an administrator gave is theirs to revoke."""
+
+    def logged_in(name: str) -> str:
+        with broker.store.access.writing() as tx:
+            owner = tx.person(name)
+            assert owner is not None
+            return tokens.issued(tx, owner, "laptop", READ, DAY, by=Actor(name), now=clock.now()).text
+
+    given = text_for(broker)
+    changes: list[Callable[[], object]] = [
+        lambda: people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN),
+        lambda: people.give_role(broker, "bob", TeamRole.VIEWER, "nlp", by=ANN),
+        lambda: people.take_role(broker, "bob", team="nlp", by=ANN),
+    ]
+    for change in changes:
+        own = logged_in("bob")
+        people.disable(broker, "bob", by=ANN)
+        people.enable(broker, "bob", by=ANN)
+        assert tokens.enter(broker, own), "the roles are the same"
+        change()
+        assert tokens.enter(broker, own) is None
+    assert tokens.enter(broker, given)
+    of_ann = logged_in("ann")
+    people.give_role(broker, "ann", TeamRole.MEMBER, "nlp", by=ANN)
+    assert tokens.enter(broker, of_ann), "an administrator may do no more by that"
+
+
 CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
     "add": lambda broker, by: people.add(broker, "eve", by=by),
     "grant": lambda broker, by: people.give_role(broker, "bob", Role.ADMINISTRATOR, by=by),
