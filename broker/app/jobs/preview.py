@@ -17,6 +17,7 @@ from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_
 from broker.app.jobs.sealed_secrets import missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.market.place_names import unknown_providers
+from broker.app.policy.unknown_names import unknown_team
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError
@@ -173,6 +174,7 @@ def preview(
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
         seen = planned(broker, job, by, basis, by_carbon=by_carbon)
+        seen = seen.noted(*unknown_team(broker, basis.policy, seen.budgets, job.team))
         if holdings := look.holdings():
             seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, rules_of_thumb.of_store(look)))
         if missing := missing_secrets(job):

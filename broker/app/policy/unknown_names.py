@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pwd import getpwnam
 
 from broker.app.wiring import Broker
 from broker.core.errors import StoreProblem, did_you_mean
 from broker.core.policy.policy import Source
-from broker.core.ports import PolicySet
+from broker.core.ports import BudgetSpec, PolicySet
 
 _PEOPLE = ("user", "approver")
 
@@ -42,6 +42,20 @@ def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
         for what, name, source in named
         if (seen.get(what) or what == "approver") and not _is_known(what, name, seen.get(what, frozenset()))
     ]
+
+
+def unknown_team(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], team: str | None) -> list[str]:
+    """A warning if a job's team is neither in a role of a person nor in a scope of the policy, although others are;
+    else nothing. ``budgets``: those that the job counts against. Where policies list teams, the rule of membership
+    denies it."""
+    if team is None or policy.teams or any(spec.teams for spec in budgets):
+        return []
+    with broker.store.access.reading() as look:
+        known = {name for person in look.people() for name in person.teams}
+    known |= {name for what, name, _ in policy.uncertain_names if what == "team"}
+    if not known or team in known:
+        return []
+    return [f"warning: no person has a role in team {team!r}, and no policy names it{did_you_mean(team, known)}"]
 
 
 def _seen(broker: Broker) -> Mapping[str, Set[str]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from broker.app.advise.sizing import PricedFit
     from broker.economics.memory import MemoryEstimate
+    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise size --parameters 7B --method qlora --batch 8 --context 4096",
@@ -88,7 +89,8 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     """Compute the GPU memory of a model, the accelerators that hold it, how many, and their present cost.
 
     Without a layout (--zero, --gpus, --tp, --pp) each accelerator is shown with its smallest layout; with one, only the
-    accelerators that hold the model in that layout are shown.
+    accelerators that hold the model in that layout are shown. More GPUs than one machine has are whole machines of 8
+    (rule of thumb `gpus_per_node`); the price is that of all of them.
     """
     from broker.app.advise.sizing import priced_fits
     from broker.app.results.training_advice import SizeAdvice, SizedAccelerator
@@ -125,6 +127,8 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     found = priced_fits(needs, inputs.accelerators(given.gpu), prices, fixed=fixed, rules=rules)
     cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
     notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
+    if not fixed:
+        notes += (f"GPUs in ones, twos, … up to a machine of {rules.gpus_per_node}, then in whole machines",)
     if as_json:
         terminal.answer(
             SizeAdvice.from_parts(
@@ -140,7 +144,12 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
             )
         )
     else:
-        terminal.show(*_screen(terminal, needs, found, cards, notes, fixed=fixed))
+        terminal.show(*_screen(terminal, needs, found, cards, notes, rules, fixed=fixed))
+
+
+def _counted(gpus: int, per_machine: int) -> str:
+    """``4``; ``16 (2 × 8)`` for several machines."""
+    return str(gpus) if gpus <= per_machine else f"{gpus} ({gpus // per_machine} × {per_machine})"
 
 
 def _screen(
@@ -149,6 +158,7 @@ def _screen(
     found: tuple[PricedFit, ...],
     cards: int,
     notes: tuple[str, ...],
+    rules: RulesOfThumb,
     *,
     fixed: bool,
 ) -> list[RenderableType]:
@@ -177,7 +187,7 @@ def _screen(
     rows = [
         (
             row.fit.accelerator,
-            str(row.fit.count),
+            _counted(row.fit.count, rules.gpus_per_node),
             f"{row.fit.per_gpu_gib:.1f} of {row.fit.usable_gib:.0f}",
             view.dollars(row.on_demand.usd_per_hour if row.on_demand else None),
             view.dollars(row.spot.usd_per_hour if row.spot else None),

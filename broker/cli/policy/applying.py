@@ -57,9 +57,9 @@ def apply(
     """Make these files the active policy. Files that are not named no longer apply.
 
     First shows the effect, with the rule behind each change: running jobs that stop, requests and budgets that change,
-    and decisions of the last 30 days that would differ. Asks for confirmation if a policy is active; without a
-    terminal, add `--yes`. The change is recorded with its user, time, reason and difference. Prints the warnings of
-    `policy check`.
+    and decisions of the last 30 days that would differ. Asks for confirmation if a policy is active, and says so if
+    none is; without a terminal, add `--yes`. The change is recorded with its user, time, reason and difference. Prints
+    the warnings of `policy check`.
     """
     from broker.app.policy import policies
 
@@ -143,6 +143,8 @@ def _propose(
         terminal.show("Nothing was changed." if seen.changed else _unchanged(seen))
     elif seen.changed and seen.before and not yes:
         _confirm(terminal, seen, proposal.command)
+    elif seen.changed and not yes:
+        terminal.say("No policy was active, so there is nothing to compare with: applied without confirmation.")
     if not dry_run:
         _activate(terminal, broker, proposal, as_json=as_json)
 

@@ -53,6 +53,16 @@ def test_without_a_placement_what_can_be_changed_comes_first_and_the_rest_is_fol
     assert "[wrong_accelerator]" in gpubroker("plan", "none.yaml", "--explain").out
 
 
+def test_a_team_that_nobody_knows_is_warned_of(gpubroker: Any, write: Any) -> None:
+    files = {team: write(f"{team}.yaml", f"name: x\nrun: x\nteam: {team}\n") for team in ("nlp", "npl")}
+    assert "in team" not in gpubroker("plan", files["npl"]).out, "no team is known at all"
+    budget = "budgets: [{name: b, amount: $5, period: month, timezone: UTC, scope: {team: nlp}}]"
+    first = gpubroker("policy", "apply", write("policy.yaml", f"version: 1\npolicy: p\n{budget}\n"))
+    assert "No policy was active" in first.err
+    warned = "warning: no person has a role in team 'npl', and no policy names it; did you mean 'nlp'?"
+    assert [warned in gpubroker("plan", file).out for file in files.values()] == [False, True]
+
+
 def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
     text = "name: long\nrun: x\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
     done = gpubroker("plan", write("long.yaml", text + "work: 90h\nmax_duration: 1h\n"))
