@@ -25,8 +25,8 @@ class Recomputation(StrEnum):
 class Adapted(StrEnum):
     """The linear layers that have an adapter."""
 
-    ALL = "all"  # of a mixture of experts those of attention: Transformers fuses experts into tensors
-    ATTENTION = "attention"  # queries and values, as PEFT does unless told otherwise
+    ALL = "all"  # in a mixture of experts those of attention alone: Transformers fuses experts into tensors
+    ATTENTION = "attention"  # queries and values, PEFT's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class AdapterInputs:
     adapted: Adapted = Adapted.ALL
 
     def bytes_per_token(self, shape: ModelShape) -> float:
-        """Of one layer: queries, keys, values, the attention's output, and what goes into the MLP's matrices."""
+        """Bytes that the adapters of one layer store per token: the inputs of queries, keys, values, attention output
+        and the MLP's matrices."""
         values = 2 * shape.hidden
         if self.adapted is Adapted.ALL:
             values = 3 * shape.hidden + shape.heads * shape.head_dim
@@ -67,7 +68,7 @@ def activation_bytes(
 
 
 def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> float:
-    """What one layer stores of one token, 16 bits a value, attention scores not counted.
+    """Bytes that one layer stores per token, 16 bits a value, without attention scores.
 
     34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two
     norms as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries
@@ -92,21 +93,21 @@ def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> flo
 
 
 def loss_bytes(shape: ModelShape, batch: int, context: int, bytes_per_logit: float) -> float:
-    """Logits of a micro-batch and the loss's intermediate values; 0 if the vocabulary is unknown."""
+    """Bytes of a micro-batch's logits and the loss's intermediate values; 0 if the vocabulary is unknown."""
     return not_negative("bytes per logit", bytes_per_logit) * batch * context * (shape.vocabulary or 0)
 
 
 def prefill_bytes(shape: ModelShape, tokens: int) -> float:
-    """What reading ``tokens`` of prompts at once takes in inference: the residual, its norm, and three vectors of the
-    MLP of one layer, 16 bits a value. Engines that read prompts in chunks need it for one chunk."""
+    """Bytes that inference needs to read ``tokens`` of prompts at once: the residual, its norm, and three vectors of
+    the MLP of one layer, 16 bits a value. Engines that read prompts in chunks need it for one chunk."""
     wide = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
     return tokens * (4.0 * shape.hidden + 6.0 * wide)
 
 
 def passing_bytes(shape: ModelShape, *, eager: bool = False) -> float:
-    """What the operations of all layers beside matrices and attention read and write for a token of a prompt, 16 bits a
-    value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation and the
-    KV cache (4 × queries, keys and values). ``eager``: each operation by itself, as in plain PyTorch: norms and
+    """Bytes that the operations of all layers except matrices and attention read and write per token of a prompt, 16
+    bits a value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation
+    and the KV cache (4 × queries, keys and values). ``eager``: each operation by itself, as in plain PyTorch: norms and
     residuals 20 × hidden, 10 × the width, rotation in five passes.
     """
     wide = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
@@ -117,13 +118,13 @@ def passing_bytes(shape: ModelShape, *, eager: bool = False) -> float:
 
 
 def working_bytes(shape: ModelShape, batch: int, context: int, adapters: AdapterInputs | None = None) -> float:
-    """The layer that is recomputed in the backward pass: its activations, and the gradients of the MLP's two widest
-    vectors and of its output."""
+    """Bytes of the layer that is recomputed in the backward pass: its activations, and the gradients of the MLP's two
+    widest vectors and of its output."""
     widest = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
     return batch * context * (layer_bytes(shape, adapters) + 4.0 * widest + 2.0 * shape.hidden)
 
 
 def gathered_bytes(shape: ModelShape, batch: int, context: int) -> float:
-    """The last hidden vectors of all tokens, 16 bits a value: sequence parallelism gathers them on each tensor rank for
-    the output layer, which holds a part of the vocabulary."""
+    """Bytes of the last hidden vectors of all tokens, 16 bits a value: sequence parallelism gathers them on each tensor
+    rank for the output layer, which holds a part of the vocabulary."""
     return batch * context * 2.0 * shape.hidden

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from broker.economics.units import not_negative, positive, whole
 
-_WARM_UP = 0.2  # share of the first requests to ignore: the replica is still emptier than later
+_WARM_UP = 0.2  # share of the first requests to ignore: the replica is still filling up
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class ClusterCost:
     usd_per_used_gpu_hour: float
 
     def utilisation_at(self, usd_per_gpu_hour: float) -> float:
-        """The utilisation at which a used GPU-hour costs that much; above 1: more than this cluster ever costs."""
+        """The utilisation at which a used GPU-hour costs that much; above 1: even a GPU in constant use costs more."""
         return self.usd_per_gpu_hour / positive("price", usd_per_gpu_hour, "USD per GPU-hour")
 
 
@@ -79,7 +79,7 @@ def annuity(price: float, resale: float, years: float, rate: float) -> float:
 def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
     """Compares the often quoted $8-15 per GPU-hour with the low and high ends of the inputs.
 
-    It holds when both ends of the computed range, per used hour, lie within the quoted one.
+    The rule holds when both ends of the computed range, per used hour, lie within the quoted one.
     """
     cheap, dear = rules.quoted_cluster_usd_per_gpu_hour
     holds = cheap <= low.usd_per_used_gpu_hour and high.usd_per_used_gpu_hour <= dear

@@ -90,7 +90,7 @@ def embedding_speed(
     job: EmbeddingJob, card: Accelerator, precision: Precision = Precision.FP16, rules: RulesOfThumb = DEFAULTS
 ) -> EmbeddingSpeed | None:
     """The speed of one card; None where it does not hold the model with one item, or its peak is unknown. The achieved
-    share of the peak is what finished runs of inference with a model of this size measured there, else that of prompts,
+    share of the peak is the one that finished runs of inference with a model of this size measured on the card, else
     `RulesOfThumb.prefill_efficiency`."""
     peak = peak_tflops(card, precision)
     if peak is None:

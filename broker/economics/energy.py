@@ -2,7 +2,7 @@
 
 Power model: idle + utilisation × (board power − idle), linear, as in Lacoste et al. 2019 and MLPerf practice; the
 building's overhead is the PUE. Intensities come from ``grid.toml``, each with its source and year; they are annual
-averages of the local grid, so a single hour may differ twofold. Making the hardware is not counted.
+averages of the local grid, so a single hour may differ twofold. Emissions of making the hardware are not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class GridIntensity:
 
 @dataclass(frozen=True, slots=True)
 class GridRange:
-    """The grid of some hours over that of its year: factors from ``low`` to ``high``, and where they come from."""
+    """The grid's intensity in some hours as a multiple of its annual average, from ``low`` to ``high``, with the source
+    of the factors."""
 
     low: float
     high: float
@@ -41,8 +42,8 @@ class GridRange:
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """``kwh`` at the meter of the building and ``kg_co2e``, from the average ``watts`` of one GPU. ``kg_co2e_low`` and
-    ``_high``: as the grid of the hours in question may differ from its year (`grid_range`); ``range_source``: where
-    that comes from."""
+    ``_high``: the range in which the grid of these hours may differ from its annual average (`grid_range`);
+    ``range_source``: the source of that range."""
 
     watts: float
     kwh: float
@@ -111,8 +112,8 @@ def footprint(
 
 
 def grid_range(hours: float, rules: RulesOfThumb = DEFAULTS) -> GridRange:
-    """How far the grid of a run of that many hours may be from its annual average: a single day's wind and sun count in
-    full, over months they average out to the season. The source of the factors is in ``grid.toml``."""
+    """How far the grid's intensity during a run of that many hours may differ from its annual average: in days wind and
+    sun count in full, over months only the season does. The source of the factors is in ``grid.toml``."""
     days = hours < rules.grid_days_below_hours
     low, high = rules.grid_of_days if days else rules.grid_of_months
     known = _data()["ranges"]["days" if days else "months"]
@@ -131,7 +132,7 @@ def grid_intensity(location: str) -> GridIntensity:
 
 def grid_near(location: str) -> tuple[GridIntensity, bool]:
     """The grid at ``provider/region`` as `grid_intensity` finds it, else that of a country the region is named after
-    (``US``), else the world's average; and whether it is more than that average."""
+    (``US``), else the world's average; and whether it is more specific than that average."""
     region = location.rpartition("/")[2]
     for candidate in (location, region.upper(), region[:2].upper() if region[2:3] in ("-", ",", "_") else ""):
         try:

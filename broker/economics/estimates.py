@@ -1,20 +1,21 @@
-"""Estimates as text, with the digits that their inputs bear: three."""
+"""Estimates as text with three significant digits, as many as their inputs justify."""
 
 from __future__ import annotations
 
 from math import ceil, floor, isfinite, log10
 
 DIGITS = 3
-"""Of an estimate that is shown: prices move by more than the fourth within days, and speeds are known to a tenth."""
+"""Significant digits of a shown estimate: prices move by more than the fourth within days, and speeds are known to a
+tenth."""
 
 
 def rounded(value: float, to: int = DIGITS) -> float:
-    """The value with so many significant digits; what is not finite stays."""
+    """The value with ``to`` significant digits; infinite values and NaN stay unchanged."""
     return float(f"{value:.{to}g}") if isfinite(value) else value
 
 
 def limit(amount: float) -> float:
-    """A limit of USD that is set above an estimate: rounded up to the digits that the estimate bears."""
+    """A limit (USD) above an estimate: rounded up to three significant digits."""
     if not isfinite(amount) or amount <= 0:
         return amount
     step = 10.0 ** (floor(log10(amount)) - DIGITS + 1)

@@ -1,4 +1,4 @@
-"""What cards that hold one model together exchange while they compute. Times seconds.
+"""The exchange between cards that hold one model together. Times seconds.
 
 Source: Pope et al., Efficiently Scaling Transformer Inference (MLSys 2023), for tensor parallelism.
 """
@@ -14,8 +14,8 @@ from broker.economics.units import GB
 def all_reduce_seconds(
     shape: ModelShape, card: Accelerator, gpus: int, tokens: float, rules: RulesOfThumb = DEFAULTS
 ) -> float:
-    """Two all-reduces a layer of ``tokens`` × hidden values of 16 bits over ``gpus`` cards: a ring's 2·(n−1)/n of the
-    bytes over the link, and its latency. Cards without a link exchange over PCIe."""
+    """Seconds of two all-reduces per layer, of ``tokens`` × hidden values of 16 bits, over ``gpus`` cards: a ring moves
+    2·(n−1)/n of the bytes over the link, plus its latency. Cards without a link exchange over PCIe."""
     if gpus == 1:
         return 0.0
     one_way = card.link_gb_s / 2 if card.link_gb_s else rules.pcie_gb_s

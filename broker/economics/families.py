@@ -14,7 +14,7 @@ from broker.economics.units import parameter_count
 NEAR = 0.08
 """Relative difference of parameters up to which a published model's shape is used unchanged, not interpolated."""
 
-_EXACT = 0.02  # how near a mixture of experts must be: its size alone says little of its shape
+_EXACT = 0.02  # the same for a mixture of experts, whose size says little about its shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``count`` of an accelerator hold the workload, spread in this way.
+    """``count`` GPUs of an accelerator that hold the workload in this layout.
 
-    ``per_gpu_gib`` of ``usable_gib`` are filled on each. ``lower_bound``: cards if everything split evenly, GiB
+    ``per_gpu_gib`` of ``usable_gib`` are used on each GPU. ``lower_bound``: cards if everything split evenly, GiB
     divided by GiB; ``count`` is larger because not everything splits, and because of the sizes of machines.
     """
 
@@ -80,7 +80,7 @@ def smallest_layout(
 ) -> ParallelLayout | None:
     """The arrangement with the fewest cards that holds the workload; None when none does.
 
-    Consumer cards work alone, but for QLoRA, which FSDP spreads over the few that a workstation holds.
+    A consumer card holds the whole model, except in QLoRA, which FSDP spreads over the cards of one workstation.
 
     Cards come as 1, 2, 4, ... up to a machine, then in whole machines. For training, ZeRO-3 is preferred to splitting
     the model, and of splits the smallest. ``tensor`` False: without tensor parallelism, for cards without a fast link.

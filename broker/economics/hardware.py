@@ -22,7 +22,7 @@ class BoundBy(StrEnum):
 class Candidate:
     """An accelerator at a price: USD to buy one, or USD per hour to rent one (only ratios matter).
 
-    ``marketplace``: offered by strangers on a marketplace (DePIN)."""
+    ``marketplace``: offered by private hosts on a marketplace (DePIN)."""
 
     accelerator: Accelerator
     usd: float
@@ -135,7 +135,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """``usd_per_unit`` and how many times the cheapest that is."""
+    """``usd_per_unit``, and its ratio to the cheapest candidate's."""
 
     name: str
     usd_per_unit: float

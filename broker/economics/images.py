@@ -33,7 +33,7 @@ class ImageMethod(StrEnum):
 
 
 class ImageOptimizer(StrEnum):
-    """What trains it: two moments of FP32 a parameter, or one."""
+    """The optimizer: two FP32 moments per parameter, or one."""
 
     ADAMW = "adamw"
     SGD = "sgd"
@@ -42,12 +42,12 @@ class ImageOptimizer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ImageNetwork:
     """A row of the table: ``forward_gflops`` of one item of ``size`` pixels a side (a multiply and an add are two).
-    ``tensors``: that its parameters are in, as a measure of how many operations a pass has.
+    ``tensors``: the number of tensors of its parameters, a measure of the operations of a pass.
 
     MiB of one item: ``train_mib`` stored in full training; ``checkpointed_mib``: with checkpoints, at the loss, and
     while a block is recomputed; ``adapter_mib`` and ``adapter_checkpointed_mib``: the same where only an adapter is
-    trained; ``inference_mib``: at most alive in inference. None: not counted. ``attention``: a transformer, not a
-    network of convolutions.
+    trained; ``inference_mib``: the most that inference holds at once. None: not counted. ``attention``: a transformer,
+    not a network of convolutions.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ImageUse:
 
     @property
     def side(self) -> int:
-        """Pixels of a side of an item."""
+        """The pixels of one side of an item."""
         return self.network.size if self.size is None else self.size
 
     @property
@@ -172,9 +172,9 @@ def image_flops(use: ImageUse) -> float:
 
 
 def launch_seconds(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> float:
-    """The least seconds of a step of eager PyTorch, whatever the batch: its operations are launched one by one. A pass
-    takes its share for each tensor of the network; a backward pass is two forward ones (with an adapter, whose own
-    operations come on top, too)."""
+    """The minimum seconds of a step in eager PyTorch, whatever the batch: operations are launched one by one. A forward
+    pass takes a fixed time for each tensor of the network; a backward pass takes twice that, also with an adapter,
+    whose own operations are added."""
     if use.method is ImageMethod.INFERENCE:
         return use.network.tensors * rules.image_launch_s
     return use.network.tensors * rules.image_launch_s * (3 + use.checkpointing)

@@ -70,9 +70,9 @@ class ModelUse:
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
     ``shape``: None to infer it from the number of parameters. ``recomputation``: None for the method's usual one.
-    ``kv_precision``: of the KV cache. ``gradients_freed``: between steps (PyTorch's usual ``zero_grad``, one GPU, no
-    accumulation), so that they and the activations are not there together. ``adapted``: layers with an adapter. Raises
-    InvalidInput for inconsistent values.
+    ``kv_precision``: of the KV cache. ``gradients_freed``: gradients are freed between steps (PyTorch's default
+    ``zero_grad``, one GPU, no accumulation), so they do not coexist with the activations. ``adapted``: layers with an
+    adapter. Raises InvalidInput for inconsistent values.
     """
 
     parameters: float
@@ -102,14 +102,16 @@ class ModelUse:
 
     @property
     def weights(self) -> Precision:
-        """The storage precision of the weights. QLoRA stores 4 bits (or 8, if requested) whatever it computes in."""
+        """The storage precision of the weights. QLoRA stores 4 bits (or 8, if requested), whatever the precision of its
+        computation."""
         if self.method is Method.QLORA:
             return Precision.INT8 if self.precision is Precision.INT8 else Precision.INT4
         return self.precision or Precision.BF16
 
     @property
     def recomputes(self) -> Recomputation:
-        """What is recomputed: as requested; default: everything for QLoRA (as PEFT does), else attention."""
+        """The activations that are recomputed: as requested; by default all for QLoRA (as PEFT does), else
+        attention."""
         usual = Recomputation.FULL if self.method is Method.QLORA else Recomputation.SELECTIVE
         return self.recomputation or usual
 
@@ -141,7 +143,7 @@ class ParallelLayout:
 
     @property
     def data(self) -> int:
-        """The data-parallel degree: how many copies work side by side (and, with ZeRO, share their states)."""
+        """The data-parallel degree: the number of copies (with ZeRO they share their states)."""
         return self.gpus // (self.tensor * self.pipeline)
 
 
@@ -149,11 +151,11 @@ class ParallelLayout:
 class MemoryEstimate:
     """The memory of a workload, GiB; ``per_gpu_gib`` under its layout.
 
-    ``activations_gib``: stored for the backward pass; ``loss_gib``: logits and what the loss makes of them;
-    ``working_gib``: what the layer at work needs beyond that, once the loss is done; ``runtime_gib``: of the driver and
-    libraries, on each GPU. ``prefill_gib``: in inference, not in the total, what reading a whole batch of prompts at
-    once takes. ``workload``: with the shape and context that were used. ``assumptions``: in words, the values assumed
-    for missing inputs.
+    ``activations_gib``: stored for the backward pass; ``loss_gib``: logits and the loss's intermediate values;
+    ``working_gib``: what the active layer needs beyond that, after the loss; ``runtime_gib``: driver and libraries, on
+    each GPU. ``prefill_gib``: in inference, what reading a whole batch of prompts at once takes; not in the total.
+    ``workload``: with the shape and context that were used. ``assumptions``: in words, the values assumed for missing
+    inputs.
     """
 
     workload: ModelUse

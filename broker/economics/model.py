@@ -1,4 +1,5 @@
-"""A transformer's shape: what its memory needs beyond the number of parameters, read from its ``config.json``."""
+"""A transformer's shape, from which its memory is computed together with the number of parameters; read from its
+``config.json``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ USUAL_HEAD_DIM = 128
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Layers, hidden size, attention heads, key-value heads, dimension of a head; what else is known of it.
+    """Layers, hidden size, attention heads, key-value heads, dimension of a head; further fields if known.
 
     ``vocabulary``: tokens; ``tied``: input and output share one embedding. ``width``: of the MLP, of one expert in a
     mixture, of which ``active_experts`` work on a token; ``gated``: three matrices, not two. ``latent``: with
@@ -60,7 +61,7 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the embeddings of input and output, which quantisation leaves alone; 0 where not known."""
+        """Parameters of the embeddings of input and output, which quantisation leaves unchanged; 0 if unknown."""
         return (self.vocabulary or 0) * self.hidden * (1 if self.tied else 2)
 
 
@@ -190,7 +191,8 @@ def _mlp(config: Mapping[str, Any], where: str, kind: str, hidden: int, layers: 
 
 
 def _latent_attention(config: Mapping[str, Any], where: str, hidden: int, heads: int) -> tuple[int, int]:
-    """Values cached of a token in a layer, and parameters of a layer's attention (DeepSeek-V2, arXiv:2405.04434)."""
+    """The number of values cached per token and layer, and of parameters of a layer's attention (DeepSeek-V2,
+    arXiv:2405.04434)."""
     rank = _integer(config, where, "kv_lora_rank")
     rotary = _integer(config, where, "qk_rope_head_dim")
     plain = _integer(config, where, "qk_nope_head_dim")

@@ -1,4 +1,4 @@
-"""Quoted rules of thumb, each with the arithmetic: where it holds, and what comes out where it does not.
+"""Commonly quoted rules of thumb, each with its arithmetic: whether it holds, and the computed figure.
 
 Every figure that a rule is compared with is computed here from `core/values/gpus.toml`, the rules of thumb in force
 and, where they are known, current prices. Amounts USD; memory GiB or GB as said.
@@ -23,15 +23,15 @@ from broker.economics.throughput import decode, decode_tokens_per_second
 from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
 from broker.economics.units import GB, GIB
 
-_NEARLY = 1.1  # a break-even within a tenth is none that prices of weeks ago can tell apart
-_REQUEST = (300.0, 300.0)  # tokens read and generated, as an example; the API's price is taken for generated ones
-API_USD_PER_MILLION = 0.20  # of a small model's tokens, as an example: `advise unit-cost` takes yours
+_NEARLY = 1.1  # old prices do not distinguish break-evens that differ by less than a tenth
+_REQUEST = (300.0, 300.0)  # example of tokens read and generated; the API's price counts for generated ones
+API_USD_PER_MILLION = 0.20  # example price of a small model; `advise unit-cost` takes your own
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedRule:
-    """A rule as it is quoted, by ``topic``; what the numbers say, whether it ``holds`` for them (None: it cannot be
-    judged without prices), where it fails, and the ``command`` that computes it for your own figures."""
+    """A quoted rule: its ``topic``; the computed figures, whether it ``holds`` for them (None: it cannot be judged
+    without prices), where it fails, and the ``command`` that computes it for your own figures."""
 
     topic: str
     rule: str
@@ -52,7 +52,7 @@ class MarketFigures:
 
 
 def quoted_rules(market: MarketFigures | None = None, rules: RulesOfThumb = DEFAULTS) -> tuple[QuotedRule, ...]:
-    """All of them, by topic."""
+    """All quoted rules, by topic."""
     market = market or MarketFigures()
     return (*_memory(rules), *_speed(rules), *_owning(market, rules), *_discounts(market), *_savings(rules))
 
@@ -190,7 +190,7 @@ def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
     ):
         low, high = quoted
         off = sorted(1 - ratio for ratio in ratios)
-        inside = sum(low <= round(one, 2) <= high for one in off)  # as it is shown
+        inside = sum(low <= round(one, 2) <= high for one in off)  # rounded as shown
         yield QuotedRule(
             "prices", f"{topic} capacity costs {low:.0%}-{high:.0%} less than on demand",
             f"of {len(off)} machines with both prices the median is {median(off):.0%} less, {inside} within the range"
@@ -232,5 +232,5 @@ def _checked(topic: str, check: RuleCheck, fails: str, command: str) -> QuotedRu
 
 
 def failing(found: Iterable[QuotedRule]) -> int:
-    """How many do not hold."""
+    """The number of rules that do not hold."""
     return sum(one.holds is False for one in found)

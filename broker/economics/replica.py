@@ -22,11 +22,12 @@ from broker.economics.units import GB, GIB, TERA, fraction, not_negative, positi
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as it is served: ``parameters`` in all and ``active`` for a token, its shape, weights and KV precision.
+    """A model for serving: ``parameters`` in total and ``active`` per token, its shape, and the precision of weights
+    and KV cache.
 
     A request has ``prompt_tokens``, of which a prefix cache knows ``cached_share``, and ``output_tokens`` generated.
     ``context``: tokens to keep room for in the KV cache, if more than both. ``eager``: operations run one by one, as in
-    plain PyTorch, not joined as in engines.
+    plain PyTorch, not fused as in serving engines.
     """
 
     parameters: float
@@ -50,17 +51,18 @@ class ServedModel:
 
     @property
     def room(self) -> float:
-        """Tokens of KV cache that a sequence is given room for."""
+        """Tokens of KV cache reserved for a sequence."""
         return max(self.context, self.prompt_tokens + self.output_tokens)
 
     @property
     def looked_up(self) -> int:
-        """Parameters of the input embedding that a token neither computes with nor reads: it takes one row of it."""
+        """Parameters of the input embedding that a token does not use: it reads one row."""
         return 0 if self.shape.tied else (self.shape.vocabulary or 0) * self.shape.hidden
 
     @property
     def layers_active(self) -> float:
-        """Those of ``active`` in the layers: all tokens of a prompt but its last one compute with them alone."""
+        """The active parameters of the layers, without the output layer: all but the last token of a prompt use only
+        these."""
         return max(self.active - self.shape.embedding_parameters, 0.5 * self.active)
 
 
@@ -118,8 +120,8 @@ def replica_speed(
 
 
 def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> int:
-    """How many sequences of prompt and output the replica's memory holds beside the weights, a chunk of a prompt and
-    the share that stays free; 0 where the model does not fit."""
+    """The number of sequences (prompt and output) that fit into the replica's memory beside the weights, a chunk of a
+    prompt and the share kept free; 0 if the model does not fit."""
     use = ModelUse(
         model.parameters, Method.INFERENCE, model.precision, context=max(1, round(model.room)), shape=model.shape,
         kv_precision=model.kv_precision,
@@ -132,11 +134,11 @@ def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfTh
 
 
 def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: RulesOfThumb = DEFAULTS) -> float:
-    """One token for each of ``batch`` sequences: the matrices, at the slower of reading and computing; the KV cache,
-    read after them, layer by layer; the exchange between cards; starts and ends of kernels.
+    """Seconds to generate one token for each of ``batch`` sequences: the matrices, at the slower of reading and
+    computing; the KV cache, read after them, layer by layer; the exchange between cards; starts and ends of kernels.
 
     The input embedding is not read. Half of the output is in the cache on average. A mixture of experts reads the
-    experts that the batch asks for: all of them from a few sequences on.
+    experts that the batch uses: all of them from a few sequences on.
     """
     peak = peak_tflops(card, model.precision)
     assert peak is not None
@@ -153,10 +155,10 @@ def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, r
 
 
 def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
-    """Reading one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token), the
-    attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
-    (`passing_bytes`), and the exchange between cards. Of a long prompt most is attention, of a small model most is
-    movement, so that the achieved share of the peak follows from model and prompt."""
+    """Seconds to read one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token),
+    the attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
+    (`passing_bytes`), and the exchange between cards. For a long prompt most of it is attention, for a small model most
+    is moving data, so the achieved share of the peak follows from model and prompt."""
     read = model.prompt_tokens * (1 - model.cached_share)
     if not read:
         return 0.0

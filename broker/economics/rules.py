@@ -1,6 +1,6 @@
 """Rules of thumb: the field's defaults as one value that is passed in, and the verdict on a rule for given inputs.
 
-A policy file may replace any of them. Nothing in this package computes with a number of judgement that is not here.
+A policy file may replace any of them. Every assumed figure that this package uses is here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.estimates import about
 
 SAME_SIZE = 0.02
-"""How near two numbers of parameters are of the same model, as a share."""
+"""Two numbers of parameters count as the same model's if they differ by at most this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +28,27 @@ class RulesOfThumb:
     sgd_bytes: float = 4
     activations_per_weight: float = 2  # activation bytes per byte of weights, when the architecture is not given
     adapter_fraction: float = 0.01
-    adapter_input_bytes: float = 4  # per value of an adapted layer's input: PEFT's adapters are FP32; with dropout 5
-    logit_bytes: float = 14  # per logit in training: 16 bits, FP32 copy, log-softmax, gradient (eager); fused loss: 2
+    adapter_input_bytes: float = 4  # bytes per value of an adapted layer's input: FP32 in PEFT; 5 with dropout
+    logit_bytes: float = 14  # bytes per logit in training (eager): 16 bits, FP32 copy, log-softmax, gradient; fused 2
     runtime_gib: float = 1.0  # on each GPU in training: context of the driver, workspaces of libraries
     unquantised_bytes: float = 4  # QLoRA's embeddings and output layer: PEFT keeps them in FP32
-    quantised_block_bytes: float = 0.016  # of block constants per 4-bit parameter: NF4 with double quantisation
-    assumed_context: int = 2048  # tokens per sequence in training, where only a batch is given
-    consumer_cards_per_machine: int = 4  # that share a QLoRA by FSDP
+    quantised_block_bytes: float = 0.016  # block constants per 4-bit parameter: NF4 with double quantisation
+    assumed_context: int = 2048  # tokens per sequence in training if only a batch is given
+    consumer_cards_per_machine: int = 4  # cards over which FSDP spreads a QLoRA
     memory_headroom: float = 0.10
-    reference_card_usable_gib: float = 75  # of an "80 GB" card, for lower bounds that are quoted in such cards
+    reference_card_usable_gib: float = 75  # usable memory of an "80 GB" card, the unit of quoted lower bounds
     # Work
     mfu: float = 0.40
     decode_efficiency: float = 0.7
-    image_mfu_attention: float = (
-        0.23  # of networks on images, eager PyTorch, as one half of our own measurements had it
-    )
+    image_mfu_attention: float = 0.23  # of networks on images, eager PyTorch, from half of our own measurements
     image_mfu_convolution: float = 0.12
-    image_launch_s: float = 35e-6  # of the operations of a pass for each tensor: SDXL, 2 images, 59 ms in inference
+    image_launch_s: float = 35e-6  # launch time of a pass per tensor: SDXL, 2 images, 59 ms in inference
     # Parallelism
     gpus_per_node: int = 8
     consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack
     pcie_allreduce_slowdown: float = 15  # 10-20 times slower than NVLink
-    serial_share: float = 0.0005  # of a training step that does not divide, where nothing was measured
-    pair_cost: float = 2e-7  # of a step, for each pair of GPUs
+    serial_share: float = 0.0005  # serial share of a training step without a measurement
+    pair_cost: float = 2e-7  # share of a step per pair of GPUs
     least_marginal_efficiency: float = 0.5  # below it, one more GPU gives less than half of a GPU
     # Rent or buy
     rent_below_hours_per_day: float = 4
@@ -61,8 +59,8 @@ class RulesOfThumb:
     quoted_cluster_usd_per_gpu_hour: tuple[float, float] = (8, 15)
     # Quoted utilisation at which owning beats an API
     quoted_api_break_even: tuple[tuple[str, float], ...] = (("a 7B model", 0.50), ("a 13B model", 0.10))
-    quoted_within: float = 1 / 3  # a quoted figure holds when the arithmetic comes so near, of the figure
-    new_generation_speedup: float = 3  # of the card that makes one obsolete
+    quoted_within: float = 1 / 3  # a quoted figure holds if the computed one differs by at most this share
+    new_generation_speedup: float = 3  # speed of the card that makes one obsolete, as a multiple
     # Defaults of owning
     life_years: float = 3
     kwh_usd: float = 0.12
@@ -72,20 +70,20 @@ class RulesOfThumb:
     # Serving
     serving_headroom: float = 0.20
     cold_start_s: float = 60  # 30-120 s
-    serving_most_sequences: int = 256  # that an engine schedules at once
-    prefill_chunk_tokens: int = 8192  # of prompts read in one step
-    prefill_efficiency: float = 0.5  # achieved share of peak compute of encoders, and of a step's batch
+    serving_most_sequences: int = 256  # sequences that an engine schedules at once
+    prefill_chunk_tokens: int = 8192  # tokens of prompts read in one step
+    prefill_efficiency: float = 0.5  # achieved share of peak compute, of encoders and of a step's batch
     # Our own measurements on an H100 (tests/gpu/measure.py): large matrices 0.73-0.78 of the peak in BF16 and 0.61-0.78
     # in FP8, attention 0.5-0.68 from 4,096 tokens on, the KV cache at 0.74-0.9 of the bandwidth, 16 kernels of a layer
     matrix_efficiency: float = 0.7
     attention_efficiency: float = 0.5
     cache_efficiency: float = 0.8
-    layer_step_s: float = 5e-5  # of a step, for each layer: its kernels start and end
-    eager_layer_s: float = 3.5e-4  # of a pass, for each layer, where operations are launched one by one
-    serving_step_s: float = 0.0005  # scheduling and sampling of one step
-    serving_pace: float = 1.0  # speed of our own replicas over the estimate
+    layer_step_s: float = 5e-5  # seconds per layer and step: starts and ends of kernels
+    eager_layer_s: float = 3.5e-4  # seconds per layer and pass if operations are launched one by one
+    serving_step_s: float = 0.0005  # seconds per step for scheduling and sampling
+    serving_pace: float = 1.0  # measured speed of the user's replicas over the estimate
     pcie_gb_s: float = 25  # one way, 16 lanes of generation 4 as achieved
-    link_latency_s: float = 1e-5  # of one all-reduce
+    link_latency_s: float = 1e-5  # seconds per all-reduce
     pcie_latency_s: float = 3e-5
     # Savings
     inference_savings_together: tuple[float, float] = (0.30, 0.40)
@@ -102,30 +100,30 @@ class RulesOfThumb:
     grid_days_below_hours: float = 730
     clean_grid_g_per_kwh: float = 100  # the scorecard's target
     grades: tuple[tuple[str, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))  # else E
-    idle_power_share: float = 0.15  # of the board power, an assumption; one H100 of ours draws 10 %
+    idle_power_share: float = 0.15  # share of the board power, an assumption; a measured H100 draws 10 %
     # The whole path
     pretraining_tokens_per_parameter: float = 20  # Hoffmann et al. 2022
     fine_tuning_tokens: float = 50e6
-    assumed_prompt_tokens: float = 500  # of a request to a service, where none are given
-    deadline_margin: float = 0.10  # of the time, reserved for problems
+    assumed_prompt_tokens: float = 500  # tokens per request to a service if none are given
+    deadline_margin: float = 0.10  # share of the time reserved for problems
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
-    on_demand_most_machines: int = 4  # that are usually to be had at once without a reservation
-    spot_overhead: float = 0.10  # redone and waited-for hours
+    on_demand_most_machines: int = 4  # machines usually available without a reservation
+    spot_overhead: float = 0.10  # share of hours repeated or spent waiting
     start_up_hours: float = 5 / 60  # paid before the first step on rented machines, as in plans
     hours_lost_per_interruption: float = 0.5  # half the time between checkpoints, and until another machine works
-    checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
+    checkpoint_share: float = 0.05  # maximum share of the time for writing checkpoints
     checkpoint_bytes_per_s: float = 500e6  # write rate of checkpoints, as in plans
     max_cost_margin: float = 0.25  # margin of a job's maximum over its expected cost
-    least_maturity: int = 4  # of a card's software, without porting work
-    server_per_card_price: float = 1.4  # a server with its cards, per price of the cards
-    server_watts_per_card_watt: float = 1.6  # a server in use, per board power of its cards (DGX H100: 1.8)
-    resale_share: float = 0.15  # of the price, at the end of its life
-    lead_time_weeks: float = 20  # in a tight market
+    least_maturity: int = 4  # maturity of a card's software that needs no porting work
+    server_per_card_price: float = 1.4  # price of a server with its cards, as a multiple of the cards' price
+    server_watts_per_card_watt: float = 1.6  # power of a server over its cards' board power (DGX H100: 1.8)
+    resale_share: float = 0.15  # resale value at the end of life, as a share of the price
+    lead_time_weeks: float = 20  # delivery time in a tight market
     # Targets
     training_utilisation: float = 0.70
     inference_utilisation: float = 0.50
     idle_hours_below: float = 0.05  # share of the paid hours
-    # Measured by finished runs: accelerator, its model FLOPS utilisation, number of runs. No rule that a file sets
+    # Measured by finished runs, not set by files: accelerator, model FLOPS utilisation, number of runs
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
     measured_models: tuple[tuple[str, float, bool, float, int], ...] = ()  # with the size, and whether it was trained
     # Of inference: accelerator, the model's size, tokens/s of a GPU, the share of them that was generated, runs
@@ -172,7 +170,7 @@ class RulesOfThumb:
 
     def spot_overhead_on(self, accelerator: str, gpus: int = 1) -> tuple[float, int]:
         """The share of hours that is redone or waited for on that many spot GPUs at once, and the number of finished
-        runs that measured how often they are taken away; 0: assumed."""
+        runs that measured their interruptions; 0: assumed."""
         for name, per_1000_hours, runs in self.measured_interruptions:
             if name == accelerator:
                 return per_1000_hours / 1000 * gpus * self.hours_lost_per_interruption, runs

@@ -248,7 +248,8 @@ def fewer_gpus(utilisation_before: float, utilisation_after: float) -> float:
 
 
 def check_fleet_claim(quoted: float, utilisation_before: float, utilisation_after: float) -> RuleCheck:
-    """Holds a claim about GPUs saved by higher utilisation against the arithmetic, to two percentage points."""
+    """Compares a claim about GPUs saved by higher utilisation with the arithmetic; it holds within two percentage
+    points."""
     saved = fewer_gpus(utilisation_before, utilisation_after)
     return RuleCheck(
         rule=f"{utilisation_before:.0%} to {utilisation_after:.0%} utilisation saves {quoted:.0%} of the GPUs",

@@ -60,8 +60,9 @@ class ScalingPoint:
 @dataclass(frozen=True, slots=True)
 class ScalingCurve:
     """``efficient_gpus``: the cheapest size that meets the deadline (None when none does). ``diminishing_gpus``: the
-    largest size at which one more GPU still adds its share (see the rules of thumb). ``fastest_gpus``: more are of no
-    use at all. ``residual``: root mean square error of the fitted speed-ups, None when nothing was fitted."""
+    largest size at which one more GPU still adds its share (see the rules of thumb). ``fastest_gpus``: the size beyond
+    which more GPUs make it slower. ``residual``: root mean square error of the fitted speed-ups, None when nothing was
+    fitted."""
 
     model: ScalingModel
     points: tuple[ScalingPoint, ...]

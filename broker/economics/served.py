@@ -1,4 +1,4 @@
-"""Measured before assumed: the pace of our own replicas over the estimate, from finished runs of inference."""
+"""The measured speed of finished runs of inference as a multiple of the estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def at_measured_pace(model: ServedModel, card: Accelerator, rules: RulesOfThumb)
 
     The pace is their tokens per second of a GPU over the estimate for 16-bit weights (or the model's, where those fit
     on no machine) and as many sequences as fit, at their own share of generated tokens, where they reported it, else at
-    that of ``model``. Runs that were short of requests make it low.
+    that of ``model``. Runs without enough requests make the pace too low.
     """
     measured = rules.served_on(card.name, model.parameters)
     if measured is None:

@@ -32,8 +32,8 @@ class MachinePrice:
 
 @dataclass(frozen=True, slots=True)
 class GpuHourPrices:
-    """USD per GPU-hour of one accelerator in each way of having it; None where there is no price. ``machines``: those
-    for rent on demand, ``reserved_machines`` with a commitment; where they are given, whole machines are paid."""
+    """USD per GPU-hour of one accelerator by way of obtaining it; None without a price. ``machines``: those for rent on
+    demand, ``reserved_machines`` with a commitment; if given, whole machines are paid."""
 
     owned: float | None = None
     reserved: float | None = None
@@ -87,8 +87,8 @@ class ServingOption:
 
     @property
     def ranked_by_usd(self) -> float | None:
-        """The monthly cost on demand; reserved, then owned, if unknown. Not the lowest of the three: cards that are not
-        rented out are cheap to own for a reason.
+        """The monthly cost on demand; reserved, then owned, if unknown. Not the lowest of the three: a card that nobody
+        rents out may be cheap because it is unsuitable.
         """
         known = (self.monthly_usd_on_demand, self.monthly_usd_reserved, self.monthly_usd_owned)
         return next((cost for cost in known if cost is not None), None)
@@ -152,8 +152,8 @@ def simulated(
 ) -> ServingOption:
     """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them.
 
-    Where the simulated p95 misses the traffic's, there are as many more replicas as it takes, with their cost at
-    ``prices``; none more where even a request that never waits is too slow.
+    If the simulated p95 misses the traffic's, replicas are added until it is met, with their cost at ``prices``; none
+    are added if even a request that never waits is too slow.
     """
     model = ServedModel(
         parameters, active or parameters, shape or shape_for(parameters)[0], option.precision, traffic.prompt_tokens,
@@ -196,9 +196,9 @@ def simulated(
 def settled(
     found: Sequence[ServingOption], simulate: Callable[[ServingOption], ServingOption], most: int = 12
 ) -> tuple[ServingOption, ...]:
-    """The options in their order, the first with the latencies of simulated arrivals: with the replicas that those
-    take, another one may be cheaper, and is simulated in its turn. At most so many are; if still cheaper ones are left
-    then, the best of those comes first."""
+    """The options in their order, the first with the latencies of simulated arrivals: with the replicas that these
+    require, another option may be cheaper, and is simulated next. At most ``most`` are simulated; if cheaper ones
+    remain, the best of those comes first."""
     ranked = list(found)
     for _ in range(most):
         if not ranked or ranked[0].simulated_p95_s is not None:
@@ -210,7 +210,7 @@ def settled(
 
 
 def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
-    """A number of replicas that is too small, and a larger one that is enough, or 64 times as many."""
+    """A number of replicas that is too small, and a larger one that is sufficient, or 64 times the first."""
     most = min(64 * replicas, MOST_REPLICAS)
     while replicas < most:
         more = min(max(replicas + 1, replicas * 3 // 2), most)

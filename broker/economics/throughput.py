@@ -52,7 +52,7 @@ class TrainingTime:
 def peak_tflops(accelerator: Accelerator, precision: Precision) -> float | None:
     """Peak dense TFLOPS (TOPS) at which the card computes with weights of that precision; None when not known.
 
-    Weights of 4 bits are computed in 16, FP8 and INT8 in 16 where there are no units for them. FP32 is not in the
+    Weights of 4 bits are computed in 16 bits; FP8 and INT8 too, on cards without units for them. FP32 is not in the
     table (mixed-precision training does not use it): None.
     """
     if precision is Precision.FP32:

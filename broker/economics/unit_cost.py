@@ -16,9 +16,9 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """USD per million tokens, in its parts, and how many million tokens a year come out of it.
+    """USD per million tokens by part, and the million tokens generated per year.
 
-    For rented capacity the rent stands under ``rent_usd_per_million_tokens`` and the other two parts are 0.
+    For rented capacity, ``rent_usd_per_million_tokens`` has the rent and the other two parts are 0.
     """
 
     hardware_usd_per_million_tokens: float
@@ -88,7 +88,7 @@ def check_quoted_utilisation(
     api_usd_per_million_tokens: float,
     rules: RulesOfThumb = DEFAULTS,
 ) -> RuleCheck:
-    """Holds a claim such as "a 7B model needs about 50 % utilisation to beat an API" against the arithmetic; it holds
+    """Compares a claim such as "a 7B model needs about 50 % utilisation to beat an API" with the arithmetic; it holds
     within the rules' tolerance of the quoted figure, either way."""
     fraction("quoted utilisation", quoted)
     computed = break_even_utilisation(usd_per_hour, tokens_per_second, api_usd_per_million_tokens)
@@ -115,7 +115,7 @@ def per_quality_point(usd: float, quality: float, baseline: float = 0.0) -> floa
 
 
 def quality_point(quality: float, baseline: float = 0.0) -> float:
-    """What a point is: a hundredth of a metric from 0 to 1, such as accuracy; 1 of others, such as percentages."""
+    """The size of a point: a hundredth of a metric from 0 to 1, such as accuracy; 1 of others, such as percentages."""
     return 0.01 if max(abs(quality), abs(baseline)) <= 1 else 1.0
 
 

@@ -65,13 +65,13 @@ def overhead(pue: float) -> float:
 def parameter_count(value: float) -> float:
     """A model's number of parameters if it is credible (1 thousand to 100 trillion). Raises InvalidInput."""
     expected = "1e3 to 1e14, such as 7e9 for 7B"
-    if 0 < value < 1e3:  # billions, as people say it
+    if 0 < value < 1e3:  # a number of billions
         raise InvalidInput(f"parameters: expected {expected}, got {value:g}; did you mean {value:g}B?")
     return _within("parameters", value, "", least=1e3, most=MOST_PARAMETERS, expected=expected)
 
 
 def ceil(value: float) -> int:
-    """Rounded up, forgiving what floating point adds to a whole number: 4000.0000000001 / 400 is 10, not 11."""
+    """Rounded up, ignoring rounding errors of floating point: 4000.0000000001 / 400 is 10, not 11."""
     return math.ceil(value - 1e-9 * max(1.0, abs(value)))
 
 

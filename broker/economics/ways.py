@@ -226,7 +226,7 @@ def costs(case: WaysInputs) -> tuple[WayCost, ...]:
 
 
 def _paid(case: WaysInputs, way: CapacityType, price: float, rate: float) -> float:
-    """What a way costs, USD, discounted at ``rate`` a year."""
+    """The cost of a way (USD), discounted at ``rate`` a year."""
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
     hours = _hours(case.years, rate, case.price_decline, case.term_years, delivered)
     if way is CapacityType.RESERVED:
@@ -246,8 +246,8 @@ def _paid(case: WaysInputs, way: CapacityType, price: float, rate: float) -> flo
 
 @dataclass(frozen=True, slots=True)
 class _DiscountedHours:
-    """Hours, each discounted: ``rented`` and ``waiting`` (until delivery) also weighed with how far rents have fallen,
-    ``reserved`` with how far they had when the term began; ``owned``: after delivery."""
+    """Discounted hours: ``rented`` and ``waiting`` (until delivery) are also weighted by the fall of rents so far,
+    ``reserved`` by the fall until its term began; ``owned``: after delivery."""
 
     rented: float
     reserved: float

@@ -1,4 +1,4 @@
-"""Predictions of plans compared with what happened, and what finished runs measured. Amounts USD, times hours."""
+"""Predictions of plans compared with outcomes, and measurements of finished runs. Amounts USD, times hours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import isfinite
 from statistics import median
 
-NEAR = 0.25  # a prediction within a quarter of the outcome
+NEAR = 0.25  # a prediction counts as right within a quarter of the outcome
 
 
 class Predicted(StrEnum):
@@ -103,9 +103,9 @@ class ModelSpeed:
 
 @dataclass(frozen=True, slots=True)
 class ServedSpeed:
-    """What finished runs of inference with a model of so many ``parameters`` reached on an accelerator, over ``runs``:
-    tokens per second of one GPU, read and generated ones together. ``generated_share``: how many of them were
-    generated; None where no run reported it."""
+    """The speed of finished ``runs`` of inference with a model of so many ``parameters`` on an accelerator: tokens per
+    second of one GPU, read and generated ones together. ``generated_share``: the share of generated tokens; None if no
+    run reported it."""
 
     accelerator: str
     parameters: float
@@ -159,7 +159,7 @@ def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tupl
 
 def model_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[ModelSpeed, ...]:
     """By accelerator, size of the model, and whether it was trained; without shares above the peak, and without runs
-    that generated tokens, whose limit is another."""
+    that generated tokens, which are limited by bandwidth."""
     by = defaultdict[tuple[str, float, bool], list[RunOutcome]](list)
     for run in runs:
         if run.gpu_hours > 0 and run.accelerator in peaks and run.tokens and run.parameters and not run.generated:

@@ -13,7 +13,7 @@ from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
 _HOUR = 3_600_000  # milliseconds
-_WORTH_SAYING = 0.01  # of the month's spending
+_WORTH_SAYING = 0.01  # share of the month's spending
 
 
 class AdviceKind(StrEnum):

@@ -32,9 +32,9 @@ _STRETCHES = (1, 2, 3)  # days
 _SETTLED = 7  # days until the level is meaningful
 _SMOOTHING = 0.3
 _DEAR = 0.85  # percentile
-_LEAST_SCALE = 0.2  # of the mean
-_LEAST_SHARE = 0.5  # of the stretch's mean excess; with less, the last day follows an incident and is not part of it
-_LEAST_OF_HIGHEST = 0.05  # of the highest day so far: the reference after a pause in spending
+_LEAST_SCALE = 0.2  # share of the mean
+_LEAST_SHARE = 0.5  # share of the stretch's mean excess; a last day with less follows an incident, outside of it
+_LEAST_OF_HIGHEST = 0.05  # share of the highest day so far: the reference after a pause in spending
 _QUIET = 2  # days that end an incident
 
 
@@ -88,7 +88,7 @@ class AnomalyAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncidentAnswer:
-    """Who said it, when (UTC), and why."""
+    """The answer to an incident: by whom, when (UTC), and why."""
 
     answer: AnomalyAnswer
     by: str

@@ -56,7 +56,7 @@ def expect(days: Sequence[float], ahead: int) -> Expectation | None:
     return _expect(tuple(days[-LONGEST:]), ahead)
 
 
-@lru_cache(maxsize=1024)  # budgets ask often, and the days before today do not change during the day
+@lru_cache(maxsize=1024)  # budgets query this often, and the days before today do not change during the day
 def _expect(days: tuple[float, ...], ahead: int) -> Expectation:
     if not ahead or not any(days):
         return Expectation(0.0, 0.0, 0.0)
@@ -83,7 +83,7 @@ def _reach(models: FittedModels, days: Sequence[float], ahead: int) -> float:
 def _prior() -> Iterator[tuple[float, float]]:
     normal = NormalDist()
     for step in range(_PRIOR_STEPS):
-        # The upper end of each step; of the last one a point inside, since its end is infinite.
+        # The upper end of each step; for the last step a point inside it, because its end is infinite.
         share = min((step + 1) / _PRIOR_STEPS, 1 - 0.25 / _PRIOR_STEPS)
         yield _WIDER * normal.inv_cdf(0.5 + share / 2), _PRIOR_WEIGHT / _PRIOR_STEPS
 

@@ -79,7 +79,7 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     for giver in [rows[team] for team in dict.fromkeys(rules.teams) if team in rows]:
         given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
         if giver.team in given:
-            continue  # nobody bears it, or it stays where it is
+            continue  # nobody bears the amount, or it stays where it is
         for team, amount in {giver.team: -giver.own, **given}.items():
             rows[team] = replace(rows[team], shared=rows[team].shared + amount)
     return sorted(rows.values(), key=lambda row: (-row.total.micros, row.team))

@@ -74,7 +74,7 @@ class FittedModels:
             mean = crossed / weight
             surprise = max(0.0, squares - crossed * mean) + _USUAL_DAYS * (_USUAL_SPREAD * mean) ** 2 + _TINY
             decayed, noise = _horizon(model.persistence, model.gain, ahead)
-            slope = ahead + pull * decayed  # by how much the mean moves the sum
+            slope = ahead + pull * decayed  # the change of the sum per change of the mean
             grown = math.exp(model.drift * (known - self._length)) * _growth(model.drift, ahead)
             means.append((mean * slope + state * decayed) * grown)
             variances.append(surprise / counted * (noise + slope * slope / weight) * grown * grown)
@@ -102,7 +102,8 @@ def _states(model: _Model, days: Sequence[float]) -> Iterator[tuple[float, float
 
 @cache
 def _design(persistence: float, gain: float, known: int) -> tuple[float, float]:
-    """After that many days: what a mean of 1 adds to the state, and the sum of its squared slopes on the surprises."""
+    """After that many days: the change of the state per unit of the mean, and the sum of its squared slopes on the
+    surprises."""
     if not known:
         return 0.0, 0.0
     pull, weight = _design(persistence, gain, known - 1)
@@ -111,7 +112,8 @@ def _design(persistence: float, gain: float, known: int) -> tuple[float, float]:
 
 @cache
 def _horizon(persistence: float, gain: float, ahead: int) -> tuple[float, float]:
-    """How often the state counts in the sum of the days ahead, and the variance of that sum in those of a surprise."""
+    """The weight of the state in the sum of the days ahead, and the variance of that sum as a multiple of a
+    surprise's."""
     counted, noise, power = 0.0, 0.0, 1.0
     for _ in range(ahead):
         noise += (1 + gain * counted) ** 2

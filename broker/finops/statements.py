@@ -1,4 +1,4 @@
-"""What teams are charged for a closed month: a statement that stays as it is."""
+"""The charges of teams for a closed month: an unchangeable statement."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The rows of a month by ``rules``, and the corrections of months frozen before that are billed with it, which go
-    to the teams themselves, and what lay idle to nobody. ``bought``: paid in advance, charged to nobody (USD).
+    """The rows of a month by ``rules``, and the corrections of earlier frozen months that are billed with it: to the
+    teams concerned; those of idle capacity to nobody. ``bought``: paid in advance, charged to nobody (USD).
     ``entries``: the number of the last ledger entry that was counted; what is recorded after it is in a later
     statement."""
 
@@ -39,6 +39,6 @@ class Statement:
 
     @property
     def total(self) -> Money:
-        """All that is charged."""
+        """The total of all charges (USD)."""
         amounts = [*(row.total for row in self.rows), *(one.amount for one in self.corrections)]
         return sum(amounts, Money.ZERO)

@@ -1,5 +1,5 @@
-"""Unit metrics of a time: what a successful run, a busy GPU-hour and a million tokens cost. Pure. A metric without a
-denominator is None: unknown."""
+"""Unit metrics of a period: the cost of a successful run, a busy GPU-hour and a million tokens. Pure. A metric without
+a denominator is None: unknown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MeasuredAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ReportedTokens:
-    """The tokens that a job reported for the time, and what it spent in it (USD)."""
+    """The tokens that a job reported for the period, and its spending in it (USD)."""
 
     tokens: float
     spent: Money
@@ -41,8 +41,8 @@ class ReportedTokens:
 class UnitFigures:
     """Hours are of accelerators, money is USD. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand
     and spot. ``measured_hours``: those of attempts with samples; ``busy_hours`` and ``idle_hours`` are parts of them,
-    ``idle_cost`` at the prices of placement. ``capacity_use``: use of what was held; ``coverage``: the part of all
-    hours that ran on it."""
+    ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held capacity; ``coverage``: the share
+    of all hours that ran on it."""
 
     spent: Money
     gpu_hours: float
@@ -114,7 +114,7 @@ def unit_figures(
 
 
 def _of_samples(known: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fraction, Money]:
-    """Milliseconds that were measured, busy and idle, and what the idle ones cost. Each sample stands for the same part
+    """Measured, busy and idle milliseconds, and the cost of the idle ones (USD). Each sample stands for the same part
     of its attempt."""
     busy = idle = Fraction(0)
     cost = Money.ZERO

@@ -2,7 +2,7 @@
 
 Each day is compared with the mean of the seven days around it. The mean deviation of each weekday is its effect,
 reduced by the share of the differences between weekdays that chance alone explains (the shrinkage of James and Stein):
-without a pattern, or with little history, nothing is left of it.
+without a pattern, or with little history, the effect is 0.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ _LEAST = 14  # days that have three on each side
 
 @dataclass(frozen=True, slots=True)
 class WeekPattern:
-    """``effects``: by how much the days of the week differ from their week's mean, as a share of it; the first is that
-    of the first day after the series. ``levelled``: the series without them (USD)."""
+    """``effects``: the difference of each weekday from its week's mean, as a share of that mean; the first is that of
+    the first day after the series. ``levelled``: the series without them (USD)."""
 
     effects: tuple[float, ...]
     levelled: tuple[float, ...]
 
     def share(self, ahead: int) -> float:
-        """What a mean day of the next ``ahead`` days is, as a share of a mean day of a week. Raises ZeroDivisionError
-        for no day."""
+        """The mean of the next ``ahead`` days as a share of the mean of a week. Raises ZeroDivisionError for no day."""
         return 1 + sum(self.effects[number % _WEEK] for number in range(ahead)) / ahead
 
 

@@ -34,7 +34,7 @@ from broker.server.wrong_tokens import WrongTokens
 _OF_ALL = {
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
-    b"referrer-policy": b"same-origin",  # without one, forms would come from nowhere
+    b"referrer-policy": b"same-origin",  # without a referrer, `from_here` could not tell the origin of forms
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"content-security-policy": (
@@ -68,12 +68,12 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     cookie = Cookie(transport.encrypted)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
     app.state.health = health
-    app.state.wrong_codes = WrongTokens(most=10)  # by person, so that nobody tries all codes of programs
+    app.state.wrong_codes = WrongTokens(most=10)  # limits by person the tries of programs' codes
     app.state.wrong_again, app.state.transport = WrongTokens(most=10), transport
     form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
     app.add_api_route(signing.SIGN_IN, signing.asking(broker), methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
-    if broker.settings.sign_in is None:  # an organisation's provider is the only place for passwords where there is one
+    if broker.settings.sign_in is None:  # with an identity provider, passwords are entered only there
         tried = WrongTokens()
         entering = passwords.signing_in(broker, cookie, tried)
         app.add_api_route(passwords.WITH_PASSWORD, entering, methods=["POST"], dependencies=[form])
@@ -129,7 +129,7 @@ def _files() -> ASGIApp:
 def _of_broker(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
     if isinstance(error, SignInNeeded):
-        if by_script(request):  # the figures' place is not for the form: the browser is to open the page itself
+        if by_script(request):  # the sign-in form must not replace the figures: the browser loads the page again
             return Response(status_code=401, headers={"HX-Refresh": "true"})
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         after = f"?next={quote(asked)}" if request.method == "GET" and asked != "/" else ""

@@ -21,7 +21,8 @@ _LONGEST_REASON = 500
 def approval_list(
     by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
-    """Requests, `_ROWS` at once after the first ``skip``, standing grants and purchases; with buttons for approvers."""
+    """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons for
+    approvers."""
     every = shown.approval_list(by.caller, decided=decided)
     found = every.model_copy(update={"requests": every.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(every.requests) > skip + _ROWS else None
@@ -31,7 +32,8 @@ def approval_list(
 
 
 def grant(by: By, id: str, form: Form) -> Response:
-    """Approve, as far as this person is an approver."""
+    """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
+    `NotAllowed`, `UnknownName`."""
     changes.grant(by.caller, id, request_key(form), _reason(form))
     return RedirectResponse(AT, 303)
 

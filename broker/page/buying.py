@@ -1,4 +1,4 @@
-"""Buying on the page: quotes with their forms, and what can be done with a purchase."""
+"""Pages for buying capacity: quotes, and the forms that change a purchase."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quoting(
     region: Annotated[str, Query(max_length=100)] = "",
     product: Annotated[str, Query(max_length=40)] = PurchaseProduct.CAPACITY_BLOCK.value,
 ) -> Response:
-    """The form for quotes; with a machine, what is on sale now, each with a form to buy it."""
+    """The form for quotes. With ``machine``, also the capacity on sale now (USD), each with a form to buy it."""
     found, problem = None, None
     if machine:
         body = QuotesBody(machine=machine, machines=machines, length=length, region=region or None, products=[product])
@@ -56,7 +56,7 @@ def buying(by: By, form: Form) -> Response:
 
 
 def undoing(by: By, purchase: str) -> Response:
-    """What cancelling a purchase costs now, with the form that does it."""
+    """The present cost of cancelling a purchase (USD), with the form that cancels it."""
     one = shown_money.purchase_history(by.caller, purchase).purchase
     terms, problem = None, None
     try:
@@ -74,7 +74,7 @@ def cancelling(by: By, purchase: str, form: Form) -> Response:
 
 
 def approving(by: By, purchase: str, form: Form) -> Response:
-    """Approve the purchase as it was shown."""
+    """Approve the purchase with the terms that were shown. Raises `InvalidInput` if they have changed."""
     body = PurchaseApprovalBody(binding=form.get("binding", "")[:100] or None)
     purchasing.approve_purchase(by.caller, purchase, request_key(form), body)
     return RedirectResponse(f"/purchases/{purchase}", 303)

@@ -1,4 +1,4 @@
-"""Owned machines, reservations, commitments and purchases, with what recorded use says about them."""
+"""Owned machines, reservations, commitments and purchases, with findings from their recorded use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
 
 
 def purchase(by: By, purchase: str) -> Response:
-    """One purchase: what, at which price, who approved it, and what happened."""
+    """One purchase: its capacity, price (USD), approvals and events."""
     found = shown_money.purchase_history(by.caller, purchase)
     one, me = found.purchase, by.caller.actor.identity
     decides = me in one.approvers and me != one.user and me not in one.approved_by

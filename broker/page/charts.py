@@ -12,7 +12,7 @@ from broker.app.market.price_history import PriceHistory
 from broker.core.values.money import Money
 
 WIDE, HIGH = 600.0, 120.0
-MOST_POINTS = 200  # of one curve, so that a page stays small
+MOST_POINTS = 200  # per curve, so that a page stays small
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def price_curve(history: PriceHistory) -> PriceCurve:
     """The prices of one series."""
     start, length = history.start, history.end - history.start
     highest = max((one.price for one in history.stretches if one.price is not None), default=None)
-    most = None if highest is None else highest.share(11, 10)  # a line at the upper edge would not be seen
+    most = None if highest is None else highest.share(11, 10)  # a line at the upper edge would be invisible
     lines: list[list[str]] = []
     ended: datetime | None = None
     for one in history.stretches:
@@ -77,8 +77,8 @@ def price_curve(history: PriceHistory) -> PriceCurve:
 
 @dataclass(frozen=True, slots=True)
 class FigureCurve:
-    """What a program reported under one name, in a picture of `WIDE` by `HIGH`: from the least value at the lower edge
-    to the greatest at the upper one."""
+    """The values that a program reported under one name, in a picture of `WIDE` by `HIGH`: the least one at the lower
+    edge, the greatest one at the upper edge."""
 
     name: str
     points: Sequence[tuple[datetime, float]]
@@ -88,7 +88,8 @@ class FigureCurve:
 
 
 def figure_curves(reports: Iterable[tuple[datetime, Mapping[str, float]]]) -> list[FigureCurve]:
-    """The curves of all names, in alphabetical order, each of its newest `MOST_POINTS`. ``reports``: oldest first."""
+    """The curves of all names, in alphabetical order, each with its newest `MOST_POINTS` points. ``reports``: times
+    (UTC) and values by name, oldest first."""
     found: dict[str, list[tuple[datetime, float]]] = {}
     for at, figures in reports:
         for name, value in figures.items():
@@ -97,14 +98,15 @@ def figure_curves(reports: Iterable[tuple[datetime, Mapping[str, float]]]) -> li
 
 
 class Scale(NamedTuple):
-    """What the lower and the upper edge of a picture stand for."""
+    """The values at the lower and the upper edge of a picture."""
 
     least: float
     most: float
 
 
 def figure_curve(name: str, reported: Sequence[tuple[datetime, float]], scale: Scale | None = None) -> FigureCurve:
-    """The newest `MOST_POINTS`, oldest first, of at least one. ``scale``: None: from the least value to the most."""
+    """The newest `MOST_POINTS`, oldest first, of at least one. ``scale``: None: from the least value to the
+    greatest."""
     points = reported[-MOST_POINTS:]
     values = [value for _, value in points]
     least, most = scale or Scale(min(values), max(values))

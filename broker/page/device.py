@@ -14,11 +14,11 @@ from broker.page.drawing import drawn
 from broker.page.visitors import By, Form
 from broker.server.callers import TooManyWrongTokens
 
-Code = Annotated[str, Query(max_length=20, description="The code that the program shows.")]
+Code = Annotated[str, Query(max_length=20, description="The path with the code that the program shows.")]
 
 
 def asking(by: By, request: Request, user_code: Code = "") -> Response:
-    """The form for a code; with one, the program behind it and what it would get."""
+    """The form for a code. With ``user_code``: the program that waits with it, and the scopes that it would get."""
     if not user_code:
         return _drawn(by, None)
     found = _found(by, request, user_code)
@@ -26,7 +26,7 @@ def asking(by: By, request: Request, user_code: Code = "") -> Response:
 
 
 def deciding(by: By, request: Request, form: Form) -> Response:
-    """Grant or refuse, as the person signed in."""
+    """Grant or refuse a program's login as the person signed in."""
     code, grant = form.get("user_code", ""), form.get("decision") == "grant"
     if _found(by, request, code) is None:
         return _drawn(by, None, "No program waits with this code any more.", 404)
@@ -40,7 +40,7 @@ def deciding(by: By, request: Request, form: Form) -> Response:
 
 
 def _found(by: By, request: Request, code: str) -> DeviceLogin | None:
-    """The login that waits. Raises `TooManyWrongTokens` for somebody who tries codes."""
+    """The login that waits. Raises `TooManyWrongTokens` after too many wrong codes of one person."""
     person, wrong = by.caller.actor.identity, request.app.state.wrong_codes
     if wait := wrong.wait(person, code):
         raise TooManyWrongTokens(wait)

@@ -46,7 +46,7 @@ def people_and_tokens(by: By) -> Response:
 
 
 def health(by: By, request: Request) -> Response:
-    """The state of this process's duties, and the age of each provider's prices."""
+    """The state of this process's periodic duties, and the age of each provider's prices."""
     pulses: Pulses = request.app.state.health
     broker = by.caller.broker
     now = broker.clock.now()

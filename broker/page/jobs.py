@@ -23,9 +23,9 @@ from broker.server.shown import JobFilter
 
 AT = "/jobs"
 _ROWS = 50
-_LINES = 40  # of the output, on the page of a job
+_LINES = 40  # of output on the page of a job
 _MOST_LINES = 2_000
-_DECISIONS = 10  # the newest, of which those where to run are told
+_DECISIONS = 10  # the newest decisions that are looked at; those about placement are shown
 
 Text = Annotated[str, Query(max_length=200)]
 Cursor = Annotated[str | None, Query(max_length=500)]
@@ -50,7 +50,7 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
 
 
 def job(by: By, id: str) -> Response:
-    """One job: its place, its cost and the reasons, its events, and the end of its output."""
+    """One job: its placement, its cost (USD) with the reasons, its events, and the end of its output."""
     view = by.caller.job(id)
     found = shown.job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
@@ -87,7 +87,7 @@ def job_output(
     renewed_at = "" if ended or by.renewal is not Renewal.IN_PLACE else f"{AT}/{id}/output?{asked}"
     values = {"id": id, "lines": found.lines, "attempt": attempt, "most": lines, "renewed_at": renewed_at}
     page = drawn("output.html", by, values, title=f"Output of {id}", at=AT)
-    if ended:  # what has asked on a page is replaced as a whole, so that it asks no more
+    if ended:  # replaces the element that polls, so that the polling ends
         page.headers["HX-Reswap"] = "outerHTML"
     return page
 
@@ -104,7 +104,7 @@ def job_file(by: By, id: str, sha256: str) -> Response:
 
 
 def job_usage(by: By, id: str) -> Response:
-    """How busy the accelerators of a job were, by attempt."""
+    """The utilisation of a job's accelerators, by attempt."""
     view = by.caller.job(id, Permission.SEE_OUTPUT)
     try:
         found = gpu_use(by.caller.broker, view)
@@ -128,7 +128,7 @@ def cancelling(by: By, id: str) -> Response:
 
 
 def cancel(by: By, id: str, form: Form) -> Response:
-    """Cancel the job, after a last checkpoint."""
+    """Cancel the job, after a last checkpoint. Idempotent."""
     changes.cancel(by.caller, id, request_key(form))
     return RedirectResponse(f"{AT}/{id}", 303)
 

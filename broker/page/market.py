@@ -67,7 +67,8 @@ def price_history(
     instance_type: Text = "",
     days: Annotated[int, Query(ge=1, le=366)] = 30,
 ) -> Response:
-    """Recorded prices of the offers that match, with their risk of interruption; a table has the same figures."""
+    """Recorded prices (USD) of matching offers over ``days``, with their risk of interruption, as chart
+    and table."""
     now = by.caller.broker.clock.now()
     kinds = _kinds(capacity_type)
     wanted = SeriesQuery(_names(gpu), _names(provider), _names(region), kinds, _names(instance_type))

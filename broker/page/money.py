@@ -39,5 +39,5 @@ def budget(by: By, id: str) -> Response:
 
 
 def job_ledger(by: By, id: str) -> Response:
-    """The ledger entries that add up to a job's cost."""
+    """The ledger entries that add up to a job's cost (USD)."""
     return drawn("ledger.html", by, {"ledger": shown.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs")

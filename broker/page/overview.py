@@ -1,4 +1,4 @@
-"""The first page: the month's spending, running jobs, pending approvals, and the current price of an H100."""
+"""The first page: the month's spending (USD), running jobs, pending approvals, and the current price of an H100."""
 
 from __future__ import annotations
 

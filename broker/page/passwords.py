@@ -24,8 +24,9 @@ _MOST_CODE = 40  # characters
 
 
 def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
-    """The endpoint of the form with name and password. Tries are limited by person in the store, by address here;
-    behind a proxy all have one address, so whoever signed in lately is not kept out by others who guess."""
+    """The endpoint of the form with name and password. Tries are limited by person in the store, and by address here.
+    Behind a proxy all people share an address, so a person who signed in from it lately is not locked out by the
+    guesses of others."""
 
     def sign_in(request: Request) -> Response:
         from_here(request)
@@ -57,7 +58,7 @@ def invited(broker: Broker) -> Callable[[str], Response]:
 
 
 def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Response]:
-    """The endpoint of that form: the password is chosen, and the person signs in with it."""
+    """The endpoint of that form: stores the chosen password and signs the person in."""
 
     def accept(secret: str, request: Request) -> Response:
         from_here(request)
@@ -68,7 +69,7 @@ def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Respon
             name = passwords.accept(broker, secret, form.get("password", ""), origin=origin)
         except InvalidInput as error:
             return _form(broker, secret, _told(error), 422)
-        if second_factor(broker, name) is not None:  # a link that somebody else reads does not do without it
+        if second_factor(broker, name) is not None:  # whoever else reads the link lacks the second factor
             return RedirectResponse(SIGN_IN, 303)
         return _with(cookie, passwords.sign_in(broker, name, form["password"], origin=origin), "/")
 

@@ -1,5 +1,6 @@
 """People changed by administrators, who type their password for each change: neither a stolen session nor a stolen
-token must make anybody an administrator. Who has no password changes people on the server. OWASP ASVS 5.0: 7.5.1."""
+token must make anybody an administrator. An administrator without a password changes people on the server. OWASP ASVS
+5.0: 7.5.1."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def adding(by: By, request: Request, form: Form) -> Response:
 
 
 def changing(by: By, request: Request, name: str, form: Form) -> Response:
-    """Change a person: what the pressed button says."""
+    """Make the change of the pressed button to a person."""
     change = _CHANGES.get(form.get("change", ""))
     if change is None:
         raise UnknownName("change", form.get("change", "")[:_MOST_ROLE], list(_CHANGES))
@@ -101,7 +102,7 @@ _CHANGES: Mapping[str, Callable[[Visitor, Request, str, Mapping[str, str]], str]
     "invite": _invite,
     "revoke": _revoke,
 }
-"""What is done, by the name of the button; the link of an invitation, or nothing to show."""
+"""The change of each button, by its name; returns the link of an invitation, or an empty text."""
 
 
 def _role(form: Mapping[str, str]) -> Role | TeamRole:
@@ -121,8 +122,8 @@ def _may_change(by: Visitor, request: Request, form: Mapping[str, str]) -> None:
 
 
 def confirmed(by: Visitor, request: Request, form: Mapping[str, str], code: str | None = None) -> None:
-    """Check the visitor's password in ``again``, and the ``code`` of their second factor where that is asked for, too.
-    Raises `NotConfirmed`, and `TooManyWrongTokens` for somebody who tries passwords from a session."""
+    """Check the visitor's password in ``again``, and the ``code`` of their second factor if they have one. Raises
+    `NotConfirmed`, and `TooManyWrongTokens` after too many wrong passwords from one session."""
     name, text, broker = by.caller.access.person.name, form.get("again", ""), by.caller.broker
     wrong = request.app.state.wrong_again
     if wait := wrong.wait(name, text):

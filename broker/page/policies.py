@@ -1,4 +1,4 @@
-"""Policies: the rules in force with their places, their versions, and a change seen before it is applied."""
+"""Policies: the rules in force with file and line, their versions, and a change with its preview."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Number = Annotated[int, Path(ge=1)]
 
 
 def policy_list(by: By) -> Response:
-    """The rules in force, who is asked, and where each is written; for those who see all teams files and versions."""
+    """The rules in force, their approvers, and file and line of each; for those who see all teams, also files and
+    versions."""
     found = shown_policies.in_force(by.caller, files=True).active
     values = {
         "active": found,
@@ -33,7 +34,7 @@ def policy_list(by: By) -> Response:
 
 
 def policy_version(by: By, number: Number) -> Response:
-    """One version: what it changed, and its files."""
+    """One version: its difference from the one before, and its files."""
     history = list(by.caller.broker.store.policy_history())
     version = policies.version_before(by.caller.broker, number)
     before = next((one.files for one in history if one.number == number - 1), {})
@@ -57,7 +58,7 @@ def changing(by: By, version: int | None = None) -> Response:
 
 
 def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: InvalidInput | None = None) -> Response:
-    if len(files) > MOST_FILES:  # those without a place in the form would no longer apply
+    if len(files) > MOST_FILES:  # files that do not fit into the form would no longer apply
         said = f"the policy has {len(files)} files, and this form at most {MOST_FILES}"
         raise InvalidInput(said, where="files", hint="`gpubroker policy apply` on the server takes any number")
     values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": MOST_FILES}
@@ -66,11 +67,11 @@ def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: Inv
 
 
 def previewing(by: By, form: Form) -> Response:
-    """What the texts of the form would do; and the form that applies them. Changes nothing."""
+    """The effect that the texts of the form would have, with the form that applies them. Changes nothing."""
     files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
     try:
         seen = policy_changes.seen_before(by.caller, files)
-    except InvalidInput as problem:  # the texts are kept, so that nothing has to be written again
+    except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
     return drawn("policy_preview.html", by, values, title="What the change would do", at=AT)

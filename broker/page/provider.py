@@ -1,4 +1,4 @@
-"""Signing in at the organisation's identity provider: to it, and back."""
+"""Signing in at the organisation's identity provider: the way there and back."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LONGEST = 4_000  # characters of a code or a state
 
 
 class ProviderPages:
-    """The two addresses of a sign-in. A cookie binds them to one browser; it is `Lax`, so that it comes along when the
-    provider sends the browser back."""
+    """The two addresses of a sign-in. A cookie binds them to one browser; it is `Lax`, so that the browser sends it
+    when it returns from the provider."""
 
     def __init__(self, broker: Broker, provider: IdentityProvider, cookie: Cookie, transport: Transport) -> None:
         self._broker = broker
@@ -41,7 +41,7 @@ class ProviderPages:
         return f"{self._cookie.name}_begun"
 
     def routes(self) -> tuple[tuple[str, Callable[..., Response]], ...]:
-        """The paths, to be asked with GET, and what answers them."""
+        """The paths (GET) and their endpoints."""
         return (TO_PROVIDER, self.to_provider), (BACK, self.back)
 
     def to_provider(self, request: Request) -> Response:
@@ -56,7 +56,7 @@ class ProviderPages:
         return answer
 
     def back(self, request: Request) -> Response:
-        """A session for whoever signed in there."""
+        """Begin a session for the person who signed in at the provider."""
         given = request.query_params
         code, state = given.get("code", "")[:_LONGEST], given.get("state", "")[:_LONGEST]
         try:

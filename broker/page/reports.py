@@ -74,7 +74,7 @@ def _kept(only: list[str]) -> dict[str, str]:
 
 
 def month(by: By, month: Month = "") -> Response:
-    """A month for all teams: what changed and why, showback, unit costs, and billed against metered."""
+    """A month for all teams (USD): changes with their causes, showback, unit costs, and billed against metered cost."""
     name = month or shown_money.this_month(by.caller)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
     values = {

@@ -13,11 +13,12 @@ from broker.server.callers import TooManyWrongTokens
 
 SET_UP, CONFIRM, REMOVE = (f"/me/second-factor{end}" for end in ("", "/confirm", "/remove"))
 _TITLE = "Second factor"
-_EDGE = 4  # light modules around the picture, as readers need
+_EDGE = 4  # light modules around the picture, which readers need
 
 
 def setting_up(by: By, request: Request, form: Form) -> Response:
-    """A new second factor, to be put into an app; nothing is asked for until its first code was typed."""
+    """Begin a new second factor; the app takes it as a picture or a key. Codes are required once the first one is
+    confirmed."""
     confirmed(by, request, form)
     new = second_factors.begin(by.caller.broker, by.caller.access.person.name, origin=by.caller.origin)
     letters = " ".join(new.letters[at : at + 4] for at in range(0, len(new.letters), 4))
@@ -27,8 +28,8 @@ def setting_up(by: By, request: Request, form: Form) -> Response:
 
 
 def confirming(by: By, request: Request, form: Form) -> Response:
-    """The first code was typed: from now on codes are asked for. Shows the recovery codes, once; all sessions end.
-    Raises `TooManyWrongTokens` for somebody who tries codes from a session."""
+    """Confirm the first code: codes are required from now on. Shows the recovery codes, once; all sessions end. Raises
+    `TooManyWrongTokens` after too many wrong codes."""
     broker, name, code = by.caller.broker, by.caller.access.person.name, form.get("code", "")
     wrong = request.app.state.wrong_codes
     if wait := wrong.wait(name, code):
@@ -44,7 +45,7 @@ def confirming(by: By, request: Request, form: Form) -> Response:
 
 
 def removing(by: By, request: Request, form: Form) -> Response:
-    """Remove one's own; takes a code, too, and all sessions end."""
+    """Remove one's own second factor; needs a code, and ends all sessions."""
     confirmed(by, request, form, code=form.get("code", ""))
     second_factors.remove(by.caller.broker, by.caller.access.person.name, origin=by.caller.origin)
     return RedirectResponse("/sign-in", 303)

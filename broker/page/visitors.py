@@ -24,7 +24,7 @@ from broker.server.request_rate import RequestRate
 
 
 class ForeignForm(NotAllowed):
-    """A request to change something that does not come from a form of this page."""
+    """A change that was not requested by a form of this page."""
 
     def __init__(self) -> None:
         super().__init__("this did not come from a form of this page", hint="open the page again, and send its form")
@@ -37,14 +37,14 @@ RENEWED_EVERY = 30
 class Renewal(StrEnum):
     """How a page whose figures change is renewed: its parameter ``refresh``."""
 
-    IN_PLACE = ""  # by htmx; nothing happens where no scripts run
-    RELOAD = str(RENEWED_EVERY)  # by the browser, as an HTTP header says: needs no scripts
+    IN_PLACE = ""  # by htmx; nothing is renewed where no scripts run
+    RELOAD = str(RENEWED_EVERY)  # by the browser, through an HTTP header; needs no scripts
     NEVER = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the page asked for."""
+    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the requested page."""
 
     caller: Caller
     session: str
@@ -53,7 +53,7 @@ class Visitor:
 
     @property
     def form_token(self) -> str:
-        """The token in every form of this session, which other sites cannot know."""
+        """The secret token in every form of this session; other sites do not know it."""
         return hmac.new(self.session.encode(), b"form", sha256).hexdigest()
 
     def may(self, permission: Permission) -> bool:
@@ -138,5 +138,6 @@ def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
 
 
 def by_script(request: Request) -> bool:
-    """Whether htmx asks: it renews figures, and follows no link that a person has used."""
+    """Whether htmx sent the request, which it does only to renew figures; links of people are followed by the
+    browser."""
     return request.headers.get("hx-request") == "true"

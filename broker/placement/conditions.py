@@ -24,7 +24,8 @@ class Conditions:
     From the installation: ``engines``: installed engines and the job needs each supports (`Job.needs`);
     ``out_of_reach``: engines whose machines cannot reach the run folders on this machine's disk; ``store_location``:
     the place of run folders and checkpoints as ``provider/region``, None if unknown or this machine's disk;
-    ``keeping``: storage rate there, None likewise; ``sandbox``: accept sandbox offers unnamed (the demo's store).
+    ``keeping``: storage rate there, None likewise; ``sandbox``: accept sandbox offers that the job does not name (the
+    demo's store).
 
     ``carbon``: kg CO2e per hour of one machine of an offer, None if unknown; used only for a policy cap or
     ``by_carbon``, which ranks by expected emissions (per useful hour if the work is unknown), then cost, unknown

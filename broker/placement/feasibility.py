@@ -71,7 +71,8 @@ class PreparedJob:
     def of(
         cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, _Finding] | None = None
     ) -> PreparedJob:
-        """Raises InvalidInput for a job that names a model and no machines: it must be sized first."""
+        """The job, prepared. Raises InvalidInput for a job that names a model and no machines: it must be sized
+        first."""
         if job.model and not job.resources:
             raise InvalidInput(
                 "the job gives a model but no machines",

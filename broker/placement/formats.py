@@ -16,7 +16,7 @@ def hours_of(time: timedelta) -> float:
 
 
 def span(time: timedelta) -> str:
-    """`hours` for a timedelta."""
+    """A timedelta in the format of `hours`."""
     return hours(time / _HOUR)
 
 

@@ -23,9 +23,9 @@ from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 from broker.placement.time_limit import ROOM, time_limit
 
-# Monthly storage cost from which a note mentions it.
+# A note mentions a storage cost of this much a month or more.
 _WORTH_A_NOTE = Money.usd(1)
-# Part of the billed time that could be saved, from which a note warns.
+# A note warns if at least this part of the billed time could be saved.
 _WORTH_A_WARNING = 0.05
 
 
@@ -114,7 +114,8 @@ def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterato
 def _about_slack(
     job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement], left: timedelta
 ) -> Iterator[str]:
-    """For a job with a deadline whose best placement is spot: the slack, and when the strategy leaves spot."""
+    """For a job with a deadline whose best placement is spot: its slack, and the slack at which the strategy leaves
+    spot."""
     steady = next((placement for placement in placements if not is_spot(placement)), None)
     by_cost = not (job.ordered or conditions.capacity_order or conditions.by_carbon)
     if steady is None or effort.remaining is None or not is_spot(placements[0]) or not by_cost:
@@ -199,7 +200,7 @@ def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
 
 
 def _kept_checkpoints(effort: Effort) -> Iterator[str]:
-    """The monthly cost of checkpoints that stay in the store after the job, from `_WORTH_A_NOTE`."""
+    """The monthly cost of checkpoints that stay in the store after the job, if it is at least `_WORTH_A_NOTE`."""
     if effort.keeping is None or not effort.size:
         return
     monthly = effort.keeping.cost(effort.size * effort.keep, MONTH)
@@ -228,7 +229,7 @@ def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
 
 
 def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
-    """What checkpoints would save a job that makes none, if it is worth a warning."""
+    """A warning that the job saves no checkpoints, if these would save much of its time."""
     interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
     with_them = _useful_at(interval, effort, best)
     if with_them - best.useful_fraction > _WORTH_A_WARNING:

@@ -50,7 +50,8 @@ _ABOUT_THE_GROUP = frozenset(
 )
 # Upper limit of the number of cost terms; each is rounded to a micro-dollar.
 _ROUNDING = 32
-# Its cost, a tie-breaker, the placement once its cost is exact, the rest of its group, and whether that is limited.
+# Cost, tie-breaker, placement (None while the cost is a lower bound), the rest of the group, and whether the pool is
+# limited.
 _HeapEntry = tuple[RankKey, int, Placement | None, Iterator[Offer], bool]
 
 
@@ -150,7 +151,7 @@ class Board:
                 yield one
 
     def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
-        """The first ``limit`` placements. ``how``: arguments of `Judge.of`."""
+        """The ``limit`` best placements, in order. ``how``: arguments of `Judge.of`."""
         return list(islice(self.ranked(self.judge(job, **how)), limit))
 
 
@@ -167,6 +168,6 @@ def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:
 def _bound(offer: Offer, hours: float, judge: Judge) -> int:
     """A lower bound of the weighed cost in micro-dollars: ``hours`` at the current price, and their value of time."""
     assert offer.price is not None
-    if offer.divided:  # a part of it costs less
+    if offer.divided:  # the job may take a part of the machine, which costs less
         return -_ROUNDING
     return int((offer.price.micros * judge.effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

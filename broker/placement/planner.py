@@ -23,7 +23,8 @@ from broker.placement.pricing.time_value import value_of_time, worth_of_time
 from broker.placement.ranking import RankKey, rank_key
 from broker.placement.shares import machines, part
 
-# Uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and fallbacks if there are none.
+# The number of uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and the number of
+# fallbacks if no placement is uninterruptible.
 STEADY_FALLBACKS = 3
 SPOT_FALLBACKS = 10
 

@@ -31,16 +31,16 @@ def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool 
 
 
 def weighed(placement: Placement) -> Money:
-    """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge
-    (the value of time, a disk of unknown price), which nobody pays.
+    """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge (the
+    value of time, a disk of unknown price), which is never charged.
     """
     price = placement.expected_cost if placement.duration is not None else effective_price(placement)
     return price + placement.surcharge
 
 
 def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTerm, ...]:
-    """The terms of `weighed` that nobody pays; the placement's own cost terms are the rest. ``value_of_time``: USD per
-    hour, as used in the ranking.
+    """The terms of `weighed` that are never charged; the placement's own cost terms are the rest. ``value_of_time``:
+    USD per hour, as used in the ranking.
     """
     terms = []
     useful = placement.throughput * placement.useful_fraction

@@ -1,4 +1,4 @@
-"""An offer as one job has it: its part of a divided machine, or the machine with the disk that is rented for it. Pure.
+"""An offer as one job gets it: its part of a divided machine, or the machine with the disk that is rented for it. Pure.
 
 Defaults for what the job file does not say, on a machine with n GPUs of a kind:
 

@@ -1,4 +1,4 @@
-"""Writes the next event of a purchase, with what it means for its money, unless another process was faster."""
+"""Writes the next event of a purchase with its ledger entries, unless another process was faster."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _GONE = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
 
 
 class CapacityBuyer:
-    """Advances purchases; several processes may do so at once. ``seller``: returns what sells the product of a quote.
+    """Advances purchases; several processes may do so at once. ``seller``: returns the seller of a quote's product.
     ``policy``: returns the policies in force from a snapshot of the store. ``tell``: sends a notice, each key once."""
 
     def __init__(

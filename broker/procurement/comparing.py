@@ -28,13 +28,13 @@ _ROUNDING = Money.usd("0.01")
 class DifferenceKind(StrEnum):
     """The kind of difference."""
 
-    NOT_RECORDED = "not_recorded"  # the provider lists it, and it was neither bought nor recorded here
-    OTHER_STORE = "other_store"  # it has the tag of a purchase that this store does not know
+    NOT_RECORDED = "not_recorded"  # listed by the provider, and neither bought nor recorded here
+    OTHER_STORE = "other_store"  # tagged with a purchase that this store does not know
     NOT_LISTED = "not_listed"  # bought here, within its period, and not listed by the provider
-    NOT_AS_BOUGHT = "not_as_bought"  # other machines, or another end, than bought
+    NOT_AS_BOUGHT = "not_as_bought"  # its machines or its end differ from the purchase
     TWICE = "twice"  # the provider lists more than one order of one purchase
-    CHARGED_OTHERWISE = "charged_otherwise"  # the provider charged another amount than the ledger has
-    CHARGE_UNKNOWN = "charge_unknown"  # it charged for a purchase that this store does not know, or did not buy
+    CHARGED_OTHERWISE = "charged_otherwise"  # the provider's charge differs from the ledger
+    CHARGE_UNKNOWN = "charge_unknown"  # charged for a purchase that this store does not know or did not buy
 
 
 @dataclass(frozen=True, slots=True)

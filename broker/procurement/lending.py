@@ -20,7 +20,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.procurement.using import in_use, is_of
 
-_THOUSANDTHS = 100_000  # 100 % in thousandths of a percent
+_THOUSANDTHS = 100_000  # thousandths of a percent in 100 %
 
 
 def as_seen_by(

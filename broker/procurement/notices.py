@@ -38,10 +38,11 @@ def notice_of(purchase: Purchase) -> Notice | None:
             title = f"{purchase.user} asks to buy capacity for {purchase.ceiling.rounded(2)}"
             body = f"{what}. To be approved by {' or '.join(who)}: gpubroker capacity approve {purchase.id}"
         case PurchaseState.UNKNOWN:
-            title = f"Nobody knows whether {provider} took an order of {purchase.ceiling.rounded(2)}"
+            title = f"Unknown whether {provider} accepted an order of {purchase.ceiling.rounded(2)}"
             body = (
-                f"{what}. {purchase.evidence}. It is looked for, and never bought twice. See the provider's console;"
-                f" if nothing was bought: gpubroker capacity withdraw {purchase.id} --nothing-bought"
+                f"{what}. {purchase.evidence}. gpubroker searches for it and never sends it twice."
+                f" See the provider's console; if nothing was bought:"
+                f" gpubroker capacity withdraw {purchase.id} --nothing-bought"
             )
             severity, number = Severity.FAILURE, _stamp(purchase.first_sent_at)
         case PurchaseState.HELD if is_late(purchase):
@@ -84,8 +85,9 @@ def _sale_notice(purchase: Purchase) -> Notice:
         name, title, body = "sold", f"Sold: {purchase.id}", f"{what}. It brought {purchase.proceeds.rounded(2)}"
     elif purchase.sale_order is None:
         name, severity = "selling", Severity.FAILURE
-        title = f"Nobody knows whether {purchase.quote.provider} took the offer to sell {purchase.id}"
-        body = f"{what}. It is looked for, and offered once. To end it: gpubroker capacity sell {purchase.id} --stop"
+        title = f"Unknown whether {purchase.quote.provider} accepted the offer to sell {purchase.id}"
+        end = f"gpubroker capacity sell {purchase.id} --stop"
+        body = f"{what}. gpubroker searches for the offer and makes it once. To end it: {end}"
     else:
         name, title = "for-sale", f"For sale: {purchase.id}, for {purchase.sale_least.rounded(2)}"
         body = f"{what}. Offered by {purchase.sold_by}; jobs leave it"

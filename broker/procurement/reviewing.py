@@ -1,6 +1,6 @@
 """The review of a purchase: its use by team, its idle hours, and the price of the same use elsewhere. Pure.
 
-A GPU-hour of the purchase costs its total price over all its GPU-hours. Use beyond what was bought does not count.
+A GPU-hour of the purchase costs its total price over all its GPU-hours. Use beyond the bought machines does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bought capacity as offers, with no further price within its period and with an hourly value for showback. Pure.
+"""Bought capacity as offers: free of charge within its period, with an hourly value (USD) for showback. Pure.
 
 EC2 ends machines in a capacity block half an hour before the end of the block. Jobs leave five minutes before that, so
 that they can save a checkpoint and continue elsewhere.
@@ -125,7 +125,8 @@ def with_bought(offers: Sequence[Offer], purchases: Sequence[Purchase], now: dat
 
 
 def _offer(purchase: Purchase, now: datetime, others: Sequence[Offer]) -> Offer:
-    """``others``: offers of the same machine type, for what a quote does not state: CPUs, memory, interconnect."""
+    """``others``: offers of the same machine type, for fields that a quote does not have: CPUs, memory,
+    interconnect."""
     quote = purchase.quote
     type = (quote.provider, quote.instance_type)
     like = next((one for one in others if (one.provider, one.instance_type) == type and one.cpus is not None), None)

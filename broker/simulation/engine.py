@@ -121,7 +121,7 @@ class SandboxEngine:
         slot = self._handles.slot(handle)
         if slot is None or not slot.known() or self.world.faults.is_lost(slot.folder.name):
             return Observation(EngineState.LOST, evidence="the sandbox has no such machine")
-        alive = slot.alive()  # asked before its files are read: those of a dead machine are complete
+        alive = slot.alive()  # determined before its files are read: those of a dead machine are complete
         state = slot.read("state.json") or {}
         since = datetime.fromisoformat(state["since"]) if state else None
         if alive:

@@ -108,7 +108,7 @@ class SimulatedProvider:
         self._take_away(*end)
 
     def _end(self) -> tuple[str, bool] | None:
-        """Why the machine goes away now, and whether that is an interruption; None: it stays."""
+        """The reason why the machine ends now, and whether that is an interruption; None: it continues."""
         if self._machine.fate is not None and self._clock.now() >= self._machine.fate:
             return "taken back by the simulated market", True
         if self._cancelled_at is not None:
@@ -189,7 +189,7 @@ class SimulatedProvider:
             self._slot.write("notice.json", {"source": "sandbox", "terminates_at": to_text(self._machine.fate)})
 
     def _take_away(self, evidence: str, interrupted: bool) -> None:
-        """Kills every process of the machine (SIGKILL) and deletes its disk."""
+        """Ends the machine: kills each of its processes (SIGKILL) and deletes its disk."""
         for node in self._nodes:
             node.kill()
         self._state(booted=True, gone_at=self._clock.now(), interrupted=interrupted, evidence=evidence)

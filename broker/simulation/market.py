@@ -24,7 +24,7 @@ from broker.simulation.scenario import Behaviour, MachineKind, Scenario, Zone, l
 DEFAULT_SEED = 7
 # The default start of a market; fixed, so that every process of one user sees the same market.
 DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
-_PRICE_STEP_MICROS = 100  # clouds quote four decimals of a dollar
+_PRICE_STEP_MICROS = 100  # clouds quote prices with four decimals
 _STEPS_PER_KNOT = 6
 _HORIZON = timedelta(days=90)
 _STEADY = Behaviour()

@@ -59,7 +59,7 @@ class Behaviour(_ScenarioTable):
     each, with ``outage_chance``, the pool sells out ``outage_after_hours`` after the cycle's start, for
     ``outage_hours``. Pools start their first cycle up to ``stagger_hours`` before the scenario's start. A sell-out of
     spot takes every machine of the pool. Fates: a spot machine is also taken on its own, at ``hazard_per_hour``, or,
-    where ``life_hours`` is given, at an age within that range. ``machines``: how many there are unless sold out.
+    where ``life_hours`` is given, at an age within that range. ``machines``: their number unless sold out.
     """
 
     level: Span = (1.0, 1.0)
@@ -84,7 +84,7 @@ class Behaviour(_ScenarioTable):
 
     @property
     def interruptions_per_hour(self) -> float:
-        """Expected interruptions of one spot machine, as rough as the figures that providers publish."""
+        """Expected interruptions per hour of one spot machine, as rough as the figures that providers publish."""
         own = 2 / sum(self.life_hours) if self.life_hours and sum(self.life_hours) else self.hazard_per_hour
         return max(own, self.outage_chance / self.cycle_hours)
 

@@ -31,8 +31,8 @@ class AttemptEnd(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """A job on its way. Seconds from the start of the workload. ``left``: seconds of work on its first machine;
-    ``billed``: seconds billed so far; ``first_start``: -1 before it."""
+    """A job between its submission and its end. Times are seconds from the start of the workload. ``left``: seconds of
+    work on its first machine; ``billed``: seconds billed so far; ``first_start``: -1 before it."""
 
     number: int
     id: str
@@ -62,7 +62,8 @@ class SimulatedAttempt:
 def course(
     job: SimulatedJob, placement: Placement, effort: Effort, started: int, limits: AttemptLimits, chance: Random
 ) -> SimulatedAttempt:
-    """How the attempt goes. ``chance``: decides whether and when a machine is taken back or fails."""
+    """The course of the attempt: its end, and the work saved until then. ``chance``: draws whether and when a machine
+    is interrupted or fails."""
     rate, each = placement.interruptions_per_hour, placement.throughput
     interval = effort.interval_at(rate) * HOUR
     resumed = job.left < job.work and effort.checkpoints
@@ -96,8 +97,8 @@ class AttemptLimits:
 def limits_of(
     job: SimulatedJob, placement: Placement, held: Money, dearest: Money, now: datetime, started: int, longest: int
 ) -> AttemptLimits:
-    """``held``: what the job's hold has for it (USD). ``dearest``: the highest price per machine and hour while it may
-    run. ``now``: UTC, of second ``started``; ``longest``: the job's limit in seconds."""
+    """``held``: the money of the job's hold for it (USD). ``dearest``: the highest price (USD) per machine and hour
+    while it may run. ``now``: UTC, of second ``started``; ``longest``: the job's limit in seconds."""
     rate = max(dearest, ledger_rate(placement.offer)) * placement.nodes
     until = paid_until(now, held, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
     seconds = None if until is None else started + int((until - now).total_seconds())

@@ -1,5 +1,5 @@
-"""What the broker decides about a class of jobs, once for each version of the market: its plan and its place in the
-queue. The functions are those that decide for real jobs."""
+"""The broker's decisions about a class of jobs (its plan and its place in the queue), once for each version of the
+market. The functions are those that decide for real jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.whatif.market import SimulatedMarket
 from broker.whatif.workload import JobClass
 from broker.whatif.workload_file import ENGINE
 
-# What the simulated machines can do: everything that a job may need.
+# Simulated machines support everything that a job may need.
 _HONOURS = frozenset(
     {
         *("several_nodes", "workdir", "setup", "file_mounts", "secrets", "image", "disk_tier", "network_tier"),
@@ -46,7 +46,7 @@ def conditions_under(policy: PolicySet) -> Conditions:
 @dataclass(frozen=True, slots=True)
 class ClassDecision:
     """``plan``: over all capacity, busy or not. ``entry``: its place in the queue, for one job of the class. ``by_id``:
-    the placements by offer. ``refused``: why nothing can serve it; empty if something can."""
+    the placements by offer. ``refused``: the reason why nothing can serve it; empty if something can."""
 
     plan: Plan
     entry: QueueEntry
@@ -100,7 +100,7 @@ class ClassDecisions:
 
 
 def _why_nothing(plan: Plan) -> str:
-    """The policies' objection if there is one, else the rarest reason: most offers are of another kind altogether."""
+    """The policies' objection if there is one, else the rarest reason, because most offers are of another kind."""
     denied = [one.objection for one in plan.rejections if one.objection is not None]
     if denied:
         return f"{denied[0].name or denied[0].rule}: {denied[0].code}"
@@ -120,7 +120,7 @@ class WholeHolds:
 
 
 def objection_of(admission: Admission) -> str:
-    """Why the gate does not let a job in, as a reason that can be counted."""
+    """The reason for which the gate refuses a job, as a code that can be counted."""
     objections = admission.objections
     denied: Verdict | None = next((one for one in objections if one.answer is Answer.DENY), None)
     found = denied or next(iter(objections), None)

@@ -1,4 +1,4 @@
-"""What a simulation counts, by team and by pool, and what the counts come to."""
+"""Counts of a simulation, by team and by pool, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import correlation
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 
-SOME_TIME = 60  # seconds: a shorter wait is none
+SOME_TIME = 60  # seconds; a shorter wait does not count as one
 SHORTEST = 10.0
 """Seconds: the usual bound of the slowdown. Without one, the shortest jobs decide the mean."""
 

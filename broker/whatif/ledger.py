@@ -1,7 +1,7 @@
 """The ledger of a simulation, in memory: the production entries, and the sums that budgets ask for.
 
 A job's entries are kept until it is closed; then `broker.ledger.entries.faults` checks them and they are folded into
-sums. So memory holds what is open, whatever has passed.
+sums. So memory holds only what is open.
 """
 
 from __future__ import annotations
@@ -194,10 +194,10 @@ class VirtualLedger:
         return {kind: one.spent for kind, one in left.items() if one.spent}
 
     def note(self, line: str) -> None:
-        """Add a line to what the hash of the simulation is made of."""
+        """Add a line to the input of the simulation's hash."""
         self._digest.update(f"{line}\n".encode())
 
-    # What the end of a simulation checks.
+    # Checks at the end of a simulation.
 
     @property
     def digest(self) -> str:
@@ -238,7 +238,7 @@ class VirtualLedger:
             for name, state in self._budgets.items()
         }
 
-    # What the rules are told.
+    # Facts for the rules.
 
     def facts(self, budgets: Sequence[BudgetSpec], now: datetime) -> Callable[[Action], Facts]:
         """The facts for rules about a job under these budgets, as `broker.reconciler.admission.facts` reads them from a

@@ -1,4 +1,4 @@
-"""The running attempts of a simulation, as rules that count them see them."""
+"""The running attempts of a simulation, for the rules that count them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker.whatif.workload import JobClass
 
 
 class CountedAttempts:
-    """Identical attempts are told as one with all their machines, unless a rule counts jobs. Nothing is kept if no rule
-    counts."""
+    """Identical attempts are one entry with all their machines, unless a rule counts jobs. Nothing is recorded if no
+    rule counts."""
 
     def __init__(self, policy: PolicySet) -> None:
         self._wanted = policy.counts_live

@@ -1,4 +1,4 @@
-"""The simulated market: pools, their prices over time, and who has their machines."""
+"""The simulated market: pools, their prices over time, and the jobs on their machines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from broker.core.values.money import Money
 from broker.placement.queue.queue import Free
 from broker.whatif.workload import HOUR, WorkloadPool
 
-# When capacity comes back is told to the queue in at most this many steps.
+# The queue gets the times at which capacity returns in at most this many steps.
 _STEPS = 32
 
 
 class PoolInUse:
-    """One pool at work. ``free``: machines that nobody has; None: no limit. ``offer``: as priced now."""
+    """One pool during a simulation. ``free``: machines that no job uses; None: no limit. ``offer``: as priced now."""
 
     __slots__ = ("_ends", "_micros", "_times", "busy", "free", "machines", "offer", "used_gpu_seconds", "used_seconds")
 
@@ -40,7 +40,7 @@ class PoolInUse:
     def take(self, job: str, nodes: int, until: int) -> None:
         """``until``: the second at which the broker expects the machines back."""
         if self.free is not None:
-            assert self.free >= nodes, "no pool has fewer than no machines free"
+            assert self.free >= nodes, "a pool cannot have less than 0 free machines"
             self.free -= nodes
             self.busy[job] = until, nodes
 
@@ -50,7 +50,7 @@ class PoolInUse:
             del self.busy[job]
 
     def returns(self, now: int) -> Free:
-        """What is free now and what comes back, as the queue wants it, in few steps."""
+        """The machines that are free now and later, in the form of the queue and in few steps."""
         assert self.free is not None
         ends = sorted(self.busy.values())
         size = -(-len(ends) // _STEPS) or 1

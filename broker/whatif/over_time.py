@@ -1,4 +1,4 @@
-"""What a simulation was like over time: GPUs in use, jobs that wait, and spend, in slots of whole hours."""
+"""A simulation over time: GPUs in use, waiting jobs, and spend, in slots of whole hours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Slots:
 
     def __init__(self, count: int, width: int) -> None:
         self._width, self._count = width, count
-        self._parts = array("d", bytes(8 * (count + 1)))  # of the slots in which a stretch begins or ends
+        self._parts = array("d", bytes(8 * (count + 1)))  # the parts of slots in which a stretch begins or ends
         self._whole = array("d", bytes(8 * (count + 2)))  # changes of the height, from one whole slot to the next
 
     def add(self, start: int, end: int, height: float) -> None:
@@ -42,8 +42,8 @@ class Slots:
 
 
 class OverTime:
-    """The slots of one simulation of ``days`` days of arrivals; what comes after them is left out. ``gpus``: in use, by
-    capacity type; ``spending``: micro-dollars per second, by kind of money; ``waiting``: jobs."""
+    """The slots of one simulation of ``days`` days of arrivals; later days are left out. ``gpus``: in use, by capacity
+    type; ``spending``: micro-dollars per second, by kind of money; ``waiting``: jobs."""
 
     def __init__(self, days: int) -> None:
         hours = days * DAY // HOUR
@@ -64,16 +64,16 @@ class OverTime:
         found.add(start, end, gpus)
 
     def paid(self, start: int, end: int, micros: int, kind: MoneyKind) -> None:
-        """So many micro-dollars were spent for a time, evenly."""
+        """``micros`` micro-dollars were spent evenly over a time."""
         if (found := self.spending.get(kind)) is None:
             found = self.spending[kind] = self._slots()
         found.add(start, end, micros / max(end - start, 1))
 
     def wait(self, at: int, number: int) -> None:
-        """From this second on, so many jobs wait."""
+        """From this second on, ``number`` jobs wait."""
         self.waiting.add(self._waiting_since, at, self._number)
         self._waiting_since, self._number = at, number
 
     def waiting_means(self) -> Sequence[float]:
-        """Jobs that waited in each slot, on average; after the last call of `wait` none did."""
+        """The mean number of waiting jobs in each slot; none after the last call of `wait`."""
         return self.waiting.means()

@@ -19,8 +19,8 @@ _APART = 1800  # seconds: jobs that are repeated for a larger demand arrive with
 @dataclass(frozen=True, slots=True)
 class TraceReading:
     """How recorded jobs become jobs of the broker. A job of n GPUs is n machines of ``accelerator`` with one GPU each,
-    all at once. ``told``: whether the broker is told their length, rounded up to a power of two minutes;
-    ``checkpoint``: how often they save; None: never; ``longest``: their `max_duration`."""
+    all at once. ``told``: whether the broker knows their length, rounded up to a power of two minutes; ``checkpoint``:
+    the interval of their checkpoints; None: none; ``longest``: their `max_duration`."""
 
     accelerator: str
     told: bool = False
@@ -30,7 +30,8 @@ class TraceReading:
 
 @dataclass(frozen=True, slots=True)
 class RecordedJobs:
-    """Jobs as they came: (second, class, seconds of work), by team for changes of demand."""
+    """Recorded jobs (second, class, seconds of work) in the order of arrival, by team so that their demand can be
+    changed."""
 
     jobs: tuple[Submission, ...]
     classes: tuple[JobClass, ...]
@@ -39,7 +40,7 @@ class RecordedJobs:
         return sum(1 for _ in self.submissions(size))
 
     def submissions(self, size: WorkloadSize) -> Iterator[Submission]:
-        """Each job as often as the demand of its team says: one more by chance for what is left of the factor."""
+        """Each job repeated by its team's factor of demand; the fraction of the factor is drawn by chance."""
         within = [one for one in self.jobs if one[0] < size.days * DAY]
         factors = [size.factor(one.team) for one in self.classes]
         whole = sum(factors[place] for _, place, _ in within)
@@ -60,8 +61,8 @@ class RecordedJobs:
 def as_workload(
     jobs: Sequence[TraceJob], reading: TraceReading
 ) -> tuple[datetime, tuple[JobClass, ...], RecordedJobs, int]:
-    """The start of the day of the first job (UTC), the classes, the jobs, and in how many days they came. ``jobs``: by
-    submission, at least one."""
+    """The start of the day of the first job (UTC), the classes, the jobs, and the number of days in which they came.
+    ``jobs``: by submission, at least one."""
     start = jobs[0].submitted // DAY * DAY
     places: dict[tuple[str, int, int], int] = {}
     classes: list[JobClass] = []
@@ -79,7 +80,7 @@ def as_workload(
 
 
 def waited_then(jobs: Sequence[TraceJob]) -> str:
-    """What the trace says of waiting, in a sentence; empty if it says nothing."""
+    """The waiting that the trace recorded, in a sentence; empty if it has none."""
     return told_waits([job.waited for job in jobs if job.waited is not None])
 
 

@@ -40,7 +40,7 @@ from broker.whatif.over_time import OverTime
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
 Told = Callable[[int, int, str], None]
-"""Called with the jobs that have arrived, how many there will be, and what is being done."""
+"""Called with the number of jobs that have arrived, their total, and the current step."""
 
 _ROUND = 60  # seconds between rounds of the queue
 _LONG_ROUND = 300  # while more than `_MANY` wait
@@ -48,16 +48,16 @@ _LONGEST_ROUND = 900  # after rounds that started nothing
 _MANY = 200
 _AT_ONCE = 64  # jobs of a class in one round
 _EFFORT = 4  # placements tried for each job of a round, beside the first orders
-_ASIDE = 900  # seconds for which a job is left out that the gate did not let start
-_LEAST_AFTER = 30 * DAY  # what runs or waits so long after the last arrival is cut off
+_ASIDE = 900  # seconds for which a job that the gate refused is left out
+_LEAST_AFTER = 30 * DAY  # jobs that run or wait this long after the last arrival are cut off
 _TELL_EVERY = 5_000
 _END, _MARKET, _QUEUE, _BACK = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """``seconds``: until the last event. ``pools``: what was used within the days of arrivals. ``faults``: of the
-    ledger; empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement;
+    """``seconds``: until the last event. ``pools``: their use within the days of arrivals. ``faults``: of the ledger;
+    empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement;
     ``over_time``: of the days of arrivals; ``gangs``: waits in seconds by the size of jobs (`figures.GANGS`)."""
 
     workload: SimulatedWorkload
@@ -211,7 +211,8 @@ class _Simulation:
     # The queue.
 
     def _wait(self, job: SimulatedJob) -> None:
-        """Join the line of its class, by the time of submission: who was interrupted or put off keeps its place."""
+        """Add the job to the waiting jobs of its class, by time of submission: an interrupted or deferred job keeps its
+        place."""
         line = self.waiting[job.place]
         if line and job.submitted < line[-1].submitted:
             insort(line, job, key=attrgetter("submitted"))
@@ -271,7 +272,7 @@ class _Simulation:
         return replace(entry, id=job.id, handed_in=-waited, deadline=deadline)
 
     def _from_queue(self, job: SimulatedJob, placement: Placement) -> None:
-        """Start a waiting job there, if the gate lets it."""
+        """Start a waiting job on the placement, if the gate allows it."""
         pool = self.market.pools[placement.offer.id]
         if not pool.room_for(placement.nodes):
             return
@@ -394,7 +395,7 @@ class _Simulation:
         self.ledger.note(f"{self.now} {job.id} {end}")
 
     def _cut_off(self) -> None:
-        """Settle and close what is left when the simulation ends."""
+        """Settle and close the remaining jobs when the simulation ends."""
         self.now = self.cut_off_at if self.running or self.number_waiting or self.aside else self.now
         for attempt in list(self.running.values()):
             self._ended(replace(attempt, ends=max(self.now, attempt.started + 1), end=AttemptEnd.CUT_OFF, saved=0.0))

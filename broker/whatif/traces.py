@@ -1,10 +1,9 @@
 """Readers of public cluster traces: jobs with their team, GPUs, submission, run time, and recorded wait.
 
-| format | file | where it is from |
-|---|---|---|
-| ``philly`` | ``cluster_job_log``, JSON | https://github.com/msr-fiddle/philly-traces (Microsoft, ATC '19) |
-| ``helios`` | ``cluster_log.csv`` | https://github.com/S-Lab-System-Group/HeliosData (SenseTime, SC '21) |
-| ``alibaba`` | ``openb_pod_list_*.csv`` | https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023 |
+| format | file | source | |---|---|---| | ``philly`` | ``cluster_job_log``, JSON |
+https://github.com/msr-fiddle/philly-traces (Microsoft, ATC '19) | | ``helios`` | ``cluster_log.csv`` |
+https://github.com/S-Lab-System-Group/HeliosData (SenseTime, SC '21) | | ``alibaba`` | ``openb_pod_list_*.csv`` |
+https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023 |
 
 Jobs without GPUs, and those that never ran, are left out and counted. Times without a zone count as UTC. Pods of
 Alibaba that have a part of a GPU count as one GPU. Pure but for reading the file.
@@ -42,7 +41,7 @@ class TraceFormat(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job. ``submitted``: seconds since 1970 (or since the start of the trace, where it has no dates); ``seconds``:
-    that it ran; ``waited``: until it started, as recorded; None if unknown."""
+    its run time; ``waited``: the recorded time until its start; None if unknown."""
 
     team: str
     gpus: int
@@ -53,14 +52,14 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobTrace:
-    """The jobs by submission. ``skipped``: how many were left out, by reason."""
+    """The jobs by submission. ``skipped``: the number left out, by reason."""
 
     jobs: tuple[TraceJob, ...]
     skipped: Mapping[str, int]
 
 
 class _Skipped(Exception):
-    """A row that is no job here. Its text is the reason."""
+    """A row that does not count as a job. Its text is the reason."""
 
 
 def read_trace(path: Path, form: TraceFormat) -> JobTrace:
@@ -96,7 +95,7 @@ def read_trace(path: Path, form: TraceFormat) -> JobTrace:
 
 
 def _possible(job: TraceJob) -> TraceJob:
-    """The job. Raises ValueError for numbers that no job has."""
+    """The job. Raises ValueError for impossible numbers."""
     if not 0 < job.gpus <= _MOST_GPUS:
         raise ValueError(f"{job.gpus} GPUs; expected 1 to {_MOST_GPUS:,}")
     if not (0 <= job.submitted <= _LATEST and job.seconds <= _LATEST):

@@ -1,4 +1,4 @@
-"""A workload: classes of identical jobs, when they arrive, how long each runs, and the market they meet. Pure.
+"""A workload: classes of identical jobs, their arrivals and lengths, and the simulated market. Pure.
 
 Times are whole seconds from the start of the workload; prices are USD per hour and machine.
 """
@@ -28,7 +28,7 @@ _P95 = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True, slots=True)
 class PricePath:
-    """How the price of a pool moves: a new one every ``step`` seconds, log-normal around the offer's price with this
+    """The price movement of a pool: a new price every ``step`` seconds, log-normal around the offer's price with this
     standard deviation; never above the price ``most`` (micro-dollars)."""
 
     step: int
@@ -48,7 +48,7 @@ class WorkloadPool:
 
 @dataclass(frozen=True, slots=True)
 class RunLengths:
-    """How long jobs of a class work, in seconds on their first machine: log-normal with this median and spread of the
+    """The work of a class's jobs, in seconds on their first machine: log-normal with this median and spread of the
     logarithm, exponential with the median's mean, or always the same."""
 
     median: float
@@ -75,8 +75,8 @@ class RunLengths:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalPattern:
-    """When jobs of a class arrive: ``per_day`` on average, by chance, ``together`` at a time. ``hours``: only from one
-    hour of the day to another (UTC); ``weekdays``: not at weekends; ``profile``: weights of hours, repeated."""
+    """The arrivals of a class's jobs: ``per_day`` on average, by chance, ``together`` at a time. ``hours``: only from
+    one hour of the day to another (UTC); ``weekdays``: not at weekends; ``profile``: weights of hours, repeated."""
 
     per_day: float
     together: int = 1
@@ -101,8 +101,8 @@ class ArrivalPattern:
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Identical jobs: one decision serves all of them while the market stays as it is. ``job.work`` is what the broker
-    is told of their length, the ``lengths`` are what it is."""
+    """Identical jobs: one decision serves all of them while the market stays as it is. ``job.work``: the length that
+    the broker knows; ``lengths``: the actual lengths."""
 
     name: str
     team: str
@@ -124,10 +124,10 @@ Submission = tuple[int, int, int]
 
 
 class JobSource(Protocol):
-    """Where jobs come from."""
+    """The source of jobs."""
 
     def count(self, size: WorkloadSize) -> int:
-        """How many there will be."""
+        """The total number of jobs."""
 
     def submissions(self, size: WorkloadSize) -> Iterator[Submission]:
         """All of them in the order of arrival; the same ones for the same size."""
@@ -135,8 +135,8 @@ class JobSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSize:
-    """How much of a workload is played. ``jobs``: how many in all, shared by the classes as their rates are; None: as
-    the rates say. ``demand``: factors by team. ``seed``: for what is left to chance."""
+    """The part of a workload that is simulated. ``jobs``: their total, divided among the classes in proportion to their
+    rates; None: by the rates. ``demand``: factors by team. ``seed``: of all random draws."""
 
     days: int
     seed: int
@@ -148,7 +148,7 @@ class WorkloadSize:
 
 
 class RecordedWait(NamedTuple):
-    """How long a recorded job waited: seconds."""
+    """The wait of a recorded job, in seconds."""
 
     team: str
     gpus: int
@@ -157,8 +157,8 @@ class RecordedWait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWorkload:
-    """``source``: None: the patterns of the classes. ``start``: UTC. ``days``: in which recorded jobs came; None: as
-    many as are asked for. ``notes``: what a reader should know. ``recorded``: waits of a trace."""
+    """``source``: None: the patterns of the classes. ``start``: UTC. ``days``: those with recorded jobs; None: as many
+    as requested. ``notes``: caveats for readers. ``recorded``: waits of a trace."""
 
     name: str
     start: datetime
@@ -175,7 +175,7 @@ class SimulatedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class _Generated:
-    """Jobs by chance, as the classes' patterns say: their number is Poisson's mean, their times are independent."""
+    """Random jobs by the patterns of the classes: their number is the Poisson mean, their times are independent."""
 
     workload: SimulatedWorkload
 

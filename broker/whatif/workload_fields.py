@@ -1,4 +1,4 @@
-"""Fields of a workload file: how their values are read, and their errors."""
+"""Parsers of the fields of a workload file, with their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.core.values.units import split_machine
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
 _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
-_LEAST_REPRICE = timedelta(minutes=5)  # each change of prices is kept, and everything is decided again
+_LEAST_REPRICE = timedelta(minutes=5)  # each price change is stored, and all decisions are made again
 
 
 class WorkloadPart(BaseModel):

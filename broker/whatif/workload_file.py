@@ -73,10 +73,10 @@ SOURCE = "workload"
 
 
 class PoolSection(WorkloadPart):
-    """One pool. ``machine``: as in job files, such as A100:8. ``price``: USD per hour and machine; ``cost``: what an
-    hour of an owned or reserved one costs, used or not. ``machines``: how many there are; without it as many as are
-    asked for. ``varies``: spread of spot prices, ``reprice``: how often they change. ``lost_every``: mean time after
-    which a machine is taken back."""
+    """One pool. ``machine``: as in job files, such as A100:8. ``price``: USD per hour and machine; ``cost``: USD per
+    hour of an owned or reserved one, used or not. ``machines``: their number; without it unlimited. ``varies``: spread
+    of spot prices, ``reprice``: the time between two changes. ``lost_every``: mean time until a machine is
+    interrupted."""
 
     machine: Machine = Field(description="expected a machine, such as A100:8")
     capacity: Capacity = Field(description="expected owned, reserved, on-demand or spot")
@@ -177,8 +177,7 @@ def _length(value: object) -> object:
 
 
 class ClassSection(WorkloadPart):
-    """One class of jobs. ``estimate``: what the broker is told of their length; default: the mean; ``unknown``:
-    nothing."""
+    """One class of jobs. ``estimate``: the length that the broker knows; default: the mean; ``unknown``: none."""
 
     name: Annotated[str, PlainValidator(class_name)]
     arrivals: Annotated[ArrivalSection, BeforeValidator(_per_day)] = Field(description="expected jobs per day")
@@ -203,8 +202,8 @@ def _accelerator(value: object) -> str:
 
 
 class TraceSection(WorkloadPart):
-    """``file``: of a trace, relative to the workload file. ``accelerator``: what its GPUs count as. ``estimates``:
-    whether the broker is told how long jobs run. ``checkpoint``: how often they save."""
+    """``file``: of a trace, relative to the workload file. ``accelerator``: the accelerator that its GPUs count as.
+    ``estimates``: whether the broker knows the length of jobs. ``checkpoint``: the interval of their checkpoints."""
 
     format: TraceFormat = Field(description="expected philly, helios or alibaba")
     file: str = Field(description="expected the file of the trace")
@@ -309,7 +308,7 @@ def work_on(job: Job, time: timedelta) -> Work:
 
 
 def _check(job: Job, document: Document) -> None:
-    """Raises `InvalidInput` for keys of a job file that mean nothing here."""
+    """Raises `InvalidInput` for keys of a job file that have no meaning in a simulation."""
 
     def stop(key: str, message: str) -> NoReturn:
         document.refuse([document.problem((key,), message, at_key=True)])

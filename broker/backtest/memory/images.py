@@ -18,8 +18,9 @@ OWN = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu130,
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasurement:
-    """Measured GiB on the card, and items per second (None: not told, or of another card), of a ``use``. ``trained``:
-    parameters of the adapter. ``seen``: used to settle constants. ``address``: of a published one."""
+    """Measured GiB on the card, and items per second (None: not reported, or of another card), of a ``use``.
+    ``trained``: parameters of the adapter. ``seen``: used to choose constants. ``address``: of a published
+    measurement."""
 
     use: ImageUse
     trained: int | None

@@ -70,7 +70,7 @@ def compare(
     usual_loss: bool = False,
 ) -> tuple[MemoryComparison, ...]:
     """Each measurement with its estimate. ``by_size``: estimated from the number of parameters alone, without the
-    model's configuration. ``usual_loss``: with the default loss even where the source's code tells another."""
+    model's configuration. ``usual_loss``: with the default loss even if the source's code uses another one."""
     found = []
     for row in measured() if measurements is None else measurements:
         use = replace(row.use, shape=None) if by_size else row.use

@@ -2,11 +2,11 @@
 
 A backward dynamic programme over (tick, machine, slack). Slack, time left minus work left, replaces the work:
 productive time leaves it unchanged, and only waiting and booting use it up, so that the slack of every reachable state
-lies on the lattice of tick and changeover below its starting value. Whoever knows the future never gives up a machine
-that is booting: waiting for as long uses up the same slack and costs nothing. So a start is one step, of all the ticks
-that the changeover touches, and the programme needs no state for machines that boot; its time grows with the number of
-ticks, not with how many of them a changeover takes. The programme is exact when tick, work, deadline and changeover
-are whole seconds; fractions are rounded in the job's favour, which keeps it a lower bound.
+lies on the lattice of tick and changeover below its starting value. An optimal course never gives up a booting machine:
+waiting for as long uses the same slack and costs nothing. So a start is one step, of all the ticks that the changeover
+touches, and the programme needs no state for machines that boot; its time grows with the number of ticks, not with how
+many of them a changeover takes. The programme is exact when tick, work, deadline and changeover are whole seconds;
+fractions are rounded in the job's favour, which keeps it a lower bound.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def optimum(market: ReplayMarket, start: int, task: StrategyTask) -> float:
 
 
 class _Machine:
-    """A pool, or on-demand, gone through from the last tick to the first. ``working``: the values of a machine that has
+    """A pool, or on-demand, traversed from the last tick to the first. ``working``: the values of a machine that has
     booted, at the next tick and at those after it, as far as a start reaches. ``ended``: those at the deadline."""
 
     def __init__(self, available: Sequence[bool], price: Sequence[float], gap: int, boot: int, ended: Floats) -> None:

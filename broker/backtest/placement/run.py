@@ -126,7 +126,7 @@ def _replay_start(
     request: PlacementReplay, markets: Sequence[ReplayMarket], start: int
 ) -> list[tuple[Key, ReplayWindow]]:
     """All windows that begin at one tick: they share the history."""
-    from broker.backtest.placement.optimum import optimum  # NumPy comes with it, and the base install has none
+    from broker.backtest.placement.optimum import optimum  # needs NumPy, which the base install lacks
 
     longest = max(request.deadlines)
     preparation = Preparation(markets, start)

@@ -11,7 +11,7 @@ from broker.backtest.placement.market import ReplayMarket
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.situation import StrategySession, StrategyTask
 
-if TYPE_CHECKING:  # NumPy comes with them
+if TYPE_CHECKING:  # these need NumPy
     from broker.placement.strategy.prepare import Learned, Prepared
 
 

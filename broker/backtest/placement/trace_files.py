@@ -29,15 +29,15 @@ from broker.core.errors import InvalidInput, did_you_mean
 _ON_DEMAND, _SPOT = "--on-demand-price", "--spot-price"
 MAX_BYTES = 200_000_000
 _DIGITS = 12
-_MOST = 10**_DIGITS  # of anything: what is more is a mistake
+_MOST = 10**_DIGITS  # the maximum of any number; more is a mistake
 
 
 @dataclass(frozen=True, slots=True)
 class TracePrices:
     """USD per machine and hour for traces without prices, and the machines of a job.
 
-    ``said``: the options that gave prices. A CSV of machine counts without ``prices.json`` needs explicit prices,
-    because the ratio of prices decides the result and no default fits every machine.
+    ``said``: the options with which prices were given. A CSV of machine counts without ``prices.json`` needs explicit
+    prices, because the ratio of prices decides the result and no default fits every machine.
     """
 
     on_demand: float = 3.06
@@ -85,7 +85,7 @@ def _json(path: Path) -> Mapping[str, Any]:
         raise InvalidInput(f"not JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
     except RecursionError as error:
         raise InvalidInput("nested too deeply", where=str(path)) from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # raised for a number with thousands of digits
         raise InvalidInput(f"not JSON: {error}", where=str(path)) from error
     if not isinstance(document, dict):
         raise InvalidInput("expected an object", where=str(path))

@@ -8,7 +8,7 @@ from broker.backtest.reserve.demand import Demand
 from broker.core.errors import UnknownName
 
 PATTERN_HOURS = 336 + 8760
-"""Two weeks that are known, and a year that counts."""
+"""Two weeks of known history, and a year that is measured."""
 
 _YEAR = 8760
 _SHAPES: dict[str, tuple[Callable[[int], int], str]] = {

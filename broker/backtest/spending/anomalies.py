@@ -47,8 +47,9 @@ class FoundEpisodes:
 @dataclass(frozen=True, slots=True)
 class JudgedSeries:
     """A series, its incidents, and the number of its judged days outside of marked episodes. ``false_alarms``:
-    incidents outside of marked episodes; ``false_days``: their days, and ``false_excess`` what these cost above the
-    usual level: what would not have been spent if alarms stopped it. ``judged_amount``: the cost of the judged days."""
+    incidents outside of marked episodes; ``false_days``: their days, and ``false_excess`` their cost (USD) above the
+    usual level, which would not have been spent if alarms stopped jobs. ``judged_amount``: the cost of the judged
+    days."""
 
     series: DailySpending
     incidents: tuple[Incident, ...]

@@ -80,7 +80,7 @@ def _misses(days: tuple[float, ...]) -> Iterator[ForecastMiss]:
     for start in range(0, len(days) - PERIOD + 1, EVERY):
         came = sum(days[start : start + PERIOD])
         if came <= 0:
-            continue  # no share of nothing
+            continue  # shares of 0 are undefined
         for day in AT_DAYS:
             spent = sum(days[start : start + day])
             ahead = expect(days[: start + day], PERIOD - day)

@@ -31,7 +31,7 @@ RECENT = 4 * WEEK
 SPOT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SENSITIVITY = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
-"""Days until the next review, and the patience with which GPUs still in use are bought then."""
+"""Days until each later review, and the patience (`share_asked`) with which GPUs still in use are bought then."""
 
 
 @dataclass(frozen=True, slots=True)

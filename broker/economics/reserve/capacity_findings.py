@@ -20,7 +20,7 @@ from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
 
-SHORTEST = 168  # hours of use that say anything: a week
+SHORTEST = 168  # minimum hours of use for a finding: a week
 
 
 class FindingKind(StrEnum):
@@ -75,7 +75,7 @@ class AcceleratorUse:
 
     @property
     def ages(self) -> tuple[Sequence[int], Sequence[int]]:
-        """For how many of the hours each owned, and each reserved GPU was held."""
+        """The number of hours for which each owned GPU, and each reserved one, was held."""
         everything = len(self.demand)
         return (
             [everything] * self.owned if self.owned_for is None else self.owned_for,
@@ -124,8 +124,8 @@ def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[floa
 
 
 def _stop_renting(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
-    """Rented while as many held GPUs were idle, in more hours than tolerated. Counts the hours with any holdings, each
-    with those of its time.
+    """GPUs that were rented while as many held ones were idle, in more hours than tolerated. Counts the hours with
+    holdings, each with the holdings of that hour.
     """
     ages = sorted(age for some in use.ages for age in some)
     hours = ages[-1] if ages else 0
@@ -219,7 +219,8 @@ def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[Capacity
 
 
 def _hold_more(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
-    """GPUs beyond the held ones that are needed often enough: to buy if they run for years, else to reserve."""
+    """GPUs beyond the held ones that are needed often enough to be held: bought if they run for years, else
+    reserved."""
     peak, hours = max(use.demand), len(use.demand)
     beyond = list(_levels(use.demand, use.held + 1, peak))
     to_buy = [often for _, often in beyond if often * 24 > rules.buy_above_hours_per_day]

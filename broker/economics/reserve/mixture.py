@@ -8,8 +8,8 @@ rounds, with priors p, learning rates η and the rules' costs of a round within 
 
     cost of rule j + ln(1/p_j) / η_n + Σ η S² / 8.
 
-What was bought stays for its term when weights move, and units are whole: the stock then differs from the mean, and
-each unit-hour of it costs at most max(ρ, 1 − ρ). `Mixture.bound` adds this up as it happens.
+Purchases stay for their term when weights change, and units are whole, so the stock differs from the mean; each
+unit-hour of difference costs at most max(ρ, 1 − ρ). `Mixture.bound` adds this up as it happens.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from broker.economics.units import positive
 ROUND_HOURS = 168
 
 PRIORS = (0.98, 0.01, 0.01)
-"""Of the planner, the staggered rule and buying nothing: 2 % insure against the first being wrong."""
+"""Weights of the planner, the staggered rule and buying nothing: 2 % insure against the planner being wrong."""
 
 
 class Mixture:
     """The mixture as a rule of purchase (`broker.economics.reserve.replay.Buyer`); by default of the planner, the
-    staggered rule and buying nothing. It knows no end of the series that its rules do not know."""
+    staggered rule and buying nothing. It knows the end of the series only if its rules do."""
 
     def __init__(self, term: int, ratio: float, rules: Sequence[Buyer] = (), priors: Sequence[float] = PRIORS) -> None:
         self._term, self._ratio = term, positive("ratio", ratio)
@@ -90,11 +90,12 @@ class Mixture:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the rules, now."""
+        """The present weights of the rules."""
         return tuple(self._weights)
 
     def bound(self, rule: int) -> float:
-        """What the mixture has cost at most (reservations pro rata), given the cost of that rule on the same demand."""
+        """The upper bound of the mixture's cost so far (reservations pro rata), from the cost of that rule on the same
+        demand."""
         spread = [cost - before for cost, before in zip(self._costs, self._before, strict=True)]
         unfinished = max(spread) - min(spread)
         learning = math.log(1 / self._priors[rule]) / self._rate if math.isfinite(self._rate) else 0.0

@@ -19,7 +19,7 @@ from broker.economics.reserve.replay import PurchaseOutcome, ReserveTerms, charg
 
 def optimum(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The cheapest purchases for a ``demand`` of whole units, all hours of which count. Raises `MissingExtra` without
-    SciPy, and InvalidInput for fractions: of them the programme would buy fractions, too."""
+    SciPy, and InvalidInput for fractions, for which the programme would buy fractions of units."""
     checked(demand)
     if any(wanted % 1 for wanted in demand):
         raise InvalidInput("the optimum is for whole units of demand", hint="round the demand")
@@ -43,6 +43,6 @@ def optimum(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
         method="highs-ds",  # the simplex ends in a corner, where units are whole
     )
     if solved.status != 0:
-        raise GiveUp(f"the optimum could not be worked out: {solved.message}")
+        raise GiveUp(f"the optimum could not be computed: {solved.message}")
     units = np.rint(solved.x[:hours]).astype(int)
     return charge([(int(hour), int(units[hour])) for hour in np.nonzero(units)[0]], demand, terms)

@@ -10,7 +10,7 @@ reaches it at least that share of the time. Six things are added to this level r
 - **Several memories.** Quantiles over several past periods are averaged, so the plan follows a change of level in
   steps, and one unusual day has little effect.
 
-Three more answer what repeats and what drifts (`broker.economics.reserve.season`):
+Three more handle weekly patterns and trends (`broker.economics.reserve.season`):
 
 - **Season.** Demand that repeats from week to week needs no patience, and its units need not be in use at this hour.
 - **Past and trend.** A falling trend is followed; for a term of a quarter or more the whole known past must justify a
@@ -44,10 +44,10 @@ LEAST_KNOWN_HOURS = 24
 """Minimum hours of known demand before anything is bought."""
 
 HORIZONS = (12, 24, 72, 168)
-"""Hours until a renewal that is spared, with the memories of no more than that length."""
+"""Hours until a renewal that is saved; each is judged by memories of at most that length."""
 
 REGRET_ALLOWED = 0.02
-"""The excess, as a share, over the cost of buying nothing or of constant care, from which on the rule is careful."""
+"""The rule becomes careful when its cost exceeds that of buying nothing, or of constant care, by this share."""
 
 LONGEST_TERM = 5 * 8760
 
@@ -97,13 +97,14 @@ class Memory:
 
     @property
     def in_use(self) -> int:
-        """Whole units that demand reached in each of the last hours; 0 before a day is known."""
+        """The whole units that demand reached in each of the last hours; 0 before a day of demand is known."""
         if len(self._windows[HORIZONS[-1]]) < LEAST_KNOWN_HOURS:
             return 0
         return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
 
     def reached(self, ratio: float) -> int:
-        """Whole units that may be bought now: those in use, and of demand that repeats weekly all that a week asks."""
+        """The whole units that may be bought now: those in use, and for demand that repeats weekly all that a week
+        needs."""
         return max(self.in_use, math.floor(self._season.regular_level(ratio)))
 
     def level(self, ratio: float, patience: float = PATIENCE, *, careful: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""What repeats and what drifts in an hourly demand: the day and week, the trend, the share of a long past.
+"""Weekly pattern, trend and long past of an hourly demand.
 
 Plain arithmetic on the hours seen so far. Demand in any unit, time in hours.
 """
@@ -13,7 +13,7 @@ from broker.economics.reserve.windows import SlidingWindow
 WEEK = 168
 
 LONGEST_LOOK = 52 * WEEK
-"""Hours in which a trend is looked for."""
+"""The hours over which a trend is determined."""
 
 REGULAR_WITHIN = 0.05
 """Demand repeats weekly if, over a week or two, an hour differs from the same hour a week before by this share of the
@@ -35,7 +35,7 @@ TREND_FIT = 0.8
 
 
 class Season:
-    """Demand as it was seen for reservations of ``term`` hours."""
+    """Pattern and trend of the demand so far, for reservations of ``term`` hours."""
 
     def __init__(self, term: int) -> None:
         self._term = term
@@ -67,8 +67,8 @@ class Season:
 
     @property
     def error(self) -> float | None:
-        """How much an hour differs from the same hour a week before: the mean over up to two weeks, as a share of the
-        mean demand of those; None before two weeks are known, or without demand."""
+        """The mean difference between an hour and the same hour a week before: the mean over up to two weeks, as a
+        share of the mean demand of those; None before two weeks are known, or without demand."""
         compared = len(self._latest) - WEEK
         if compared < WEEK:
             return None

@@ -8,7 +8,7 @@ class Stock:
 
     def __init__(self) -> None:
         self._bought = 0
-        self._lapsed = [0]  # how many of all units ever bought are gone at the start of each hour, then constant
+        self._lapsed = [0]  # units, of all ever bought, that have lapsed at the start of each hour; then constant
 
     def add(self, units: int, until: int) -> None:
         """``units`` more that lapse at the start of hour ``until``."""

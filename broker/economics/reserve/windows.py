@@ -1,4 +1,4 @@
-"""The latest hours of a demand, kept sorted: any quantile of them at any moment, an hour at a time."""
+"""The latest hours of a demand, kept sorted, so that any quantile is known at any time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 
 class SlidingWindow:
-    """The last ``hours`` values, fewer as long as fewer were seen. Adding one costs a search and a shift, which for
-    windows of weeks is a microsecond or two."""
+    """The last ``hours`` values, or fewer at the beginning. Adding one costs a search and a shift, which for windows of
+    weeks is a microsecond or two."""
 
     def __init__(self, hours: int) -> None:
         self._hours = hours

@@ -100,8 +100,8 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
 
 
 def every_row(tags: Tags, month: BillingMonth, account: str, micros: int) -> dict[str, Value]:
-    """What a row about machines with these tags has of the month whatever it is for: costs without a discount
-    (micro-dollars), whom the money is for, and what for."""
+    """The columns that every row about machines with these tags has in the month: costs without a discount
+    (micro-dollars), owner, and purpose."""
     return {
         **_of_tags(tags),
         "BillingAccountId": account,
@@ -115,7 +115,7 @@ def every_row(tags: Tags, month: BillingMonth, account: str, micros: int) -> dic
 
 
 def gpu_hours(time: timedelta, gpus: int) -> Decimal:
-    """Of so many for so long, to the billionth."""
+    """GPU-hours of ``gpus`` for ``time``, rounded to a billionth."""
     return Decimal(time // _MICROSECOND * gpus * _NANO // _HOUR_IN_MICROSECONDS) / _NANO
 
 
@@ -187,7 +187,7 @@ def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_h
 
 
 def _frequency(entry: Entry, *, bought: bool, adjusts: bool) -> str:
-    """Of a purchase, what falls due over its time recurs, day by day; what was paid at once has none."""
+    """The charge frequency of a purchase: payments over its period recur daily; upfront payments are one-time."""
     if bought and entry.covers_to > entry.covers_from:
         return "Recurring"
     return "One-Time" if bought or adjusts else "Usage-Based"
@@ -200,7 +200,8 @@ def _category(entry: Entry) -> str:
 
 
 def commitment(tags: Tags) -> dict[str, Value]:
-    """The commitment that capacity with these tags belongs to: what use of it, its purchase and its unused part say."""
+    """The id of the commitment that capacity with these tags belongs to, the same for its use, its purchase and its
+    unused part."""
     kind = tags.capacity_type.value if tags.capacity_type else "prepaid"
     where = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
     return {
@@ -218,7 +219,7 @@ def _description(tags: Tags, movement: Movement) -> str:
     kind = tags.capacity_type.value if tags.capacity_type else ""
     about = f"{tags.job_id}, attempt {tags.attempt}" if tags.attempt is not None else tags.job_id
     text = ", ".join(filter(None, (what, kind, where, movement.value, about)))
-    return text.encode("ascii", "replace").decode()  # the specification wants it so
+    return text.encode("ascii", "replace").decode()  # required by the specification
 
 
 @lru_cache(maxsize=4096)

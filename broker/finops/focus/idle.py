@@ -1,5 +1,5 @@
-"""What of owned and reserved capacity nobody used, as FOCUS charges: one row a commitment and month, so that its used
-and unused hours are what was purchased. Pure.
+"""Unused owned and reserved capacity as FOCUS charges: one row per commitment and month, so that its used and unused
+hours add up to the purchased ones. Pure.
 
 A commitment is what `charges` calls one: the capacity of one provider, region, accelerator and kind. Use of a place
 that is not on record as held counts against what is held elsewhere of the same accelerator and kind.
@@ -26,7 +26,7 @@ _MICRO = Decimal(1).scaleb(-6)
 
 @dataclass(slots=True)
 class _Held:
-    """A commitment in the month: GPU-hours that were there, what they cost, and how many of them are unused."""
+    """A commitment in the month: its GPU-hours, their cost, and the number of unused ones."""
 
     tags: Tags
     since: datetime

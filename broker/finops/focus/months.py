@@ -75,7 +75,7 @@ def parts(
         yield part
     if (
         covers_from >= month.start or not month.start + OPEN_FOR <= posted < month.closes
-    ):  # the one before was open then
+    ):  # the month before was open then
         return
     earlier, found = month.before, []
     while covers_from < earlier.end:
@@ -89,7 +89,7 @@ def _within(
     micros: int, covers_from: datetime, covers_to: datetime, month: BillingMonth, *, correction: bool
 ) -> MonthlyPart | None:
     if month.start <= covers_from < month.end and covers_to < month.end:
-        part = micros  # most are short
+        part = micros  # most amounts are for a short time
     else:
         start, end = _micros(covers_from), _micros(covers_to)
         left, right = _micros(month.start), _micros(month.end)

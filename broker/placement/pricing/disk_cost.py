@@ -18,8 +18,8 @@ from broker.placement.pricing.storage_cost import MONTH
 
 DEFAULT_GIB = 256
 """The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
-_ATTACHES_DISKS = "skypilot"  # the engine that does
-_PRICED_TIERS = (None, "medium")  # the disk tiers of a job that the table's figures are for
+_ATTACHES_DISKS = "skypilot"  # the engine that attaches such disks
+_PRICED_TIERS = (None, "medium")  # the disk tiers for which the table has figures
 _HOURS_A_MONTH = MONTH // timedelta(hours=1)
 
 
@@ -65,8 +65,8 @@ def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
 
 
 def assumed_price(offer: Offer, wanted: MachineRequest | None) -> Money:
-    """USD an hour by which a disk of unknown price is ranked, so that it does not count as nothing: the dearest that is
-    known of the provider; zero where none is known. Nobody pays it."""
+    """USD per hour by which a disk of unknown price is ranked, so that it does not count as free: the highest known
+    price of the provider; zero if none is known. It is never charged."""
     if not attaches_disk(offer) or rate_for(offer, wanted) is not None:
         return Money.ZERO
     return _dearest(offer.provider, disk_gib(wanted))
@@ -86,7 +86,7 @@ def disk_rate(place: str, instance_type: str) -> DiskRate | None:
     return None if unknown else found
 
 
-# Asked for every offer of a plan; there are few places, and few sizes.
+# Called for every offer of a plan; there are few places and few sizes.
 
 
 @cache

@@ -46,9 +46,9 @@ class Estimator:
     def placement(self, offer: Offer, machine: MachineRequest) -> Placement | None:
         """The placement on this offer, which must be feasible and serve ``machine``.
 
-        None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly
-        ever finish there. When the work is not known, ``expected_cost`` is the cost of one hour and of reading the data
-        once: every start does that, however long it runs.
+        None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly ever
+        finish there. When the work is not known, ``expected_cost`` is the cost of one hour and of reading the data
+        once: each start reads the data, however long it runs.
         """
         assert offer.price is not None
         model = self._model(offer, machine)

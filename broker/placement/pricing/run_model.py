@@ -21,14 +21,14 @@ from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expec
 from broker.placement.pricing.pace import Paces, measured
 from broker.placement.pricing.storage_cost import KeepingRate
 
-# Expected interruptions below which the cost lines call them rare hardware failures.
+# Below this number of expected interruptions, the cost lines call them rare hardware failures.
 _RARE = 0.005
 # Assumed hours of a job of unknown length on its reference machine. The job may be shorter, so the assumption is at
 # most three times the mean time between interruptions: without checkpoints 3 / (e³ - 1), a sixth of the time, is then
 # useful, and spot is not rejected because of an assumption.
 ASSUMED_WORK = 8.0
 _MOST_INTERRUPTED = 3.0
-_LARGEST_WRITE = 0.1  # of the job's own interval between checkpoints, if nothing tells their size
+_LARGEST_WRITE = 0.1  # as a share of the job's own checkpoint interval, if their size is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Effort:
         begun = remaining is not None and (job.work is None or remaining < job.work.duration)
         write = hours_of(conditions.write)
         if plan.size is not None:
-            write = plan.size / job.num_nodes / conditions.write_bytes_per_second / 3600  # each writes its part
+            write = plan.size / job.num_nodes / conditions.write_bytes_per_second / 3600  # each node writes its part
         elif plan.every is not None:
-            # Who saves so often saves quickly: the assumed time must not leave the job no time for its work.
+            # A job that saves often saves quickly: the assumed write time must leave time for its work.
             write = min(write, hours_of(plan.every) * _LARGEST_WRITE)
         return cls(
             nodes=job.num_nodes,

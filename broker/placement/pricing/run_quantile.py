@@ -1,4 +1,4 @@
-"""How long a run takes at most in a stated share of cases: what is held for a job whose work is known.
+"""The time that a stated share of a job's runs does not exceed. The hold of a job with known work covers it.
 
 The model is `expected_run`'s: work in stretches between checkpoints, each of which starts over at an interruption, and
 interruptions as a Poisson process. The number of interruptions of a run is then negative binomial, and each costs at
@@ -17,9 +17,9 @@ from broker.placement.conditions import Conditions
 from broker.placement.formats import hours_of
 from broker.placement.pricing.run_model import Effort
 
-# In addition: a start may take longer, and a hold that nears its end is topped up a quarter of an hour before.
+# Added to the bound: a start may take longer, and a hold is topped up a quarter of an hour before its end.
 SPARE = timedelta(minutes=20)
-_MANY = 200.0  # expected interruptions above which their number is taken as normal
+_MANY = 200.0  # above this expectation, the number of interruptions is approximated by a normal distribution
 _NEVER = 1e9  # hours
 
 
@@ -49,8 +49,8 @@ def run_within(share: float, work: float, rate: float, interval: float, write: f
 
 
 def interruptions_within(share: float, stretches: int, exposed: float) -> float:
-    """The number of interruptions that at least ``share`` of the runs do not exceed. ``exposed``: interruptions to be
-    expected in the time of one stretch, of which each must pass without one."""
+    """The number of interruptions that at least ``share`` of the runs do not exceed. ``exposed``: expected
+    interruptions in the time of one stretch; a stretch is done when it passes without one."""
     if exposed <= 0:
         return 0
     expected = stretches * math.expm1(min(exposed, 50.0))

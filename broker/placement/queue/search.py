@@ -25,7 +25,7 @@ from broker.placement.queue.queue import (
 )
 
 _SHAKES = 2
-# A short queue's best round is found at once: after so many shakes in vain, the search ends with effort to spare.
+# A short queue reaches its best round early: the search ends after so many perturbations without an improvement.
 _PATIENCE = 30
 _MANY = 1_000
 
@@ -206,7 +206,7 @@ class Search:
                 start = 0.0
                 if option.pool is not None:
                     if best is not None and (latest[number] < 0, other, weight * option.weighs) >= best[:3]:
-                        continue  # not even then would it be better
+                        continue  # not better even if it starts at once
                     profile = profiles.get(option.pool) or self._profiles[option.pool]
                     at = profile.earliest(option.hours, option.takes(job.nodes))
                     if at is None:

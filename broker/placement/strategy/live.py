@@ -29,8 +29,8 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The job's choices now. ``spot``: the cheapest placement of each pool; ``price``: USD per hour of work on the
-    steady machine.
+    """The placements that the job may choose between now. ``spot``: the cheapest placement of each pool; ``price``: USD
+    per hour of work on the steady machine.
     """
 
     task: StrategyTask

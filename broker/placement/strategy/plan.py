@@ -155,7 +155,7 @@ class _PlanAhead:
         now[work <= 0] = 0.0
 
     def _use(self, after: Floats32, work: Floats, first: int, boot_step: int, price: float) -> Floats32:
-        """A step on the machine that has booted for ``boot_step`` steps, and what follows."""
+        """The cost of a step on the machine that has booted for ``boot_step`` steps, and of all that follows."""
         step, boot = self.terms.step, self.boots[boot_step]
         machine = first + min(boot_step, len(self.boots) - 2)
         paid = price / HOUR * np.minimum(boot + work, step)

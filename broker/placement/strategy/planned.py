@@ -24,9 +24,9 @@ the future costs little, and one that matches is hardly ever doubted."""
 
 
 class PlannedSession:
-    """The planned strategy at work on one job. ``outlook`` and ``belief`` are per pool; ``market`` and
-    ``market_belief`` are of all pools together, None with one pool. Keeps only beliefs between calls; ``ticks_seen``
-    counts from the job's start."""
+    """The planned strategy for one job. ``outlook`` and ``belief`` are per pool; ``market`` and ``market_belief`` are
+    of all pools together, None with one pool. Keeps only beliefs between calls; ``ticks_seen`` counts from the job's
+    start."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class _Ahead:
     def wait(self) -> float:
         """Cost of a tick without a machine, and of all that follows.
 
-        With capacity there, to wait is to learn how long it lasts. The plan takes for granted that this shows at its
-        next step, so the wait must cost what a step costs, however soon the next decision comes.
+        Waiting beside available capacity shows how long it lasts. The plan assumes that its next step knows this, so
+        such a wait costs a whole step, even if the next decision comes sooner.
         """
         more = 0.0
         if self.up:
@@ -149,7 +149,7 @@ class _Ahead:
             return paid
         left = max(boot - tick, 0.0)
         nearest = min(range(len(plan.boots)), key=lambda i: abs(plan.boots[i] - left))
-        spare = self.spare - min(boot, tick) - (left - plan.boots[nearest])  # what differs in boot counts as slack
+        spare = self.spare - min(boot, tick) - (left - plan.boots[nearest])  # a difference in boot time counts as slack
         machine = 1 + nearest + (len(plan.boots) if mode is Mode.ON_DEMAND else 0)
         return paid + plan.ahead(self.mix, self.left, spare, machine)
 

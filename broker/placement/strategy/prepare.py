@@ -17,9 +17,9 @@ from broker.placement.strategy.situation import StrategySession, StrategyTask
 
 DAY = 24 * HOUR
 ENOUGH_SPELLS = 4
-"""Spells of each kind that must have ended in a family's history before a plan is made from it."""
+"""The number of spells of each kind that must have ended in a family's history before a plan is made from it."""
 OWN_SPELLS = 8
-"""Spells of each kind from which interchangeable pools learn from their own record alone."""
+"""With this many spells of each kind, interchangeable pools learn from their own record alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Learned:
 
     @property
     def enough(self) -> bool:
-        """Whether there is enough history to plan on. Without, Uniform Progress is the better guess."""
+        """Whether there is enough history to plan on. Without it, Uniform Progress is the better strategy."""
         return _spells(self.history.values()) >= ENOUGH_SPELLS
 
 

@@ -16,7 +16,7 @@ EPSILON = 1e-6
 
 
 class Mode(StrEnum):
-    """What the job pays for."""
+    """The capacity that the job pays for."""
 
     IDLE = "idle"
     SPOT = "spot"
@@ -61,7 +61,7 @@ class StrategyDecision:
 
 
 class StrategySession(Protocol):
-    """A strategy at work on one job, called once a tick, in order; it may keep state."""
+    """A strategy for one job, called once per tick, in order; it may keep state."""
 
     def decide(self, now: Situation) -> StrategyDecision: ...
 
