@@ -1,6 +1,6 @@
 """Type-checks a CEL expression against declared variables: names, types, and a boolean result. Pure.
 
-The CEL library finds type errors only at evaluation, one branch at a time. A policy must not fail at night, so its
+The CEL library finds type errors only at evaluation, one branch at a time. A policy must not fail in operation, so its
 expressions are checked when the file is loaded, with the column of each error. Supported: literals, variables and their
 fields, ``has()``, ``&& || ! == != < <= > >= in + - * / % ?:``, lists, and the functions in `_METHODS` and `_FUNCTIONS`.
 """

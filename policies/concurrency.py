@@ -57,7 +57,7 @@ def starts(action: Action) -> bool:
 
 
 def room(wanted: int, running: int, limit: int) -> str:
-    """The request that would pass if GPUs are too many, for the end of a sentence."""
+    """The number of GPUs that would pass now and later, for the end of a sentence."""
     free, most = max(limit - running, 0), []
     if free:
         most.append(f"{free} would pass now")

@@ -72,7 +72,7 @@ def _number_or_list(value: object) -> object:
 
 
 RuleOfThumb = Annotated[float | tuple[float, ...], BeforeValidator(_number_or_list)]
-"""Only numbers here: the economics module knows the names and which are pairs."""
+"""Checks only that values are numbers: the economics module checks names and pairs."""
 
 
 class Team(PolicyPart):
@@ -156,8 +156,9 @@ class HoldingThresholds(PolicyPart):
 
 class LendEntry(PolicyPart):
     """Machines that ``team`` bought may be used by jobs of the teams ``to`` (names or patterns; default: all others)
-    while it does not need them, at ``price_per_gpu_hour``, or at ``share`` of what an hour cost: the borrower's budget
-    pays, the purchase is credited. Other teams may not use them. A team without an entry lends to all, at no price.
+    while it does not need them, at ``price_per_gpu_hour`` (USD), or at ``share`` percent of their cost per hour: the
+    borrower's budget pays, the purchase is credited. Other teams may not use them. A team without an entry lends to
+    all, at no price.
     """
 
     team: Name

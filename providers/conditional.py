@@ -12,7 +12,7 @@ _NOT_MODIFIED = 304
 
 
 class ConditionalRead:
-    """``address``: of the document, without a login: it is stored. Outside a poll nothing is kept."""
+    """``address``: of the document, without a login, because it is stored. Outside a poll nothing is kept."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -33,7 +33,7 @@ class ConditionalRead:
         return zlib.decompress(self._kept.content) if self._kept is not None and status == _NOT_MODIFIED else None
 
     def keep(self, headers: Mapping[str, str], content: bytes) -> None:
-        """Keep what was made of a complete answer with these headers; nothing if they name no version."""
+        """Keep the rows of a complete answer with these headers; nothing if they name no version."""
         etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
         if etag or modified:
             self._answers.read[self._address] = KeptAnswer(etag, modified, zlib.compress(content))

@@ -1,9 +1,9 @@
 """Dollars for a euro: the European Central Bank's reference rate of the day, for sources that price in euros.
 
-The rate is read with the poll that needs it, from a public document without a login. It is no rate at which anybody is
-billed: a card or a bank adds its own. The bank publishes at about 16:00 CET on its working days; between two of them
-lie six days at most (Easter, Christmas), so an older rate is refused, and so is one that no market has ever seen.
-Source: "Euro foreign exchange reference rates", ``eurofxref-daily.xml``, read in November 2026.
+The rate is read with the poll that needs it, from a public document without a login. Nobody is billed at this rate: a
+card or a bank adds its own margin. The bank publishes at about 16:00 CET on its working days; two of them are at most
+six days apart (Easter, Christmas), so an older rate is refused, and so is an implausible one. Source: "Euro foreign
+exchange reference rates", ``eurofxref-daily.xml``, read in November 2026.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 # The error classes in order of urgency; errors that need a person come first.
 _MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
-_TOLD = 5  # beside the chosen one
+_TOLD = 5  # failures listed beside the chosen one
 # Classes that can speak for several failures of their own kind.
 _PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
 
@@ -57,7 +57,7 @@ class Failures:
             return None
 
     def add(self, error: BrokerError) -> None:
-        """Remember a failure."""
+        """Record a failure."""
         self._errors.append(error)
 
     @property

@@ -49,10 +49,10 @@ NAME = "gpuhunt"
 
 @dataclass(frozen=True, slots=True)
 class GpuhuntCloud:
-    """One cloud: gpuhunt's class for it and where that asks. ``needs`` and ``takes``: arguments of the class that are
-    logins, by the variable that holds each; the class cannot be made without the former. ``written_down``: gpuhunt gets
-    from the cloud what there is, and has the prices in its own code. ``rows``: the keys of the lists of machines in its
-    answers; none where an answer is such a list."""
+    """One cloud: gpuhunt's class for it and its address. ``needs`` and ``takes``: arguments of the class that are
+    logins, by the variable that holds each; the class cannot be created without the former. ``written_down``: gpuhunt
+    queries the cloud for its machines, and has the prices in its own code. ``rows``: the keys of the lists of machines
+    in its answers; none where an answer is such a list."""
 
     name: str
     maker: str
@@ -73,7 +73,7 @@ class GpuhuntCloud:
         return (*self.needs.values(), *self.takes.values())
 
     def may_be_asked(self, environment: Mapping[str, str]) -> bool:
-        """Whether all the logins are there that it cannot do without."""
+        """Whether all required logins are present."""
         return set(self.needs) <= set(self.login(environment))
 
 
@@ -141,8 +141,8 @@ CLOUDS = {
 
 @dataclass(frozen=True, slots=True)
 class CloudReport:
-    """The result of one cloud: gpuhunt's items, and the warnings of its module about skipped ones. ``error``: why
-    something is missing."""
+    """The result of one cloud: gpuhunt's items, and the warnings of its module about skipped ones. ``error``: the
+    reason why something is missing."""
 
     cloud: GpuhuntCloud
     items: list[Any]
@@ -153,7 +153,7 @@ class CloudReport:
 def ask(
     cloud: GpuhuntCloud, settings: HttpSettings, base_url: str | None, clock: Clock, login: Mapping[str, str]
 ) -> CloudReport:
-    """Ask one cloud for everything; never raises for what goes wrong there. Retried as every other call over HTTP.
+    """Query all offers of one cloud; never raises for its failures. Retried as every other call over HTTP.
 
     Raises `MissingExtra` when gpuhunt is not installed.
     """
@@ -175,13 +175,13 @@ def ask(
             heard.broken = wire.failed = None
             found = list(make(**login).get())
             if heard.broken and not wire.failed:
-                raise heard.broken  # an answer that the module could not read, and shrugged off
+                raise heard.broken  # an answer that the module could not read and ignored
             return found
 
         def once() -> list[Any]:
             try:
                 return get()
-            except Exception as error:  # noqa: BLE001  # gpuhunt raises whatever it runs into
+            except Exception as error:  # noqa: BLE001  # gpuhunt may raise any exception
                 raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
 
         try:
@@ -196,7 +196,7 @@ def ask(
         except BrokerError as error:
             return CloudReport(cloud, [], heard.lines, error)
         lines = [*lines, *left_out(wire.kept, get, heard.lines, cloud.rows)]
-    # A call that failed and that the module shrugged off: something is missing, and the poll must not seem complete.
+    # A failed call that the module ignored: rows are missing, and the poll must not count as complete.
     return CloudReport(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
 
 
@@ -224,11 +224,11 @@ class _Requests:
         if self.kept.replaying:
             if call in self.kept.bodies:
                 return Replayed(self.kept.bodies[call])
-            if call in self.kept.asked:  # without an answer: it would be asked again for every row
+            if call in self.kept.asked:  # unanswered: it would be repeated for every row
                 raise requests.ConnectionError("not answered before")
         self.kept.asked.add(call)
         more |= {"allow_redirects": False}
-        more.pop("timeout", None)  # what gpuhunt has written down
+        more.pop("timeout", None)  # data in gpuhunt's own code
         if self._settings.ca_bundle is not None:
             more["verify"] = str(self._settings.ca_bundle)
         try:
@@ -248,7 +248,7 @@ class _Requests:
         return answer
 
     def _address(self, url: str) -> str:
-        """Where to ask: the path of ``url`` under the base that is set, or ``url`` itself."""
+        """The address to call: the path of ``url`` under the configured base, or ``url`` itself."""
         if self._base is None:
             return url
         parts = urlsplit(url)
@@ -292,7 +292,7 @@ def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[s
         return HostUnknown(f"no address for {urlsplit(cloud.address).hostname}", where=where, hint=NO_NETWORK)
     if isinstance(error, requests.RequestException | OSError):
         return Unreachable(f"cannot be reached: {text}", where=where, hint=change)
-    # What the module made of an answer of another shape: KeyError, TypeError, its own ValueError.
+    # The module's exceptions for an answer of another shape: KeyError, TypeError, its own ValueError.
     return Malformed(f"an answer that gpuhunt cannot read: {text}", where=where, hint="is there a newer gpuhunt?")
 
 

@@ -18,7 +18,7 @@ _DEEPEST = 6
 @dataclass(slots=True)
 class KeptAnswers:
     """JSON that was answered, by call; ``asked``: calls that were made, answered or not; ``replaying``: calls are
-    answered from what is kept; only what the module had not come to before it failed is asked."""
+    answered from the kept answers; only calls that the module had not made before its failure are sent."""
 
     bodies: dict[str, Any] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
@@ -27,22 +27,22 @@ class KeptAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An answer out of what is kept, as far as gpuhunt's modules look at one."""
+    """A kept answer, with the attributes that gpuhunt's modules use."""
 
     body: Any
     ok: bool = True
     status_code: int = 200
 
     def json(self) -> Any:
-        return copy.deepcopy(self.body)  # modules write into what they read
+        return copy.deepcopy(self.body)  # modules modify the answers that they read
 
     def raise_for_status(self) -> None:
-        """It was a success."""
+        """Does nothing: the kept answer was a success."""
 
 
 def row_by_row(kept: KeptAnswers, get: Callable[[], list[Any]]) -> tuple[list[Any], list[str]]:
     """The result of ``get`` for each row alone, and a line for each row on which it fails; nothing if no list of rows
-    can be told or none of its rows is readable. An item may come more than once."""
+    is found or none of its rows is readable. An item may come more than once."""
     kept.replaying = True
     try:
         for rows in sorted(_lists(list(kept.bodies.values())), key=len, reverse=True):
@@ -71,7 +71,7 @@ def _each(rows: list[Any], get: Callable[[], list[Any]]) -> tuple[list[Any], lis
 
 
 def left_out(kept: KeptAnswers, get: Callable[[], list[Any]], heard: list[str], names: tuple[str, ...]) -> list[str]:
-    """A line for each row of the kept answers of which ``get`` makes nothing, without a warning and without an error.
+    """A line for each row of the kept answers that ``get`` ignores without a warning or an error.
 
     ``names``: the keys of the lists of rows; an answer that is a list is one, too. ``heard``: where warnings arrive.
     """
@@ -98,10 +98,10 @@ def left_out(kept: KeptAnswers, get: Callable[[], list[Any]], heard: list[str], 
 
 
 def _number(get: Callable[[], list[Any]]) -> int | None:
-    """How many items ``get`` gives; None where it fails."""
+    """The number of items of ``get``; None if it fails."""
     try:
         return len(get())
-    except Exception:  # noqa: BLE001  # gpuhunt raises whatever it runs into; the row is told elsewhere
+    except Exception:  # noqa: BLE001  # gpuhunt may raise any exception; the row is reported elsewhere
         return None
 
 
@@ -123,7 +123,7 @@ def _named(value: Any, names: tuple[str, ...], depth: int = 0) -> Iterator[list[
 
 
 def _lists(value: Any, depth: int = 0) -> Iterator[list[Any]]:
-    """The lists of two objects or more, wherever they are."""
+    """The lists of two or more objects, at any depth."""
     if depth > _DEEPEST:
         return
     if isinstance(value, list) and depth and sum(isinstance(row, dict) for row in value) > 1:

@@ -1,15 +1,14 @@
 """The long tail of GPU clouds, through the library gpuhunt (the optional install ``gpuhunt``), each as a provider of
 its own: cloudrift, crusoe, daytona, digitalocean, hotaisle, jarvislabs, lium, seeweb; vultr on request.
 
-Some of them need a login, by the variables that gpuhunt has for it; those without are left out. One that fails does not
-hold back the others; what is missing is raised at the end. Machines without accelerators are not read.
+Some need a login, in the variables that gpuhunt reads; without it they are left out. A failure of one does not stop the
+others; it is raised at the end. Machines without accelerators are not read.
 
-What gpuhunt does not tell: whether a machine can be had now, for how long, and as of when its price holds. Prices are
-floats there; their shortest decimal form is what the cloud wrote. Traps: a part of a card is counted as one card with
-little memory (it is ``L40S-1of4`` here); the prices of Crusoe are written in gpuhunt's code, so they are reference
-prices here, dated as that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may
-be the SXM or the PCIe card, and gpuhunt drops which.
-Written for gpuhunt 0.1.34 (November 2026).
+gpuhunt does not report whether a machine is available now, for how long, and the time of its price. Prices are floats
+there; their shortest decimal form is what the cloud wrote. Traps: a part of a card is counted as one card with little
+memory (it is ``L40S-1of4`` here); the prices of Crusoe are written in gpuhunt's code, so they are reference prices
+here, dated as that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the
+SXM or the PCIe card, and gpuhunt drops which. Written for gpuhunt 0.1.34 (November 2026).
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from providers.rows import Found, Unfit, distinct, figure, name, number, price, 
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
 _BY_DEFAULT = tuple(name for name in CLOUDS if name != "vultr")
 _GUESSED = {("crusoe", "B200")}
-# When gpuhunt 0.1.34 was made (the files of its wheel): prices in its code held then at the latest that we know of.
+# The date of gpuhunt 0.1.34 (of the files in its wheel): the latest known date of the prices in its code.
 _WRITTEN = datetime(2026, 10, 20, tzinfo=UTC)
 
 
 class GpuhuntSettings(HttpSettings):
-    """``clouds``: those to ask; by default all but Vultr, which has an adapter of its own. ``base_url``: where to ask
-    them instead, each under its name, such as ``…/vultr/v2/plans``; their own addresses by default."""
+    """``clouds``: the clouds to query; default: all but Vultr, which has an adapter of its own. ``base_url``: another
+    address for all, each under its name, such as ``…/vultr/v2/plans``; default: their own addresses."""
 
     clouds: tuple[str, ...] = ()
     base_url: Url | None = None
@@ -70,9 +69,9 @@ class Gpuhunt:
         self._environment = environment
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Clouds without the login they need are left out; raises `NoLogin` where that
-        is every one. At the end, raises what went wrong with any (`RetryLater`, `LoginMissing`, `GiveUp`); at once,
-        `MissingExtra`."""
+        """All offers, whatever the query. Clouds without a required login are left out; raises `NoLogin` if none is
+        left. Failures of clouds are raised at the end (`RetryLater`, `LoginMissing`, `GiveUp`); `MissingExtra` at
+        once."""
         clouds = [CLOUDS[name] for name in self._settings.clouds or _BY_DEFAULT]
         asked = [cloud for cloud in clouds if cloud.may_be_asked(self._environment)]
         if not asked:
@@ -116,7 +115,7 @@ class Gpuhunt:
 
     def _read(self, said: CloudReport) -> Found:
         for line in said.passed_over:
-            if not any(variable in line for variable in said.cloud.variables):  # what a login would add is no lost row
+            if not any(variable in line for variable in said.cloud.variables):  # needs a login: not lost
                 yield SkippedRow("passed_over_by_gpuhunt", f"{said.cloud.name}: {short(line)}")
         for item in said.items:
             try:
@@ -129,7 +128,7 @@ class Gpuhunt:
         """The item as an offer, None for a machine without accelerators. Raises `Unfit`."""
         machine = name(item.instance_name, "instance_name")
         region = name(item.location, f"{machine}: location")
-        if len(region) == 1:  # of a text where a list of regions was to be, gpuhunt makes a region of each letter
+        if len(region) == 1:  # gpuhunt reads a text in place of a list of regions letter by letter
             raise Unfit("malformed_row", f"{machine}: a region called {short(region)}")
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
             if item.gpu_name or "gpu" in machine.lower():

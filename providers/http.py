@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     import tenacity
 
 NO_NETWORK = "is the network up? `gpubroker doctor --verbose` lists every address and the setting that changes it"
-_MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
+_MAX_ANSWER = 64 * 2**20  # bytes; the largest known page has about 2 MB
 _LONGEST_WAIT = 60.0  # s; if the server asks for more, the next poll tries again
-_WHOLE_ANSWER = 6  # time-outs; a server that sends bytes more slowly counts as hanging
+_WHOLE_ANSWER = 6  # multiple of the time-out after which a slow answer counts as none
 # Headers that say how long to wait; Azure's price list has its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _TOO_MANY = 429  # HTTP's status "Too Many Requests"
@@ -107,7 +107,7 @@ class Api:
     Calls are retried on time-outs, refused connections, 5xx and 429, with exponential back-off and jitter, and after
     the time that the server asks for; waiting is the ``clock``'s. ``login_hint``: what to do about a missing or expired
     login; without it a 401 is a refusal like any other. ``url_key``: the setting that holds ``base_url``.
-    ``per_second``: how many calls a second the server allows.
+    ``per_second``: the number of calls per second that the server allows.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Api:
         self._url_setting = setting(provider, url_key)
         self._gap = 1 / per_second if per_second else 0.0
         self._last: datetime | None = None
-        self._status = 0  # of the last answer
+        self._status = 0  # headers of the last answer
         self._secrets: set[str] = set()
         self._client: httpx.Client | None = None
 
@@ -152,7 +152,7 @@ class Api:
     def get(
         self, path: str, *, params: Mapping[str, str] | None = None, token: str | None = None, header: str = ""
     ) -> Any:
-        """The JSON that a GET brings. ``token``: sent as a bearer token, or as it is in ``header``.
+        """The JSON answer to a GET. ``token``: sent as a bearer token, or unchanged in ``header``.
 
         Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`, `Malformed`, or `InvalidInput` for a URL that
         cannot be asked; read-only, so repeating is safe.
@@ -167,29 +167,29 @@ class Api:
         return self._call("GET", path, params=params, headers=reads.headers, reads=reads)
 
     def text(self, path: str) -> bytes:
-        """A public document that is not JSON, as it is sent; like `document` otherwise."""
+        """The text of a public document that is not JSON; otherwise as `document`."""
         reads = ConditionalRead(shown(_join(self._base, path)))
         return bytes(
             self._call("GET", path, headers={**reads.headers, "Accept": "*/*"}, reads=reads, parse=lambda body, _: body)
         )
 
     def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
-        """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
-        not be shown. Raises what `get` raises."""
+        """The JSON answer to a POST of ``body`` as JSON; for read-only calls. ``secret``: the part of the body that
+        must not be shown. Raises what `get` raises."""
         self._secrets |= {secret} if secret else set()
         return self._call("POST", path, json=body, headers=self._bearer(token))
 
     def post_once(self, path: str, body: object, *, token: str, key: str) -> Any:
-        """The JSON that a POST of ``body`` brings, for a request that must not take effect twice: it is sent once, with
-        ``key`` as Idempotency-Key. Raises `OutcomeUnknown` if it may have taken effect, else what `get` raises."""
+        """The JSON answer to a POST of ``body`` that must not take effect twice: it is sent once, with ``key`` as
+        Idempotency-Key. Raises `OutcomeUnknown` if it may have taken effect, else what `get` raises."""
         return self._once_only("POST", path, json=body, headers={**self._bearer(token), "Idempotency-Key": key})
 
     def put_once(self, path: str, body: object, *, token: str) -> Any:
-        """The same with PUT, without a key."""
+        """As `post_once`, with PUT and without a key."""
         return self._once_only("PUT", path, json=body, headers=self._bearer(token))
 
     def delete_once(self, path: str, *, token: str) -> Any:
-        """The JSON that a DELETE brings; sent once. Raises as `post_once`."""
+        """The JSON answer to a DELETE, which is sent once. Raises as `post_once`."""
         return self._once_only("DELETE", path, headers=self._bearer(token))
 
     def _once_only(self, method: str, path: str, **request: Any) -> Any:

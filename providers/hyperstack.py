@@ -49,8 +49,7 @@ class Hyperstack:
         self._api = KeyedApi(self.name, "Hyperstack", "HYPERSTACK_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: two calls. Raises `LoginMissing`, `RetryLater`, `Refused` and
-        `Malformed`."""
+        """All offers, whatever the query: two calls. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         with self._api.open() as api:
             book = api.get("/pricebook", token=self._api.key, header="api_key")
             answer = api.get("/core/flavors", token=self._api.key, header="api_key")
@@ -106,7 +105,7 @@ class Hyperstack:
 
 
 def _priced(row: Row, prices: dict[str, object], now: datetime) -> Found:
-    """Notes the price of one resource. Yields nothing: what a damaged row loses is told by the flavors without one."""
+    """Records the price of one resource. Yields nothing: a damaged row shows in the flavors without a price."""
     called = row.get("name")
     if not isinstance(called, str) or not called:
         raise Unfit("malformed_row", f"a price of {short(called)}")

@@ -1,4 +1,4 @@
-"""The rows of a document, written down for polls that find it unchanged."""
+"""The rows of a document, stored for polls that find it unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _adapter() -> TypeAdapter[list[Offer | SkippedRow]]:
 
 
 def rows_to_keep(rows: Sequence[Offer | SkippedRow]) -> bytes:
-    """These rows for `kept_rows`."""
+    """The rows in the form that `kept_rows` reads."""
     return _adapter().dump_json(list(rows))
 
 

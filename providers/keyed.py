@@ -1,4 +1,4 @@
-"""An HTTP API whose every call needs an API key: where the key comes from, and what a missing one says."""
+"""An HTTP API whose every call needs an API key: the source of the key, and the error for a missing one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeyedApi:
         self._how = f"set {variable} or {setting(provider, 'api_key')} to {needs}"
 
     def open(self, *, per_second: float | None = None) -> Api:
-        """For calls with `key`. Raises `NoLogin` without one."""
+        """An `Api` for calls with `key`. Raises `NoLogin` without one."""
         if self.key is None:
             said = f"{self._whose}'s prices need an API key, and none is set"
             raise NoLogin(said, where=self._provider, hint=self._how)
@@ -47,7 +47,8 @@ class KeyedApi:
         return Api(self._provider, url, self._settings, self._clock, login_hint=self._how, per_second=per_second)
 
     def setup(self, documents: str, adds: str) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`. ``documents``: what is read. ``adds``: what a key adds."""
+        """See `broker.app.doctor.providers.DescribesSetup`. ``documents``: the documents that are read. ``adds``: the
+        data that a key adds."""
         return {
             "endpoints": {documents: endpoint(self._provider, "base_url", self._settings.base_url)},
             "logins": {"api_key": {"found": self.key is not None, "how": self._how, "adds": adds}},

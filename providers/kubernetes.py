@@ -1,4 +1,4 @@
-"""The GPU nodes of Kubernetes clusters as owned capacity: what is free, by kubectl.
+"""The free GPU nodes of Kubernetes clusters as owned capacity, through kubectl.
 
 Queried before each decision, like this machine. One offer per cluster, kind of GPU and count on a node (powers of two,
 and the whole node), and one per cluster for its nodes without GPUs. A region is a context of the kubeconfig, which is
@@ -51,7 +51,7 @@ _QUANTITY = re.compile(r"(?P<number>[0-9.]+(?:[eE][+-]?[0-9]+)?)(?P<suffix>m|k|M
 _GIB = 2**30
 _TIMEOUT = 30.0
 _ANSWER_WITHIN = "10s"  # for each request of kubectl
-_RIGHTS = "it takes the rights to list nodes, and pods of all namespaces"
+_RIGHTS = "it needs the rights to list nodes, and pods of all namespaces"
 
 KubectlRun = Callable[[Sequence[str]], str]
 
@@ -92,8 +92,8 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesNode:
-    """A node that takes pods. ``usable``: what jobs can have of it when it is empty: what daemons take is not theirs.
-    ``free``: what of that no pod has requested. ``kind``: its GPU as its label has it; empty without one."""
+    """A node that takes pods. ``usable``: the capacity for jobs on the empty node, without that of daemons. ``free``:
+    the part of it that no pod has requested. ``kind``: its GPU as its label has it; empty without one."""
 
     name: str
     kind: str
@@ -138,14 +138,15 @@ class KubernetesProvider:
     def __init__(
         self, *, clock: Clock, settings: KubernetesProviderSettings | None = None, run: KubectlRun = _command
     ) -> None:
-        """``run`` runs kubectl and gives what it prints."""
+        """``run`` runs kubectl and returns its output."""
         self._clock = clock
         self._settings = settings or KubernetesProviderSettings()
         self._run = run
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every cluster's, whatever the query. Read-only. Raises `RetryLater` while an API server is away, `NoLogin`
-        where kubectl or the context is missing, `LoginMissing` without the rights, `GiveUp` for an answer that is none.
+        """The offers of all clusters, whatever the query. Read-only. Raises `RetryLater` while an API server is
+        unreachable, `NoLogin` if kubectl or the context is missing, `LoginMissing` without the rights, `GiveUp` for an
+        invalid answer.
         """
         for context in self._settings.contexts:
             nodes, skipped = parse_nodes(self._list(context, "nodes"), pods := self._list(context, "pods"))
@@ -201,7 +202,7 @@ class KubernetesProvider:
         price: Money,
         amortised: Money | None,
     ) -> Offer:
-        """``ours``: machines that the broker's own jobs have: the planner subtracts them from ``slots``."""
+        """``ours``: machines of the broker's own jobs, which the planner subtracts from ``slots``."""
         return Offer(
             provider=self.name,
             region=context,
@@ -244,8 +245,8 @@ def _fits(free: NodeCapacity, share: NodeCapacity) -> int:
 
 
 def parse_nodes(nodes: Sequence[Any], pods: Sequence[Any]) -> tuple[list[KubernetesNode], list[SkippedRow]]:
-    """The nodes that take pods, of ``kubectl get nodes`` and ``get pods``; the others, and what makes no sense, as
-    skipped rows."""
+    """The nodes that accept pods, from ``kubectl get nodes`` and ``get pods``; other nodes and invalid ones as skipped
+    rows."""
     daemons, others = _requested(pods)
     label = _kind_label(nodes)
     found: list[KubernetesNode] = []
@@ -302,7 +303,8 @@ def _kind_label(nodes: Sequence[Any]) -> str:
 
 
 def _takes_no_pods(node: Any) -> str:
-    """Why the node takes no pods of jobs; empty if it does. Pods with GPUs tolerate the taint of GPU nodes."""
+    """The reason why the node accepts no pods of jobs; empty if it does. Pods with GPUs tolerate the taint of GPU
+    nodes."""
     if node.get("spec", {}).get("unschedulable"):
         return "cordoned"
     ready = [one.get("status") for one in node["status"].get("conditions", []) if one.get("type") == "Ready"]
@@ -326,7 +328,7 @@ def _requested(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, 
 
 
 def _runs(pod: Any) -> bool:
-    """Whether the pod has a node and takes some of it."""
+    """Whether the pod runs on a node and uses its capacity."""
     done = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     return not done and bool(pod.get("spec", {}).get("nodeName"))
 

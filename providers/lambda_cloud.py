@@ -46,8 +46,7 @@ class LambdaCloud:
         self._api = KeyedApi(self.name, "Lambda", "LAMBDA_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
-        `Malformed`."""
+        """All offers, whatever the query: one call. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         with self._api.open(per_second=1) as api:
             answer = api.get("/api/v1/instance-types", token=self._api.key)
         rows = answer.get("data") if isinstance(answer, dict) else None

@@ -1,10 +1,10 @@
-"""Nebius's GPU machines on demand and preemptible, by region, with what could be had at once. Needs a login.
+"""Nebius's GPU machines on demand and preemptible, by region, with the machines available at once. Needs a login.
 
 Nebius has no list of prices: for each preset of each platform in each region where the login has a project, its
-calculator is asked for an hour of one machine (without disks), at list prices in dollars. That is one call for each;
+calculator is queried for an hour of one machine (without disks), at list prices in dollars. That is one call for each;
 what is available comes in one list for a tenant. Traps: a preset's GPUs are in its ``resources``; ``gpu-rtx6000`` is
-the RTX PRO 6000, told by its memory; availability is clipped by the tenant's quota, and says how old it is.
-Fields: see ``nebius_calls.py``. No rate limit is published.
+the RTX PRO 6000, told by its memory; availability is clipped by the tenant's quota, and says how old it is. Fields: see
+``nebius_calls.py``. No rate limit is published.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from providers.rows import Found, Unfit, accelerator, decimal_text, distinct, fi
 _VARIABLE = "NEBIUS_IAM_TOKEN"
 _GPU = "gpu-"
 _FORM = re.compile(r"-[a-z]$")  # gpu-l40s-a, gpu-b200-sxm-a: of one card in other machines
-_PRO_6000 = ("rtx6000", 90)  # its name here, and the memory (GB) from which it is that card
+_PRO_6000 = ("rtx6000", 90)  # its canonical name, and the memory (GB) from which it is that card
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
 _FRESH = "DATA_STATE_FRESH"
 
@@ -48,7 +48,7 @@ class NebiusSettings(HttpSettings):
 
 @dataclass(frozen=True, slots=True)
 class _Preset:
-    """One size of machine in one region. ``stock``: Nebius's ResourceAdviceStatus, None if it does not tell."""
+    """One size of machine in one region. ``stock``: Nebius's ResourceAdviceStatus, None if it is not reported."""
 
     region: str
     project: str
@@ -81,7 +81,7 @@ class Nebius:
         self._how = f"set {_VARIABLE} to a token (`nebius iam get-access-token`), or {ours}"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. A region that fails does not hold back the others. Raises `LoginMissing`,
+        """All offers, whatever the query. A failure in one region does not stop the others. Raises `LoginMissing`,
         `MissingExtra`, `RetryLater`, `Refused` and `Malformed`."""
         file = self._settings.credentials_file
         if self._token is None and file is None:
@@ -213,7 +213,7 @@ def _card(platform: str, memory: int) -> str:
 
 
 def _estimated(calls: NebiusCalls, preset: _Preset, kind: CapacityType) -> Money:
-    """USD an hour, by the calculator."""
+    """USD per hour, by Nebius's calculator."""
     what = f"{preset}, {kind}"
     ask = partial(calls.estimate, preset.project, preset.platform, preset.name)
     try:

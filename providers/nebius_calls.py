@@ -32,8 +32,8 @@ _PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL")
 
 
 class NebiusCalls:
-    """Calls for the length of one poll; use it in a ``with`` statement. ``login``: keyword arguments of the SDK that
-    say who asks; ``how``: what to do about a login that is refused."""
+    """Calls for the length of one poll; use it in a ``with`` statement. ``login``: the SDK's keyword arguments with the
+    credentials; ``how``: the hint for a refused login."""
 
     def __init__(self, settings: HttpSettings, base_url: Url, login: Mapping[str, Any], how: str) -> None:
         self._settings = settings
@@ -73,8 +73,8 @@ class NebiusCalls:
         self._sdk.sync_close(timeout=self._settings.timeout_seconds)
 
     def tenants(self) -> Iterator[Any]:
-        """The tenants of the login. Raises `HostUnknown`, too: asked first, it waits for no time-out without a
-        network."""
+        """The tenants of the login. Also raises `HostUnknown`: it is the first call, so that no time-out is waited for
+        without a network."""
         from nebius.api.nebius.iam.v2 import ListTenantsRequest, TenantServiceClient
 
         host = self._sdk.get_addr_from_service_name(TenantServiceClient.__service_name__).rpartition(":")[0]
@@ -97,7 +97,7 @@ class NebiusCalls:
         yield from self._pages(PlatformServiceClient, ListPlatformsRequest, parent_id=project)
 
     def advice(self, tenant: str) -> Iterator[Any]:
-        """The machines that the tenant could have now, by region and preset."""
+        """The machines available to the tenant now, by region and preset."""
         from nebius.api.nebius.capacity.v1 import ListResourceAdviceRequest, ResourceAdviceServiceClient
 
         yield from self._pages(ResourceAdviceServiceClient, ListResourceAdviceRequest, parent_id=tenant)
@@ -148,7 +148,7 @@ class NebiusCalls:
             raise self._failure(getattr(code, "name", str(code)), " ".join(said.split())[:200]) from error
         except SDKError as error:
             raise Unreachable(f"cannot be asked: {str(error)[:200]}", where=self._where, hint=self._change) from error
-        if answer is None:  # what gRPC makes of a message that its reader refuses
+        if answer is None:  # gRPC's code for a message that its parser refuses
             raise Malformed("the answer is no such message", where=self._where)
         return answer
 

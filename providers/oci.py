@@ -31,9 +31,9 @@ _SOURCE = "oci-estimator"
 _HALF = f"{_SOURCE}:preemptible-is-half"
 _MAX_AGE = timedelta(days=7)
 _SHAPE = re.compile(r"(VM|BM)\.(GPU\d?)(?:\.([A-Za-z0-9-]+))?(?:\.HS)?\.(\d{1,3})", re.ASCII)
-_GENERATION = re.compile(r"-v\d$")  # of the shape, not of its cards
+_GENERATION = re.compile(r"-v\d$")  # words about the shape, not about its cards
 _REMARK = re.compile(r"\s*\([^)]*\)\s*$")
-# What the name of a shape does not spell out.
+# Accelerators that the name of a shape does not spell out.
 _CARDS = {"GPU2": "P100", "GPU3": "V100", "GPU4": "A100", "A100-v2": "A100-80GB", "RTXPRO": "RTXPRO6000"}
 _NVLINK = frozenset({"V100", "A100", "A100-80GB", "H100", "H200", "B200", "GB200", "B300", "GB300"})
 _PCIE = frozenset({"A10", "L40S", "P100", "RTXPRO6000"})
@@ -56,7 +56,7 @@ class Oci:
         self._settings = settings or OciSettings()
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             shapes = _items(api.document("/shapes.json"), "shapes.json")
             costs = _per_hour(_items(api.document("/products.json"), "products.json"))
@@ -69,7 +69,7 @@ class Oci:
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:
         if (kind := _value(row, "subType")) != "gpu":
             if not _has_gpus(row):
-                name(row.get("name"), "name")  # what has none may be a machine with accelerators
+                name(row.get("name"), "name")  # a row without a name may have accelerators
                 return
             raise Unfit("malformed_row", f"{short(row.get('name'))}: GPUs, and yet of the kind {short(kind)}")
         called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
@@ -140,7 +140,7 @@ def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
                     try:
                         value = number(told.get("value"), "value")
                     except Unfit:
-                        value = Decimal("NaN")  # known to be there, and not to be used
+                        value = Decimal("NaN")  # a known product whose price must not be used
                     found.setdefault(product["partNumber"], set()).add(value)
     return found
 
@@ -161,7 +161,7 @@ def _sum(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) 
         (per_hour,) = told
         if not per_hour.is_finite() or per_hour <= 0:
             raise Unfit("invalid_price", f"{machine}: {short(number_of_it)} costs {short(per_hour)}")
-        price(per_hour, f"{machine}: {short(number_of_it)}")  # sums are of sane figures only
+        price(per_hour, f"{machine}: {short(number_of_it)}")  # only plausible figures are added
         total += per_hour * (count if kind == "ocpu" else whole(part.get("qty"), f"{machine}: memory", most=100_000))
     return total
 

@@ -2,13 +2,13 @@
 
 The catalogue is of one subsidiary, in its currency; the default, WE (World, English), is in US dollars. A machine is an
 addon of the product ``publiccloud-instance``: its plan for each hour ends with ``.consumption``, its price is in 1/10⁸
-of a dollar without tax, and ``blobs.technical`` says what it has. Traps: the same machine by the month is another plan
-(``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a licence; plans without the tag
-``active`` are no longer sold. Which regions have a machine is in ``configurations``; where it is not, the offer is in
-``worldwide``. The catalogue names the card without its form; the instances have PCIe cards (from knowledge of
-OVHcloud's product pages, not from the catalogue), so an H100 is the PCIe card here, which is slower than the SXM one.
-Fields: OVHcloud's API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog). It is one call of
-some MB; no limit is published for it. Read in November 2026.
+of a dollar without tax, and ``blobs.technical`` has its size. Traps: the same machine by the month is another plan
+(``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a licence; plans without the tag ``active``
+are no longer sold. ``configurations`` lists the regions that have a machine; without it, the offer is in ``worldwide``.
+The catalogue names the card without its form; the instances have PCIe cards (from knowledge of OVHcloud's product
+pages, not from the catalogue), so an H100 is the PCIe card here, which is slower than the SXM one. Fields: OVHcloud's
+API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog). It is one call of some MB; no limit is
+published for it. Read in November 2026.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
 
-_UNITS = 10**8  # of a dollar
+_UNITS = 10**8  # part of a dollar
 _HOURLY = ".consumption"
 _EVERYWHERE = "worldwide"
 
 
 class OvhSettings(HttpSettings):
-    """``base_url``: the URL above ``/order``. ``subsidiary``: whose catalogue; one that is not in US dollars (``FR``,
-    ``CA``) brings no offers. OVHcloud US is ``https://api.us.ovhcloud.com/v1`` with ``US``."""
+    """``base_url``: the URL above ``/order``. ``subsidiary``: the owner of the catalogue; one not in US dollars
+    (``FR``, ``CA``) has no usable prices. OVHcloud US is ``https://api.us.ovhcloud.com/v1`` with ``US``."""
 
     base_url: Url = "https://ca.api.ovh.com/v1"
     subsidiary: str = Field(default="WE", pattern=r"^[A-Z]{2,4}$")
@@ -50,7 +50,7 @@ class Ovh:
         self._settings = settings or OvhSettings()
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: it is one call. Raises `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query: one call. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             answer = api.document("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
         addons = answer.get("addons") if isinstance(answer, dict) else None

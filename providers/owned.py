@@ -53,7 +53,7 @@ class Owned:
     """One offer for each kind of GPU in this machine, and one for its CPUs.
 
     The machine is one machine: `slots` is 1 on each offer, and several jobs may have a part of it each. Without a
-    driver, or when NVML fails, the CPU offer comes all the same, with a `SkippedRow` that says what NVML said.
+    driver, or if NVML fails, only the CPU offer is returned, with a `SkippedRow` that has NVML's error.
     """
 
     name = "owned"
@@ -67,7 +67,7 @@ class Owned:
         self._nvml = nvml
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Both kinds, whatever the query: looking costs milliseconds and nothing else."""
+        """All offers, whatever the query: it takes milliseconds and costs nothing."""
         gpus: Counter[str] = Counter()
         linked = False
         try:

@@ -40,11 +40,11 @@ class _PricebookTable(BaseModel):
 
 
 class PricePage(_PricebookTable):
-    """One price page, as read on ``date``: what its machines have in common.
+    """One price page, as read on ``date``: the common properties of its machines.
 
     ``per_gpu``: the page's prices are for one accelerator, and a machine costs that times its count. Billing as the
     provider states it: at least ``minimum_seconds``, then steps of ``granularity_seconds``; spot is free when it is
-    interrupted within ``spot_free_minutes``. ``engine``: who could run jobs there.
+    interrupted within ``spot_free_minutes``. ``engine``: the engine that could run jobs there.
     """
 
     provider: str

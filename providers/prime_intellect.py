@@ -1,11 +1,11 @@
 """Prime Intellect's machines of many clouds: prices and stock by data centre, on demand and spot. Needs an API key.
 
 A row is one machine of one cloud, priced as a whole, in the region ``CLOUD.DATACENTRE``. ``prices.onDemand`` is the
-price in a data centre, ``prices.communityPrice`` that of other people's machines, which comes instead. Traps: a machine
+price in a data centre, ``prices.communityPrice`` that of other people's machines, which replaces it. Traps: a machine
 may be prepaid for some hours (``prepaidTime``), and its price may follow the market (``isVariable``): the first is
-skipped and counted, the second keeps for minutes only; disks, vCPUs and memory beyond the default cost more.
-Fields: Prime Intellect's OpenAPI document (``GET /api/v1/availability/gpus``), also as its Python SDK ``prime`` 0.18
-has them. No rate limit is published; it is one call for each hundred rows. Read in November 2026.
+skipped and counted, the second is valid for minutes only; disks, vCPUs and memory beyond the default cost more. Fields:
+Prime Intellect's OpenAPI document (``GET /api/v1/availability/gpus``), also as its Python SDK ``prime`` 0.18 has them.
+No rate limit is published; it is one call for each hundred rows. Read in November 2026.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PrimeIntellect:
         self._api = KeyedApi(self.name, "Prime Intellect", "PRIME_API_KEY", settings, clock, environment, needs)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         with self._api.open() as api:
             yield from distinct(each(self._pages(api), self._read))
 
@@ -134,7 +134,7 @@ def _card(row: Row) -> str:
 
 
 def _included(part: object) -> float | None:
-    """vCPUs or GiB that come with the machine."""
+    """The vCPUs or GiB included in the machine."""
     return figure(part.get("defaultCount")) if isinstance(part, dict) else None
 
 

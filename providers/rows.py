@@ -27,7 +27,7 @@ HOURS_A_YEAR = 8760
 _DECIMAL = re.compile(r"\d{1,12}(?:\.\d{1,18})?", re.ASCII)
 _NO_PART_OF_A_NAME = re.compile(r"[/@\s\x00-\x1f\x7f]+")
 _MAX_NAME = 80
-_SAME_PART = 0.05  # of a part's size, by which its memory may be off
+_SAME_PART = 0.05  # the tolerance of a part's memory, as a share of its size
 _MAX_ACCELERATORS = 1024
 
 
@@ -106,7 +106,7 @@ def price(value: object, what: str, *, per: int = 1, times: int = 1) -> Money:
     amount = Decimal(value)
     if not amount.is_finite() or amount <= 0:
         raise Unfit("invalid_price", f"{what}: a price of {short(value)}")
-    # Compared before it is multiplied: the exponent may be any, and arithmetic on it would not be exact.
+    # Compared before multiplication: with a huge exponent the arithmetic would not be exact.
     if not CHEAPEST.dollars * per <= amount * times <= DEAREST.dollars * per:
         raise Unfit("absurd_price", f"{what}: a price of {short(value)}{f' / {per}' if per > 1 else ''}")
     return Money.usd(amount * times / per)

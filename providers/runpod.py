@@ -23,8 +23,8 @@ from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
-# What is asked for. Without the first three no row means anything; any other may go the way fields of an undocumented
-# schema go, and is then left out.
+# The requested fields. A row needs the first three; RunPod may remove any other from its undocumented schema, and it is
+# then left out.
 _ALWAYS = ("id", "displayName", "memoryInGb")
 _OF_GPU_TYPE = (
     "maxGpuCount", "maxGpuCountSecureCloud", "maxGpuCountCommunityCloud", "secureCloud", "communityCloud",
@@ -36,7 +36,7 @@ _OF_LOWEST_PRICE = (
 )  # fmt: skip
 _OF_PLACE = ("uninterruptablePrice", "minimumBidPrice", "availableGpuCounts", "stockStatus", "minVcpu", "minMemory")
 _PLACE = re.compile(r"[A-Z0-9-]{2,20}")
-# The query of RunPod's own examples, for the day when even that is not enough.
+# The query of RunPod's own examples, used if leaving out fields is not enough.
 _SMALLEST = """
 query GpuTypes {
   gpuTypes {
@@ -57,8 +57,8 @@ _SKYPILOT_NAMES = {"A100-PCIe": "A100-80GB", "A100-SXM": "A100-80GB-SXM", "H100-
 
 
 class RunpodSettings(HttpSettings):
-    """``base_url``: where ``/graphql`` is. ``data_centers``: whether to ask for the secure cloud's prices and stock in
-    each data centre, too."""
+    """``base_url``: the URL above ``/graphql``. ``data_centers``: whether to query the secure cloud's prices and stock
+    in each data centre, too."""
 
     base_url: Url = "https://api.runpod.io"
     data_centers: bool = False
@@ -66,7 +66,7 @@ class RunpodSettings(HttpSettings):
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """One of the two clouds, as one row tells of it. ``lowest``: its LowestPrice; ``most``: GPUs a pod may have."""
+    """One row's data on one of the two clouds. ``lowest``: its LowestPrice; ``most``: GPUs a pod may have."""
 
     region: str
     on_demand: object
@@ -87,9 +87,8 @@ class Runpod:
         self._settings = settings or RunpodSettings()
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: it is one call. A field that RunPod no longer knows is left out and
-        counted. Data centres that cannot be asked are an error at the end. Raises `RetryLater`, `Refused` and
-        `Malformed`."""
+        """All offers, whatever the query: one call. A field that RunPod no longer knows is left out and counted. Failed
+        queries of data centres are an error at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
         failures, placed = Failures(), dict[str, list[object]]()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows, left_out = _ask(api)
@@ -120,7 +119,7 @@ class Runpod:
             raise Unfit("no_price", f"{label}: no price in either cloud")
 
     def _read_place(self, row: Row, place: str) -> Found:
-        """A GPU in a data centre. One that is not there has no price; nothing is launched at a place of choice."""
+        """A GPU in a data centre. Without stock it has no price. No engine launches in a chosen data centre."""
         lowest = row.get("lowest", ...)
         if lowest is None:
             return
@@ -203,8 +202,8 @@ class Runpod:
 def _ask(api: Api) -> tuple[list[object], list[str]]:
     """The rows, and the fields that had to be left out for them: one unknown field fails a whole query of GraphQL's.
 
-    Fields that RunPod names as unknown are left out one after the other; where it names none of ours, the smallest
-    query is the last try. Raises the first refusal where that fails, too.
+    Fields that RunPod names as unknown are left out one after the other; if it names none of them, the smallest query
+    is the last try. Raises the first refusal if that fails, too.
     """
     left_out: list[str] = []
     while True:
@@ -224,8 +223,8 @@ def _ask(api: Api) -> tuple[list[object], list[str]]:
 
 
 def _ask_by_place(api: Api) -> dict[str, list[object]]:
-    """By data centre, the rows of all GPUs with their ``lowest`` price there; under an empty name, what is no data
-    centre. Raises what `Api.post` raises."""
+    """By data centre, the rows of all GPUs with their ``lowest`` price there; invalid data centres are under an empty
+    name. Raises what `Api.post` raises."""
     answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
     places, odd = list[str](), list[object]()
     for row in _rows(answer, "dataCenters"):
@@ -248,7 +247,7 @@ def _ask_by_place(api: Api) -> dict[str, list[object]]:
 
 
 def _at(row: object, alias: str) -> object:
-    """The row with its price at one place, as ``lowest``; without it where nothing is told."""
+    """The row with its price at one place as ``lowest``; without that field if RunPod reports none."""
     if not isinstance(row, dict):
         return row
     about = {key: row.get(key) for key in _ALWAYS}
@@ -271,7 +270,7 @@ def _gpu_types(answer: object) -> list[object]:
 
 
 def _rows(answer: object, key: str) -> list[object]:
-    """The rows of a GraphQL answer. With rows there, errors about single fields are no reason to drop them."""
+    """The rows of a GraphQL answer. Errors about single fields do not discard the rows."""
     data = answer.get("data") if isinstance(answer, dict) else None
     rows = data.get(key) if isinstance(data, dict) else None
     if isinstance(rows, list):
@@ -284,8 +283,8 @@ def _rows(answer: object, key: str) -> list[object]:
 
 
 def _clouds(row: Row, lacking: Collection[str]) -> Iterator[_Cloud]:
-    """The clouds in which this GPU is rented out or at least priced. Where the LowestPrice that was asked for is
-    lacking, the list price of spot does not stand in for its bid."""
+    """The clouds in which this GPU is rented out or at least priced. Without the requested LowestPrice, the list price
+    of spot does not replace its bid."""
     bids = _bids(row)
     for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
         on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")

@@ -15,7 +15,7 @@ from providers.registry import ProviderSettings
 
 class SandboxSettings(ProviderSettings):
     """``scenario``: ``default``, ``demo``, or the path of a scenario file. ``starts_at``: the broker time at which the
-    scenario begins. The sandbox engine must be given the same three values: they are the market."""
+    scenario begins. The sandbox engine must have the same three values, which define the market."""
 
     scenario: str = "default"
     seed: int = Field(default=DEFAULT_SEED, ge=0)
@@ -30,7 +30,7 @@ class SandboxProvider:
     Settings: ClassVar = SandboxSettings
 
     def __init__(self, *, clock: Clock, settings: SandboxSettings | None = None) -> None:
-        """Raises `InvalidInput` for a scenario that cannot be read. ``world.faults`` makes things go wrong."""
+        """Raises `InvalidInput` for a scenario that cannot be read. ``world.faults`` injects faults."""
         chosen = settings or SandboxSettings()
         self._clock = clock
         self.world = World.load(chosen.scenario, chosen.seed, chosen.starts_at)

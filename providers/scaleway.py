@@ -1,14 +1,14 @@
 """Scaleway's GPU instances on demand, by zone, with stock. No login needed. Priced in euros, and converted.
 
-Two public lists: the product catalogue has the machines of each zone with their prices, the instance API says what is
-in stock there. Scaleway prices in euros; they become dollars by the European Central Bank's reference rate of the day
+Two public lists: the product catalogue has the machines of each zone with their prices, the instance API the stock.
+Scaleway prices in euros; they become dollars by the European Central Bank's reference rate of the day
 (``exchange.py``), which the polls name. Without a rate nothing is converted: each machine is counted
-(``no_exchange_rate``), and the poll fails, so that what was known stays.
-Traps: the catalogue ignores filters that it does not know, so each row is judged by its own fields; ``H100-1-80G`` is
-the PCIe card, ``H100-SXM-…`` the other one; stock has no total, pages end with a short one. Prices are before tax.
-Fields: Scaleway's Product Catalog API v2alpha1 (``ListPublicCatalogProducts``) and Instance API v1 (``GET
-…/products/servers/availability``), as its Python SDK has them. No rate limit is published; it is one call for each 100
-products, and one or two for each zone with GPUs. Read in November 2026.
+(``no_exchange_rate``), and the poll fails, so that earlier prices stay. Traps: the catalogue ignores filters that it
+does not know, so each row is judged by its own fields; ``H100-1-80G`` is the PCIe card, ``H100-SXM-…`` the other one;
+stock has no total, pages end with a short one. Prices are before tax. Fields: Scaleway's Product Catalog API v2alpha1
+(``ListPublicCatalogProducts``) and Instance API v1 (``GET …/products/servers/availability``), as its Python SDK has
+them. No rate limit is published; it is one call for each 100 products, and one or two for each zone with GPUs. Read in
+November 2026.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _GIB = 2**30
 _ZONE = re.compile(r"([a-z]{2}-[a-z]{3})-\d")
 # A machine's name contains its cards, too: H100-SXM-8-80G.
 _NAMED = re.compile(r"([A-Z]+\d+[A-Z]*(?:-[A-Z]+)?)-(\d{1,2})-(\d{2,3})G")
-_OLDER = re.compile(r"RENDER|GPU-")  # machines with GPUs that are named otherwise
+_OLDER = re.compile(r"RENDER|GPU-")  # machines with GPUs under other names
 _IS_MACHINE = "/compute/"
-_HOURS = {"hour": 1, "minute": 60, "second": 3600}  # how many of the unit an hour has
+_HOURS = {"hour": 1, "minute": 60, "second": 3600}  # the number of units in an hour
 _SOLD = {"public_beta", "preview", "general_availability", "end_of_new_features", "end_of_growth"}
 _NOT_SOLD = {"unknown_status", "end_of_deployment", "end_of_support", "end_of_sale", "end_of_life", "retired"}
 _STOCK = {"available": (Availability.AVAILABLE, 0.9), "scarce": (Availability.AVAILABLE, 0.3)}
@@ -80,7 +80,7 @@ class Scaleway:
         self._rate: ReferenceRate | None = None
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. What fails beside the catalogue (the rate, the stock of a zone) is raised at
+        """All offers, whatever the query. Failures beside the catalogue (the rate, the stock of a zone) are raised at
         the end. Raises `RetryLater`, `Refused` and `Malformed`."""
         self._rate, failures = None, Failures()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
@@ -202,7 +202,7 @@ class Scaleway:
             return price(amount, what, times=times, per=size)
         if self._rate is None:
             raise Unfit("no_exchange_rate", f"{what}: {amount:f} {CURRENCY}")
-        price(amount, what, times=times, per=size)  # of this world before it is converted, too
+        price(amount, what, times=times, per=size)  # must be plausible before the conversion, too
         return price(amount * self._rate.usd, what, times=times, per=size)
 
 

@@ -1,4 +1,5 @@
-"""SF Compute's market of GPU-hours: what a block of nodes costs now, orders to buy and to sell. Needs an API token.
+"""SF Compute's market of GPU-hours: the present price of a block of nodes, and orders to buy and to sell. Needs an API
+token.
 
 The market has no list of prices: a quote is the price of some nodes for some hours from a time on. An offer here is one
 node for the next whole hours, as quoted now. Fields: SF Compute's API v0 (``/v0/quote``, ``/v0/orders``,
@@ -29,16 +30,16 @@ from providers.rows import Unfit, name, number, price, short, whole
 NAME = "sfcompute"
 _VARIABLE = "SFC_API_KEY"
 _CENTS = 100
-_DEAREST = 10**12  # cents; more is a mistake
-_LOOK = timedelta(hours=24)  # the time that an offer's quote is for
+_DEAREST = 10**12  # cents; a higher price is an error
+_LOOK = timedelta(hours=24)  # the period of an offer's quote
 _MAX_AGE = timedelta(minutes=30)
 # SF Compute's instance types: eight H100 (SXM) with InfiniBand, and without; eight H200.
 TYPES = {"h100i": ("H100", 8), "h100v": ("H100", 8), "h200ki": ("H200", 8)}
 
 
 class SfcomputeSettings(HttpSettings):
-    """``base_url``: the URL above ``/v0/orders``. ``api_key``: default: SFC_API_KEY. ``instance_types``: those to ask
-    prices of."""
+    """``base_url``: the URL above ``/v0/orders``. ``api_key``: default: SFC_API_KEY. ``instance_types``: the types to
+    query prices of."""
 
     base_url: Url = "https://api.sfcompute.com"
     api_key: SecretStr | None = None
@@ -150,7 +151,7 @@ class MarketQuote:
     """The market's ask or bid: ``price`` for all nodes and the whole time (USD). Times are UTC."""
 
     def __init__(self, row: object) -> None:
-        """Raises `Unfit` for a row that is none."""
+        """Raises `Unfit` for an invalid row."""
         if not isinstance(row, Mapping):
             raise Unfit("malformed_row", f"a quote that is {short(row)}")
         cents = number(row.get("price"), "quote")
@@ -252,5 +253,5 @@ def moment(text: object) -> datetime:
 
 
 def stamp(at: datetime) -> str:
-    """A time as the API takes it."""
+    """A time in the form of the API."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")

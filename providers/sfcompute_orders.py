@@ -1,8 +1,8 @@
 """Orders at SF Compute: blocks of nodes that are bought, and bought time that is sold again.
 
 An order is a limit order at the quoted price that is filled at once or not at all. The request carries the purchase's
-key as ``Idempotency-Key``; the list of orders does not tell it, so an order is found again by what was ordered and
-when, and is sent once. A filled order cannot be undone; its time can be sold on the same market (`capacity sell`).
+key as ``Idempotency-Key``; the list of orders does not include it, so an order is found again by its content and time,
+and is sent once. A filled order cannot be undone; its time can be sold on the same market (`capacity sell`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = timedelta(days=365)
-_EARLIER = timedelta(minutes=2)  # its clock may be behind ours
+_EARLIER = timedelta(minutes=2)  # its clock may be behind this one
 _TO_APPROVE = timedelta(minutes=30)
 _PAGE = 100
 _STATES = {
@@ -76,12 +76,12 @@ class SfcomputeBlocks:
                     yield _quote(request, kind, found, now)
 
     def _window(self, request: QuoteRequest, now: datetime) -> tuple[datetime, datetime]:
-        # Without a wish, late enough for people to approve it before it begins.
+        # By default late enough for people to approve it before it begins.
         earliest = max(request.earliest or _next_hour(now + _TO_APPROVE), _next_hour(now))
         return earliest, max(min(request.latest or earliest + _DAY, earliest + _DAY), earliest)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """SF Compute has no dry run: only the login is checked."""
+        """Check the login; SF Compute has no dry run."""
         self._provider.api()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
@@ -161,7 +161,7 @@ class SfcomputeBlocks:
         )  # fmt: skip
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """A sell order at ``least`` (USD, in all), which stays open until it is bought."""
+        """A sell order at ``least`` (USD in total), open until it is bought."""
         body = {
             "side": "sell",
             "contract_id": terms.reference,

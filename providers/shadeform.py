@@ -2,7 +2,7 @@
 
 A row is one machine of one cloud, with its price in whole US cents per hour and its regions; each region becomes an
 offer of ``shadeform`` in the region ``CLOUD.REGION``, because Shadeform sells it, at its own price. Traps: an entry of
-a region may be of spot capacity (``rental_type``), whose price the row does not tell: it is skipped and counted.
+a region may be of spot capacity (``rental_type``), whose price the row does not have: it is skipped and counted.
 Fields: Shadeform's OpenAPI document (``GET /v1/instances/types``), read in November 2026. No rate limit is published;
 it is one call.
 """
@@ -44,8 +44,7 @@ class Shadeform:
         self._api = KeyedApi(self.name, "Shadeform", "SHADEFORM_API_KEY", settings, clock, environment)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
-        `Malformed`."""
+        """All offers, whatever the query: one call. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         with self._api.open() as api:
             answer = api.get("/v1/instances/types", token=self._api.key, header="X-API-KEY")
         rows = answer.get("instance_types") if isinstance(answer, dict) else None

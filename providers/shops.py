@@ -1,4 +1,4 @@
-"""What the clouds sell, by kind: one line here, one file in the cloud's `shop`; and what their products share."""
+"""The products of the clouds by kind (one line here, one file in the cloud's `shop`), and their common parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
 
 
 def products(cloud: str, counter: object) -> Mapping[PurchaseProduct, SellsProduct]:
-    """What sells each kind of the cloud. ``counter``: what its products need of it."""
+    """The cloud's product of each kind. ``counter``: the login, prices and clock that the products share."""
     places = {kind.value: place for kind, place in PRODUCTS[cloud].items()}
     return {kind: cast("SellsProduct", load(places, kind.value, "product")(counter)) for kind in PRODUCTS[cloud]}
 
@@ -46,7 +46,7 @@ def cannot_be_undone(where: str, what: str, why: str) -> Refused:
 
 
 class CloudProduct(Generic[CounterT]):
-    """The usual `SellsProduct` of a cloud: its orders carry a mark, and end by themselves."""
+    """The usual `SellsProduct` of a cloud: its orders carry a tag and end by themselves."""
 
     marked = True
     repeats_for = timedelta(0)
@@ -57,7 +57,7 @@ class CloudProduct(Generic[CounterT]):
 
 
 class FinalProduct(CloudProduct[CounterT]):
-    """A product that its provider never takes back. ``never``: the provider, the product, and why."""
+    """A product that its provider never takes back. ``never``: the provider, the product, and the reason."""
 
     never: ClassVar[tuple[str, str, str]]
 

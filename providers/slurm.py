@@ -44,8 +44,8 @@ class SlurmProviderSettings(ProviderSettings):
     """The cost of an hour on the cluster, in USD, and the partitions used.
 
     ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: extra cost of use over idling (electricity, wear).
-    ``amortised_per_gpu_hour``: the purchase over its life, for showback only. ``partitions``: those to use; empty for
-    all that take jobs.
+    ``amortised_per_gpu_hour``: the purchase over its life, for showback only. ``partitions``: the ones to use; empty
+    for all that accept jobs.
     """
 
     price_per_gpu_hour: Money = Money.ZERO
@@ -56,7 +56,7 @@ class SlurmProviderSettings(ProviderSettings):
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node that takes jobs: ``gpus`` and ``used`` by type as Slurm names it."""
+    """A node that accepts jobs: ``gpus`` and ``used`` by type as Slurm names it."""
 
     name: str
     partitions: tuple[str, ...]
@@ -98,21 +98,21 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 class SlurmProvider:
-    """One cluster: the one that the Slurm commands here speak to (``SLURM_CONF``)."""
+    """The cluster that the Slurm commands on this machine use (``SLURM_CONF``)."""
 
     name = "slurm"
     refresh_before_deciding = True
     Settings: ClassVar = SlurmProviderSettings
 
     def __init__(self, *, clock: Clock, settings: SlurmProviderSettings | None = None, run: Run = _command) -> None:
-        """``run`` runs one of Slurm's commands and gives what it prints."""
+        """``run`` runs one of Slurm's commands and returns its output."""
         self._clock = clock
         self._settings = settings or SlurmProviderSettings()
         self._run = run
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every partition's, whatever the query. Read-only. Raises `RetryLater` while the controller is away,
-        `NoLogin` where there is no cluster."""
+        """The offers of all partitions, whatever the query. Read-only. Raises `RetryLater` while the controller is
+        unreachable, `NoLogin` without a cluster."""
         cluster = _cluster(self._run(["scontrol", "show", "config"]))
         nodes, skipped = parse_nodes(self._run(["scontrol", "--oneliner", "--details", "show", "nodes"]))
         yield from skipped
@@ -193,8 +193,8 @@ def _with_slots(offer: Offer, ours: int) -> Offer:
 
 
 def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
-    """The nodes that take jobs, of ``scontrol --oneliner --details show nodes``; the others, and lines that make no
-    sense, as skipped rows."""
+    """The nodes that accept jobs, from ``scontrol --oneliner --details show nodes``; other nodes and invalid lines as
+    skipped rows."""
     nodes: list[SlurmNode] = []
     skipped: list[SkippedRow] = []
     for line in filter(None, (line.strip() for line in printed.splitlines())):

@@ -1,11 +1,10 @@
 """Vast.ai's marketplace: hosts' prices for their machines, the lowest bids, and prepaid discounts.
 
 No login is needed; with an API key the pages are larger. One offer here is one listing of a host; ``zone`` names it,
-``region`` is the country. Instance types are named as SkyPilot names Vast.ai's. A row says of itself what it is:
-``is_bid`` makes it spot at ``min_bid``, otherwise ``dph_total`` is its on-demand price, which includes a disk of
-``storage_gb``; more disk, and traffic, are billed apart, and so is the disk of a spot machine. Where
-``discounted_dph_total`` is lower, that is what prepaying makes of it.
-Fields: Vast.ai's API reference (search offers) as of November 2026.
+``region`` is the country. Instance types are named as SkyPilot names Vast.ai's. A row states its kind: ``is_bid`` makes
+it spot at ``min_bid``, otherwise ``dph_total`` is its on-demand price, which includes a disk of ``storage_gb``; more
+disk, and traffic, are billed apart, and so is the disk of a spot machine. A lower ``discounted_dph_total`` is the price
+after prepayment. Fields: Vast.ai's API reference (search offers) as of November 2026.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
 
 _KINDS = ("on-demand", "bid", "reserved")
-_PAGE = 1000  # rows asked for; without a login the service sends fewer
+_PAGE = 1000  # requested rows; without a login the service sends fewer
 _MOST_PAGES = 500
-_SHORTEST_TERM = 1  # month; a row does not say for which term its discount is, and this is the shortest that is sold
+_SHORTEST_TERM = 1  # month; a row does not state the term of its discount, and this is the shortest term for sale
 _MAX_AGE = {
     CapacityType.ON_DEMAND: timedelta(hours=1),
     CapacityType.SPOT: timedelta(minutes=30),
@@ -39,9 +38,9 @@ _VARIABLE = "VAST_API_KEY"
 
 
 class VastSettings(HttpSettings):
-    """``base_url``: where ``/api/v0/bundles/`` is. ``api_key``: optional; VAST_API_KEY otherwise. ``storage_gb``: the
-    disk that on-demand prices include, in GB. ``verified_only``: offers of hosts that Vast.ai has not verified are
-    shown but cannot be had."""
+    """``base_url``: the URL above ``/api/v0/bundles/``. ``api_key``: optional; default: VAST_API_KEY. ``storage_gb``:
+    the disk that on-demand prices include, in GB. ``verified_only``: offers of hosts that Vast.ai has not verified are
+    shown as unavailable."""
 
     base_url: Url = "https://console.vast.ai"
     api_key: SecretStr | None = None
@@ -64,8 +63,8 @@ class Vast:
         self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; what came
-        before stays valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
+        """All offers, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; earlier rows
+        stay valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
         yield from distinct(each(self._rows(), self._read))
 
     @property
@@ -110,7 +109,7 @@ class Vast:
             for kind in _KINDS:
                 for row in self._pages(api, kind):
                     if kind == "bid" and isinstance(row, dict) and "is_bid" not in row:
-                        row = {**row, "is_bid": None}  # a price that may be a bid is not taken for on-demand
+                        row = {**row, "is_bid": None}  # a price that may be a bid does not count as on-demand
                     yield row
 
     def _pages(self, api: Api, kind: str) -> Iterator[object]:
@@ -124,7 +123,7 @@ class Vast:
                 return
             yield from rows
             if not rows:
-                return  # a page may have any length: the service decides
+                return  # the service decides on the length of a page
             if not ids:
                 raise Malformed(f"no id in a page of {kind} offers", where=self.name, hint=_PARTIAL)
             last = max(ids)
@@ -184,7 +183,7 @@ class Vast:
             unavailable_because=why,
             score=_reliability(row),
             slots=None if why else 1,
-            engine=None,  # no engine rents this very listing: SkyPilot takes the cheapest of a search of its own
+            engine=None,  # no engine rents this listing: SkyPilot takes the cheapest of its own search
             max_age=_MAX_AGE[capacity_type],
         )
 
@@ -203,14 +202,14 @@ def _offers_in(answer: object) -> list[object]:
     found = answer.get("offers") if isinstance(answer, dict) else None
     if isinstance(found, list):
         return found
-    if isinstance(found, dict):  # a single offer, as the reference's example has it
+    if isinstance(found, dict):  # a single offer, as in the reference's example
         return [found]
     said = (answer.get("msg") or answer.get("error")) if isinstance(answer, dict) else None
     raise Malformed(f"no offers in the answer{f': {short(said)}' if said else ''}", where="vast")
 
 
 def _country(geolocation: object) -> str:
-    """``NO`` of ``Oslo, NO``; whole names where there is no comma, ``unknown`` where there is nothing."""
+    """``NO`` of ``Oslo, NO``; the whole name without a comma, ``unknown`` without a name."""
     if geolocation is None:
         return "unknown"
     return name(geolocation.rpartition(",")[2] if isinstance(geolocation, str) else geolocation, "geolocation")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "vast"
 _MONTH = timedelta(days=30)
 _LONGEST = 6
-# Of what was paid, at least this much is still there when it is looked for: a machine uses its credit by the hour.
+# At least this share of the payment is left when it is searched for: a machine uses its credit by the hour.
 _STILL_THERE = Decimal("0.5")
 
 

@@ -43,13 +43,13 @@ _ID, _SECRET = "VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET"
 _NOWHERE = "global"
 _MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
-# Ten minutes are paid in advance, over and over (docs.verda.com, pricing and billing).
+# Each ten minutes are paid in advance (docs.verda.com, pricing and billing).
 _BILLING = Billing(minimum=timedelta(minutes=10), granularity=timedelta(minutes=10))
 
 
 class VerdaSettings(HttpSettings):
-    """``base_url``: where ``/v1/instance-types`` is. ``client_id``, ``client_secret``: VERDA_CLIENT_ID and
-    VERDA_CLIENT_SECRET where they are not set."""
+    """``base_url``: the URL above ``/v1/instance-types``. ``client_id``, ``client_secret``: default: VERDA_CLIENT_ID
+    and VERDA_CLIENT_SECRET."""
 
     base_url: Url = "https://api.verda.com"
     client_id: str | None = None
@@ -90,8 +90,8 @@ class Verda:
         self._how = f"set {_ID} and {_SECRET} (or {ours}) to credentials of Verda's API"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. What Verda does not say about stock or long-term periods is counted, and the
-        prices come all the same. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query. Missing data on stock or long-term periods is counted; the prices are
+        returned without it. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         if self._id is None or self._secret is None:
             missing = " and ".join(key for key, value in ((_ID, self._id), (_SECRET, self._secret)) if not value)
             raise NoLogin(f"Verda's prices need a login: {missing} not set", where=self.name, hint=self._how)
@@ -176,7 +176,7 @@ class Verda:
         *,
         terms: _LongTerm | None = None,
     ) -> Found:
-        """The offer in each location that has the type; a price that makes no sense is skipped once."""
+        """The offer in each location that has the type; an invalid price is skipped once."""
         regions = [] if stock is None else stock.get(instance_type, [])
         try:
             for region in regions or [_NOWHERE]:
@@ -253,7 +253,7 @@ def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
 
 
 def _terms(row: object) -> list[_LongTerm]:
-    """The period, or none where it is not on sale or not counted in months. Raises `Unfit`."""
+    """The period; None if it is not for sale or not counted in months. Raises `Unfit`."""
     if not isinstance(row, dict):
         raise Unfit("malformed_row", f"a long-term period that is {short(row)}")
     unit = row.get("unit_name")

@@ -2,11 +2,11 @@
 
 A plan has its price for the whole machine per hour, and for some regions another one (``location_cost``). A plan that
 cannot be deployed on demand may still be listed with an on-demand price: ``deploy_ondemand`` and ``deploy_preemptible``
-say what is sold. Traps: ``gpu_vram_gb`` is of the whole machine, and less than a card's where the plan has a part of
-a card (an A100 of Vultr's has 80 GB, so 40 GB are half of one); bare metal may lack the ``gpu_…`` fields, then its id
-says what it has. Vultr stops charging after 672 hours of a month; prices here are per hour before that.
-Fields: Vultr's API v2, "List Plans" and "List Bare Metal Plans"; limit: 30 calls a second from one address; here it is
-one call for each 500 plans. Read in November 2026.
+state what is for sale. Traps: ``gpu_vram_gb`` is of the whole machine, and less than a card's where the plan has a part
+of a card (an A100 of Vultr's has 80 GB, so 40 GB are half of one); bare metal may lack the ``gpu_…`` fields, then its
+id says what it has. Vultr stops charging after 672 hours of a month; prices here are per hour before that. Fields:
+Vultr's API v2, "List Plans" and "List Bare Metal Plans"; limit: 30 calls a second from one address; here it is one call
+for each 500 plans. Read in November 2026.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from providers.rows import (
 _LISTS = {"/plans": "plans", "/plans-metal": "plans_metal"}
 _A_PAGE, _PAGES = 500, 20
 _PER_SECOND = 30
-_WHOLE_CARD = 0.87  # of a card's memory; less is a part of it
+_WHOLE_CARD = 0.87  # share of a card's memory; a plan with less has a part of a card
 _KINDS = {
     CapacityType.ON_DEMAND: ("deploy_ondemand", "hourly_cost", timedelta(hours=6)),
     CapacityType.SPOT: ("deploy_preemptible", "hourly_cost_preemptible", timedelta(minutes=30)),
 }
-# Vultr's words for cards, where they are not those of others. The bare metal called L40 has the L40S.
+# Vultr's own names of cards. The bare metal called L40 has the L40S.
 _CARDS = {"A100": "A100-80GB"}
 _METAL_PLAN = "vbm-"
 _METAL = re.compile(r"(?:-(\d{1,2}))?-([a-z]+\d+[a-z]*)-gpu$")
@@ -70,7 +70,7 @@ class Vultr:
         self._settings = settings or VultrSettings()
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock, per_second=_PER_SECOND) as api:
             for path, key in _LISTS.items():
                 yield from distinct(each(_pages(api, path, key, self.name), self._read))

@@ -99,8 +99,8 @@ class MaxKgCo2e(BoundRule[Emissions]):
 
 
 def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[str, dict[str, object]]:
-    """What would pass of a job that emits too much, as the end of a sentence and as figures: less time there, to the
-    minute, or another place for its time."""
+    """The requests that would pass for a job that emits too much, as the end of a sentence and as figures: less time on
+    the placement, to the minute, or a cleaner place for the same time."""
     if action.kind is ActionKind.CONTINUE:
         return "", {}
     longest = (timedelta(hours=limit / rate) - action.elapsed) // _MINUTE * _MINUTE
@@ -111,7 +111,7 @@ def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[st
 
 
 def _rounded_down(rate: float) -> float:
-    """To four digits, or what is below in the fifth."""
+    """The rate rounded down to four digits; a rate of exactly four digits to the next lower one."""
     step = 10.0 ** (math.floor(math.log10(rate)) - 3)
     return math.floor(rate / step * (1 - 1e-12)) * step
 

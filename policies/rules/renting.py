@@ -1,5 +1,5 @@
-"""Says when GPUs may be rented beside those that are held: by how much the held ones were used, for how long a job may
-run, and at what price holding would pay."""
+"""Limits renting of GPUs beside held ones: by the use of the held ones, the length of the job, and the price at which
+holding would pay."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
 
 class RentingThresholds(PolicyPart):
-    """When a job may rent GPUs, on demand or spot. ``utilisation``: once those held of that kind, owned or reserved,
-    were at work for this share of the last 7 days. ``horizon``: for at most this time; what runs longer belongs on held
-    capacity. ``break_even``: not at a price at which holding one, at what the held ones cost, pays from this share of
-    the hours or less. Without capacity on record as held, only ``horizon`` applies.
+    """The conditions under which a job may rent GPUs, on demand or spot. ``utilisation``: if the held ones of that
+    kind, owned or reserved, were used for this share of the last 7 days. ``horizon``: for at most this time; longer
+    jobs belong on held capacity. ``break_even``: not at a price at which holding a GPU, at the cost of the held ones,
+    pays from this share of the hours or less. Without capacity on record as held, only ``horizon`` applies.
     """
 
     utilisation: Percent | None = None
@@ -41,7 +41,7 @@ class RentingThresholds(PolicyPart):
 
 
 class Renting(BoundRule[RentingThresholds]):
-    """Denies a start on rented GPUs while held ones should do the work. Running jobs are left alone."""
+    """Denies a start on rented GPUs outside these conditions. Running jobs continue."""
 
     kind: ClassVar[str] = "renting"
     Config: ClassVar[type[BaseModel]] = RentingThresholds

@@ -114,7 +114,7 @@ class Spot(BoundRule[SpotUse]):
 
 
 def _more_spot(spot: int, total: int, least: float) -> int | None:
-    """How many more GPUs on spot make the share of all of them large enough; None: none do."""
+    """The number of further spot GPUs that make the share large enough; None if no number does."""
     if least >= 100:
         return None
     more = max(floor((least * total - 100 * spot) / (100 - least)) - 1, 0)

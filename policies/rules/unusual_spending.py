@@ -1,4 +1,4 @@
-"""Stops jobs that make their team's spending unusual, unless a person explains it in time."""
+"""Stops jobs that cause an anomaly of their team's spending, unless a person explains it in time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from policies.verdicts import allow, deny, length, out_of_scope
 
 class UnusualSpendingLimit(PolicyPart):
     """A running job may spend at most ``above`` more than it usually does while its team's spending of the day is an
-    anomaly. People are asked first: it stops ``answer_within`` (default ``1h``) after the anomaly was found, unless
-    somebody answers that it is none, or was planned; and at once if somebody says that it is one.
+    anomaly. People are notified first: the job stops ``answer_within`` (default ``1h``) after the anomaly was found,
+    unless a person answers that it is no anomaly or was planned; and at once if a person confirms it.
     """
 
     above: Limit = Field(description="an amount such as $50")

@@ -53,7 +53,7 @@ class Hours(PolicyPart):
         )
 
     def opens(self, now: datetime) -> datetime:
-        """When they begin next after ``now`` (in their time zone)."""
+        """The next time after ``now`` at which they begin (in their time zone)."""
         there = zone(self.timezone)
         today = now.astimezone(there).date()
         starts = (datetime.combine(today + timedelta(days=ahead), self.start, there) for ahead in range(9))

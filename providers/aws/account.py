@@ -69,7 +69,7 @@ class AwsAccount:
     def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _AwsRegion | None:
         zones = self.failures.kept_or_none(partial(spot.zone_ids, self.login, region))
         if zones is None:
-            return None  # what cannot answer this answers nothing, and waiting for each time-out would take minutes
+            return None  # an unreachable service answers no call, and waiting for each would take minutes
         prices: tuple[Offer | SkippedRow, ...] = ()
         if on_spot:
             found = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
@@ -123,7 +123,7 @@ class AwsAccount:
             if prices == "auto":
                 yield from self._bulk()
             return
-        except BrokerError as error:  # what holds for one type holds for all
+        except BrokerError as error:  # the failure is the same for every type
             self.failures.add(error)
             return
         yield from price_api.read_products(first, self.regions, now)
@@ -137,7 +137,8 @@ class AwsAccount:
         return list(price_api.product_rows(self.login, self.settings.pricing_region, instance_type))
 
     def _bulk(self) -> Found:
-        """The bulk lists: of the regions in the settings, else of the few that are read without a login."""
+        """The bulk price lists of the regions in the settings, else of the few regions that are read without a
+        login."""
         for region in self.regions:
             if self.settings.regions or region in KEYLESS_REGIONS:
                 yield from self.failures.kept(self.bulk.offers(region))

@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.settings import NAME
 
-_ASKED_IN = "us-east-1"  # where Cost Explorer is
+_ASKED_IN = "us-east-1"  # the region of Cost Explorer
 _METRIC = "UnblendedCost"
 _SERVICE = "Amazon Elastic Compute Cloud - Compute"
 _DAY = timedelta(days=1)

@@ -26,8 +26,8 @@ from providers.rows import Found
 if TYPE_CHECKING:
     import ssl
 
-_SLOWEST = 100  # times the time-out: a list that takes longer does not come
-_LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
+_SLOWEST = 100  # multiple of the time-out after which a download is given up
+_LONGEST_LINE = 1 << 20  # bytes; the longest known line has about 3 kB
 
 
 class ListReader(Protocol):
@@ -42,7 +42,7 @@ class ListReader(Protocol):
 
 
 class ListFiles:
-    """Reads such files; ``url_key``: the setting that says where they are."""
+    """Reads such files. ``url_key``: the setting with their address."""
 
     def __init__(self, settings: AwsSettings, clock: Clock, url_key: str) -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class ListFiles:
             retrying(self._read, url, reader, found)
         except BrokerError as error:
             failure = error
-        yield from found  # also what arrived before it broke off
+        yield from found  # includes the rows that arrived before the failure
         if failure is not None:
             raise failure
 
@@ -95,7 +95,7 @@ class ListFiles:
         finally:
             found.extend(reader.rows(now))
         if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in found):
-            download.keep(rows_to_keep(found))  # what it says does not depend on the day
+            download.keep(rows_to_keep(found))  # its content does not depend on the day
 
 
 class _Download:
@@ -112,7 +112,7 @@ class _Download:
         self.unchanged: bytes | None = None
 
     def keep(self, content: bytes) -> None:
-        """Keep what was made of the whole list for later polls."""
+        """Keep the rows of the whole list for later polls."""
         self._reads.keep(self._headers, content)
 
     def lines(self) -> Iterator[bytes]:

@@ -54,8 +54,8 @@ _QUOTA = {"InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExc
 
 
 def sign_of_login(settings: AwsSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where a login may be found: the name of a variable, a file or a setting; empty if nowhere. No network; reads no
-    key.
+    """The source of a possible login: the name of a variable, a file or a setting; empty without one. No network; reads
+    no key.
     """
     if settings.profile:
         return "the setting profile"
@@ -82,7 +82,7 @@ def _descriptions(path: str | None) -> Any:
 
 
 class AwsLogin:
-    """Clients of one account; safe to share between threads. ``sign``: where the login was found."""
+    """Clients of one account; safe to share between threads. ``sign``: the source of the login."""
 
     def __init__(self, session: Any, settings: AwsSettings, sign: str) -> None:
         self.sign = sign
@@ -115,8 +115,8 @@ class AwsLogin:
         return cls(session, settings, sign)
 
     def client(self, service: str, region: str, *, attempts: int | None = None) -> Any:
-        """boto3's client of a service in a region. ``attempts``: how often boto3 sends a request at most; None for the
-        setting."""
+        """boto3's client of a service in a region. ``attempts``: the maximum number of times that boto3 sends a
+        request; None for the setting."""
         sent = self._settings.attempts if attempts is None else attempts
         with self._making:  # a boto3 session is not safe to share, its clients are
             found = self._clients.get((service, region, sent))

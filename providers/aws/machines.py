@@ -30,8 +30,8 @@ class AwsMachine:
 
     @property
     def engine(self) -> str | None:
-        """The engine that starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that
-        part otherwise."""
+        """The engine that starts it. A machine with a part of a card is compared but not started, because SkyPilot
+        names that part differently."""
         return None if is_part(self.accelerator) else ENGINE
 
 
@@ -87,5 +87,5 @@ def _link(link: str | None, accelerator: str, count: float) -> Interconnect | No
     if count == 1:
         return Interconnect.NONE
     if link is None and accelerator.startswith(("Trainium", "Inferentia")):
-        return None  # NeuronLink, which is neither
+        return None  # NeuronLink is neither NVLink nor PCIe
     return Interconnect(link) if link else Interconnect.PCIE

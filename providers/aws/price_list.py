@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 SOURCE = "aws-price-list"
 
-_SLOWEST = 100  # times the time-out: a list that takes longer does not come
-_LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
+_SLOWEST = 100  # multiple of the time-out after which a download is given up
+_LONGEST_LINE = 1 << 20  # bytes; the longest known line has about 3 kB
 _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
 # Lines without accelerators, or of an operating system or tenancy that is not read here.

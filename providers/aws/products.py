@@ -29,7 +29,7 @@ _NOT_A_LETTER = re.compile(r"[^a-z]+")
 _LENGTH = re.compile(r"([13])\s*yr", re.IGNORECASE)
 _UPFRONT = {"no upfront": "no-upfront", "partial upfront": "partial-upfront", "all upfront": "all-upfront"}
 _CLASSES = ("standard", "convertible")
-# By attribute: the values of the plain machine, and those of others, in small letters.
+# By attribute: the values of the plain machine, and those of other machines, in lower case.
 _PLAIN: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "operatingsystem": (
         frozenset({"linux"}),

@@ -36,7 +36,7 @@ def read_quotas(login: AwsLogin, region: str) -> Iterator[Quota]:
         for pattern, kind in _NAMES:
             if found := pattern.fullmatch(name):
                 families = _SEPARATOR.split(found[1])
-                if all(_FAMILY.fullmatch(family) for family in families):  # not so: "Standard (A, C, D, …)"
+                if all(_FAMILY.fullmatch(family) for family in families):  # excludes "Standard (A, C, D, …)"
                     lower = tuple(family.lower() for family in families)
                     yield Quota(NAME, region, name, float(limit), "vCPU", lower, kind)
 

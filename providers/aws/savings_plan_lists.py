@@ -1,7 +1,7 @@
 """The published lists of savings plans: rates per machine and hour of one region, without a login.
 
 An index names the file of each region; the file is CSV with a line for each plan and each kind of use that it covers.
-What a rate is, `providers.aws.savings_plans` says. Layout: AWS Price List user guide, "Reading the service price list
+`providers.aws.savings_plans` describes the rates. Layout: AWS Price List user guide, "Reading the service price list
 file for a Savings Plan".
 """
 

@@ -50,12 +50,11 @@ class AwsSettings(HttpSettings):
     region that accounts have without opting in. ``prices``: the source of list prices: ``list`` (the bulk list, no
     login), ``api`` (GetProducts, needs a login), or ``auto``: the API with a login, unless ``price_list_url`` is set.
     ``price_list_url``: a host, the folder above ``REGION/index.csv``, or a URL with ``{region}`` in it.
-    ``spot_advisor_url``: a host or a file. ``pricing_region``: where GetProducts is asked (it is in few regions).
-    ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of the EC2 machine this is.
-    ``placement_scores``, ``quotas``, ``savings_plans``: whether to ask for them.
-    ``savings_plan_lists``: whether to read the published lists of savings plans where there is no login, a large file
-    for each region; ``savings_plan_list_url``: the host that has their index.
-    ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
+    ``spot_advisor_url``: a host or a file. ``pricing_region``: the region in which GetProducts is called (few regions
+    have it). ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of this EC2 machine.
+    ``placement_scores``, ``quotas``, ``savings_plans``: whether to query them. ``savings_plan_lists``: whether to read
+    the published lists of savings plans without a login, a large file for each region; ``savings_plan_list_url``: the
+    host of their index. ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
 
     regions: Names = ()
     prices: Literal["auto", "list", "api"] = "auto"

@@ -1,8 +1,8 @@
 """Spot prices per zone (DescribeSpotPriceHistory), zone names and IDs, and spot placement scores; with a login.
 
-Zones are identified by ID (``use1-az6``): a name such as ``us-east-1a`` means another place in every account. A query
-of the history from now on returns the current price of each pool; of several the latest counts. ``as_of`` is the time
-of the query, not of the last price change.
+Zones are identified by ID (``use1-az6``): a name such as ``us-east-1a`` means a different place in each account. A
+query of the history from now on returns the current price of each pool; of several the latest counts. ``as_of`` is the
+time of the query, not of the last price change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHERS = tuple(
     for system in ("SUSE Linux", "Windows", "Red Hat Enterprise Linux")
     for network in ("", " (Amazon VPC)")
 )
-_REGIONS_PER_QUESTION = 10  # as many as GetSpotPlacementScores takes
+_REGIONS_PER_QUESTION = 10  # the maximum of GetSpotPlacementScores
 _BEST_SCORE = 10
 
 Scores = Mapping[tuple[str, str], float]
@@ -114,7 +114,7 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
 
 
 def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
-    """How likely it is to get one spot machine with that accelerator: (region, accelerator) → 0.1 to 1.
+    """The probable success of a request for one spot machine with that accelerator: (region, accelerator) → 0.1 to 1.
 
     AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so one query
     covers all types of the accelerator. It is by region, because by zone AWS names only the ten best worldwide. Raises

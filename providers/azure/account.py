@@ -57,7 +57,7 @@ class AzureAccount:
         """Held capacity as offers."""
         locations = self.failures.kept_or_none(partial(read_locations, self.login))
         if locations is None:
-            return  # without them zones would have other names than in other polls
+            return  # without them zones would be named differently than in other polls
         found = self.failures.kept(holdings.capacity_reservations(self.login, locations))
         yield from holdings.held_offers(found, self.clock.now())
 

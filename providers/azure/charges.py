@@ -2,8 +2,8 @@
 
 Days are UTC. Charges come 8 to 72 hours late and may change until some days after their month has ended, so younger
 ones are marked as estimates (Microsoft Learn, "Understand Cost Management data"). They are grouped by gpubroker's tag;
-``key`` is empty for what carries none. USD whatever the currency of the bill; rounded half-even to the micro-dollar.
-The SDK for it (azure-mgmt-costmanagement) is not needed: one documented request through the same pipeline.
+``key`` is empty for untagged charges. USD whatever the currency of the bill; rounded half-even to the micro-dollar. The
+SDK for it (azure-mgmt-costmanagement) is not needed: one documented request through the same pipeline.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
 
 
 def _mark(about: Mapping[str, Any]) -> str:
-    """The purchase that is its name."""
+    """The id of the purchase, which is the name of the discount."""
     name = about.get("displayName")
     return name if isinstance(name, str) and is_purchase(name) else ""
 

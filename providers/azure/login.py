@@ -34,9 +34,9 @@ EXTRA = "pip install 'gpubroker[azure]'"
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_PAGES = 500
-_ENOUGH = 3  # calls in a row without an answer: the others of the same poll would wait for as long, one by one
+_ENOUGH = 3  # unanswered calls in a row after which a poll makes no more: each would wait for its time-out
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
-_HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set where Azure runs the process: an identity is there at once
+_HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set if Azure runs the process: an identity is available at once
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
 
 
@@ -46,13 +46,13 @@ def authority(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def subscription_of(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """The subscription that is named; empty where none is."""
+    """The configured subscription; empty without one."""
     return settings.subscription_id or environ.get(SUBSCRIPTION, "").strip()
 
 
 def sign_of_login(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where azure-identity may find a login: the name of a variable, a file or a setting; empty if nowhere. No network;
-    reads no key.
+    """The source of a possible login of azure-identity: the name of a variable, a file or a setting; empty without one.
+    No network; reads no key.
     """
     if settings.managed_identity:
         return "the setting managed_identity"
@@ -71,7 +71,7 @@ def has_sdk() -> bool:
     """Whether Azure's SDK is installed."""
     try:
         return all(find_spec(module) is not None for module in ("azure.mgmt.compute", "azure.identity"))
-    except ModuleNotFoundError:  # of `azure` itself
+    except ModuleNotFoundError:  # the package `azure` is missing
         return False
 
 
@@ -174,8 +174,8 @@ class AzureLogin:
         raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def asked(self, where: str, method: str, path: str, body: object = None, *, version: str) -> Any:
-        """The JSON that a request to Azure Resource Manager brings, with numbers as int and Decimal; for what the SDK
-        has no method for. ``path``: as documented, or a link to a next page. Raises what `call` raises."""
+        """The JSON answer to a request to Azure Resource Manager, with numbers as int and Decimal; for calls without a
+        method in the SDK. ``path``: as documented, or a link to a next page. Raises what `call` raises."""
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 

@@ -14,7 +14,7 @@ from providers.azure.settings import ENGINE
 from providers.rows import Unfit
 
 _GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
-_SAME_MACHINE = re.compile(r"_(?:noib|flex)(?=_)")  # sold otherwise, or without InfiniBand
+_SAME_MACHINE = re.compile(r"_(?:noib|flex)(?=_)")  # suffixes of other ways of sale, and of machines without InfiniBand
 _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 
@@ -33,8 +33,8 @@ class AzureMachine:
 
     @property
     def engine(self) -> str | None:
-        """The engine that starts it. A machine with a part of a card is compared, and not started: SkyPilot calls that
-        part otherwise."""
+        """The engine that starts it. A machine with a part of a card is compared but not started, because SkyPilot
+        names that part differently."""
         return None if is_part(self.gpu) else ENGINE
 
 
@@ -54,7 +54,7 @@ def machine(instance_type: str) -> AzureMachine:
 
 
 def listed(instance_type: str) -> str | None:
-    """The table's spelling of a machine with accelerators; None for what is not in it. Azure's own varies."""
+    """The table's spelling of a machine with accelerators; None for other machines. Azure's own spelling varies."""
     found = _tables().get(instance_type.lower())
     return found[0] if found else None
 

@@ -33,15 +33,15 @@ _AT_ONCE = 8  # regions queried concurrently
 class Azure:
     """Azure's GPU machines in every region.
 
-    Without a login: list prices in USD on demand, spot, and of terms. With one also what is closed to the
-    subscription, what its quotas leave, spot placement scores and eviction rates, and the capacity it holds.
+    Without a login: list prices in USD on demand, spot, and of terms. With one also machines closed to the
+    subscription, remaining quotas, spot placement scores and eviction rates, and held capacity.
     """
 
     name = NAME
     Settings: ClassVar = AzureSettings
 
     def __init__(self, *, clock: Clock, settings: AzureSettings | None = None, login: AzureLogin | None = None) -> None:
-        """``login``: one made before, for tests."""
+        """``login``: an existing login, for tests."""
         self._clock = clock
         self._settings = settings or AzureSettings()
         self._given = login
@@ -92,7 +92,7 @@ class Azure:
 
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and
-        savings plans. What may not be seen of them does not hold back the rest."""
+        savings plans. Missing permission for some of them does not stop the others."""
         login, failures = self._need_login(), Failures()
         locations = failures.kept_or_none(partial(read_locations, login))
         if locations is not None:
@@ -121,8 +121,7 @@ class Azure:
         yield from read_charges(self._need_login(), since, self._clock.now())
 
     def _find_login(self) -> AzureLogin | None:
-        """The login, kept from poll to poll while it is found where it was: some sources start a program for each
-        token."""
+        """The login, kept between polls while its source is unchanged: some sources start a program for each token."""
         sign = (subscription_of(self._settings), sign_of_login(self._settings))
         if self._given is None and (self._login is None or self._login.sign != sign):
             self._login = AzureLogin.find(self._settings, self._clock)

@@ -46,13 +46,13 @@ class RetailPrices:
     clock: Clock
 
     def offers(self) -> Found:
-        """All of them, each once. Raises `RetryLater`, `Refused`, and `Malformed` also where the service sends a page
-        again; what came before is yielded first and stays valid."""
+        """All offers, each once. Raises `RetryLater`, `Refused`, and `Malformed`, also if the service repeats a page;
+        earlier rows are yielded first and stay valid."""
         yield from distinct(each(_best_first(self._rows()), self._read))
 
     def _rows(self) -> Iterator[object]:
-        """Every page. A link to the next one is followed at the address that is set, because it may name a host that a
-        proxy stands for; only a link to that address itself may name another path."""
+        """Every page. A link to the next one is followed at the configured address, because it may name a host behind a
+        proxy; only a link to that address itself may name another path."""
         url = urlsplit(self.settings.retail_prices)
         asked: _Page | None = (url.path, {"api-version": _VERSION, "$filter": _FILTER})
         seen: list[_Page] = []
@@ -113,7 +113,7 @@ class RetailPrices:
                 yield error.skipped
 
     def _check(self, row: Row) -> None:
-        """Raises `Unfit` for rows that are about something else, or not in force now."""
+        """Raises `Unfit` for rows about something else, and for prices not in force now."""
         what = short(row["armSkuName"])
         usd(row.get("currencyCode"))
         if _ends(row, "Low Priority"):
@@ -197,7 +197,7 @@ def _following(link: object, asked: SplitResult) -> _Page | None:
         return None
     try:
         parts = urlsplit(link) if isinstance(link, str) else None
-    except ValueError:  # brackets that are no IPv6 address
+    except ValueError:  # invalid brackets in the address
         parts = None
     if parts is not None:
         path = parts.path if parts.netloc == asked.netloc else asked.path

@@ -38,11 +38,11 @@ TlsUrl = Annotated[Url, AfterValidator(_with_tls)]
 
 
 class AzureSettings(HttpSettings):
-    """``retail_prices_url``: where the price list is, or its host. ``management_url``: Azure Resource Manager, where
-    everything is asked that needs a login. ``subscription_id``: before AZURE_SUBSCRIPTION_ID. ``regions``: where to
-    look, as a list or with commas; all unless set. ``managed_identity``: log in as the Azure machine this is.
-    ``resource_group``: where capacity reservations are made. ``quotas``, ``placement_scores``, ``eviction_rates``:
-    whether to ask for them."""
+    """``retail_prices_url``: the price list, or its host. ``management_url``: Azure Resource Manager, for all calls
+    that need a login. ``subscription_id``: takes precedence over AZURE_SUBSCRIPTION_ID. ``regions``: the regions to
+    query, as a list or with commas; default: all. ``managed_identity``: log in by the identity of this Azure machine.
+    ``resource_group``: the group in which capacity reservations are made. ``quotas``, ``placement_scores``,
+    ``eviction_rates``: whether to query them."""
 
     retail_prices_url: Url = f"https://prices.azure.com{PRICES_PATH}"
     management_url: TlsUrl = "https://management.azure.com"

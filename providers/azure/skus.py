@@ -1,4 +1,4 @@
-"""Which machines this subscription may have where (Resource SKUs); with a login.
+"""The machines that the subscription may use in each region (Resource SKUs); with a login.
 
 Azure closes a machine to a subscription in a whole region or in some of its zones. Offers here are per region, so only
 a closed region makes an offer unavailable. An open machine may still have no capacity. A region's list has about 2 MB,
@@ -27,8 +27,8 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Sku:
-    """A machine in one region. ``family``: the quota that counts it. ``closed``: why the subscription cannot have it
-    in this region, as Azure's code; empty where it can. ``zones``: where it is open (logical names)."""
+    """A machine in one region. ``family``: the quota that counts it. ``closed``: Azure's code for why the subscription
+    cannot use it in this region; empty if it can. ``zones``: the logical names of the open zones."""
 
     instance_type: str
     family: str
@@ -65,8 +65,7 @@ def _limits(row: Mapping[str, Any], region: str) -> tuple[str, frozenset[str]]:
 
 
 def opened(offer: Offer, skus: Mapping[str, Sku]) -> Offer:
-    """The offer with what its region's machines say: unavailable, or `no_quota` where the subscription's kind rules it
-    out."""
+    """The offer with its region's data: unavailable, or `no_quota` if the kind of subscription excludes it."""
     sku = skus.get(offer.instance_type)
     if sku is None:
         because = "not offered in this region to this subscription"

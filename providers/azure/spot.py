@@ -4,8 +4,9 @@ Scores come from Compute's ``placementScores/spot/generate`` (Microsoft Learn, "
 sizes a question), asked through the pipeline of azure-mgmt-compute, which has no method for it: the package that has
 one, azure-mgmt-computerecommender, is a beta. They need the "Compute Recommendations Role"; a Reader may not ask.
 Eviction rates come from Resource Graph's table SpotResources, which answers only where no subscription is named. They
-are bands of the chance of being taken back within the next hour (Microsoft Learn, "Use Azure Spot Virtual Machines");
-here that becomes ``-ln(1 - p)`` an hour, with p the upper edge of the band, and for the open one halfway to all.
+are bands of the probability of an interruption within the next hour (Microsoft Learn, "Use Azure Spot Virtual
+Machines"); here that becomes ``-ln(1 - p)`` an hour, with p the upper edge of the band, and for the open one halfway to
+all.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _ROWS_A_PAGE, _MOST_PAGES = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class SpotScore:
-    """How likely one spot machine is to be had. ``score``: 0 to 1, None where Azure has no data. ``closed``: Azure does
-    not let this subscription have it. ``quota``: whether the quota leaves room for it, None where that is not said."""
+    """The chance of getting one spot machine. ``score``: 0 to 1, None where Azure has no data. ``closed``: closed to
+    this subscription. ``quota``: whether the quota has room for it, None if unknown."""
 
     score: float | None
     closed: bool = False
@@ -56,7 +57,7 @@ Evictions = Mapping[tuple[str, str], float]
 
 
 def questions(pools: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """(regions, sizes) to ask about, so that each of ``pools`` (region, instance type) is in one of them."""
+    """The queries (regions, sizes) that together cover each of ``pools`` (region, instance type)."""
     regions_of: defaultdict[str, set[str]] = defaultdict(set)
     for region, instance_type in pools:
         regions_of[instance_type].add(region)
@@ -88,8 +89,8 @@ def placement_scores(login: AzureLogin, regions: tuple[str, ...], sizes: tuple[s
 
 
 def scores_in(answer: object) -> Scores:
-    """The same, from Azure's answer; of the zones of a region, where they are told apart, the best. Raises
-    `Malformed` for an answer of another shape."""
+    """The scores in Azure's answer; of the zones of a region, if separate, the best. Raises `Malformed` for an answer
+    of another shape."""
     rows = answer.get("placementScores") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no placementScores in the answer", where=f"{NAME}: spot placement scores")
@@ -159,7 +160,7 @@ def rate_per_hour(band: str) -> float | None:
 
 
 def annotated(offer: Offer, scores: Scores, evictions: Evictions) -> Offer:
-    """The spot offer with what is known of its pool."""
+    """The spot offer with the scores and rates of its pool."""
     pool = (offer.region, offer.instance_type)
     offer = replace(offer, interruption_rate=evictions.get(pool, offer.interruption_rate))
     score = scores.get(pool)

@@ -1,4 +1,4 @@
-"""The subscription's quotas on vCPUs and what is in use of them (compute usages), per region; with a login.
+"""The subscription's quotas on vCPUs and their use (compute usages), per region; with a login.
 
 Three of them limit a machine: all vCPUs of the region, those of its family (named by Resource SKUs), and, for spot
 machines, all spot vCPUs of the region, whatever their family. Machines that are stopped count as well.
@@ -20,7 +20,7 @@ _SPOT = "lowprioritycores"
 
 @dataclass(frozen=True, slots=True)
 class AzureQuota:
-    """One quota: vCPUs that may be used, and are."""
+    """One quota: the limit and the use, in vCPUs."""
 
     name: str
     limit: int
@@ -39,8 +39,8 @@ def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
 
 
 def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:
-    """The offer with what the quotas leave of it: `no_quota` where not even one machine fits, otherwise at most as many
-    machines as fit beside what runs."""
+    """The offer within the quotas: `no_quota` if not even one machine fits, otherwise at most as many machines as fit
+    beside the running ones."""
     sku = skus.get(offer.instance_type)
     if not offer.cpus or sku is None or offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA):
         return offer

@@ -45,7 +45,7 @@ class CatalogueFile:
             raise InvalidInput("the file is empty: no header, no rows", where=str(file))
         if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
             raise InvalidInput(
-                f"line 1: columns parted by {other!r}; they have to be parted by commas",
+                f"line 1: columns are separated by {other!r}; expected commas",
                 where=str(file),
                 hint="save it as CSV with commas, and with points in numbers",
                 problems=[Problem(1, 0, "", f"{other!r} where commas were expected")],
@@ -61,8 +61,8 @@ class CatalogueFile:
         return self._layout.name
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every row, whatever the query; of one offer as many as it has dates. Raises `InvalidInput` for a price in
-        another currency, or where the file ends before its first row or stops being text."""
+        """Every row, whatever the query; an offer with several dates comes several times. Raises `InvalidInput` for a
+        price in another currency, or where the file ends before its first row or stops being text."""
         yield from distinct(self._read(), lambda offer: (offer.id, offer.as_of))
 
     def _read(self) -> Iterator[Offer | SkippedRow]:

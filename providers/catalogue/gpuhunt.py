@@ -15,7 +15,7 @@ from providers.catalogue.layout import About, ColumnLayout, card, offer, whole_o
 from providers.rows import Unfit, name
 
 _GOOGLE_ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
-# Where gpuhunt calls machines by the names that SkyPilot starts them by.
+# The clouds for which gpuhunt and SkyPilot use the same names of machines.
 _STARTED_BY_SKYPILOT = ("aws", "azure", "gcp", "oci")
 
 

@@ -17,7 +17,7 @@ from providers.rows import Unfit, accelerator, part_of_card, short
 _SPOT_AGE = timedelta(hours=6)
 _LIST_AGE = timedelta(days=7)
 
-# A card of which less than this part is there is a part of a card: drivers and error correction take less.
+# A card with less than this share of its memory is a part of a card: drivers and error correction take less.
 _WHOLE_CARD = 0.8
 
 # The clouds in which SkyPilot starts machines by the names that its own catalogues have.
@@ -45,9 +45,9 @@ class ColumnLayout:
 
 
 def card(*names: str, memory_gib: float | None = None, told: str = "", machine: str = "") -> str:
-    """The canonical name of the first of ``names`` that is known, made more exact by what else is ``told`` of the card,
-    or by a machine type that says ``pcie``: what many tables call an H100 may be the PCIe card, which is slower and
-    cheaper than the SXM one of that name. Raises `Unfit`."""
+    """The canonical name of the first known one of ``names``, made more exact by ``told``, a further description of the
+    card, or by a machine type with ``pcie``: an H100 of many tables may be the PCIe card, which is slower and cheaper
+    than the SXM one of that name. Raises `Unfit`."""
     found = _known(names, memory_gib)
     if found is None:
         raise Unfit("unknown_accelerator", " or ".join(short(name) for name in names))
@@ -67,7 +67,7 @@ def whole_or_part(found: str, memory_gib: float | None) -> str:
     return part_of_card(found, memory_gib)
 
 
-@lru_cache(maxsize=4096)  # a table has a hundred thousand rows, and what is unknown takes long: it is compared with all
+@lru_cache(maxsize=4096)  # tables have 100,000 rows, and an unknown name is compared with all known ones
 def _known(names: tuple[str, ...], memory_gib: float | None) -> str | None:
     try:
         return accelerator(*names, memory_gib=memory_gib)
@@ -90,7 +90,8 @@ def offer(  # noqa: PLR0913 - the fields of an offer
     memory_gib: float | None,
     engine: str | None,
 ) -> Offer:
-    """An offer as of the file's date, with the age limit of its kind. A zone that is called as its region is none."""
+    """An offer as of the file's date, with the age limit of its kind. A zone with the name of its region counts as
+    none."""
     return Offer(
         provider=about.provider,
         region=region,

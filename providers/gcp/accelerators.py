@@ -27,7 +27,7 @@ class Family:
 
 def family_of(machine_type: str) -> Family | None:
     """The family of a machine type, by the longest beginning of its name; None for machines without accelerators and
-    for families that are not known here."""
+    for unknown families."""
     words = machine_type.split("-")
     for length in range(len(words), 0, -1):
         if (found := _families().get("-".join(words[:length]))) is not None:

@@ -32,14 +32,14 @@ from providers.gcp.refusals import NotFound, NotPossible
 _AT_ONCE = 8
 _KEPT = timedelta(hours=1)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
-_HIGHEST_SHARE = 0.99  # all of a few machines is not an infinite rate
-_SHORTEST, _LONGEST = 60.0, 3600.0  # seconds; what lives shorter is a slip, and longer is not told
+_HIGHEST_SHARE = 0.99  # limits the rate if all of a few machines were preempted
+_SHORTEST, _LONGEST = 60.0, 3600.0  # seconds; a shorter life is an error, and a longer one is not reported
 _SPOT = {"scheduling": {"provisioning_model": "SPOT"}}
 
 
 @dataclass(frozen=True, slots=True)
 class GcpSpotAdvice:
-    """On one machine type in one region: scores (0 to 1) by zone, and interruptions per machine and hour."""
+    """Advice on one machine type in one region: scores (0 to 1) by zone, and interruptions per machine and hour."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     rate: float | None = None
@@ -145,7 +145,7 @@ def _preempted(asking: GcpCaller, region: str, machine_type: str, exposure: floa
 
 
 def _is_share(record: Any) -> bool:
-    return bool(0 <= record.preemption_rate <= 1)  # not so: NaN
+    return bool(0 <= record.preemption_rate <= 1)  # False for NaN
 
 
 def _seconds(duration: str) -> float | None:

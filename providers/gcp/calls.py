@@ -47,7 +47,7 @@ class ListedRow:
 
 @dataclass(frozen=True, slots=True)
 class GcpCaller:
-    """Asks as one login, with the settings' time-out and attempts."""
+    """Calls with one login, with the settings' time-out and attempts."""
 
     login: GcpLogin
     clock: Clock

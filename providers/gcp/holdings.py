@@ -46,7 +46,7 @@ _HELD = ("READY", "UPDATING")
 # Agreed, but not yet a reservation; the other states are over, refused, or not agreed.
 _AGREED = ("APPROVED", "COMMITTED", "PROCURING", "PROVISIONING", "PENDING_AMENDMENT_APPROVAL")
 _COMMITTED = ("ACTIVE", "NOT_YET_ACTIVE")
-# Which machines a type of commitment is for; N1's is for machines without GPUs, too.
+# The machines that a type of commitment is for; N1's type includes machines without GPUs.
 COMMITMENT_TYPES = {
     "ACCELERATOR_OPTIMIZED": "a2-*",
     "ACCELERATOR_OPTIMIZED_A3": "a3-*",
@@ -189,7 +189,7 @@ def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
 
 
 def is_of_order(id: str) -> bool:
-    """Whether it is the reservation that another order of gpubroker's made, and so no order of its own."""
+    """Whether another order of gpubroker made this reservation, so that it is no order of its own."""
     name = id.rpartition("/")[2]
     return is_purchase(name) and name.endswith(MACHINES)
 

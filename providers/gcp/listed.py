@@ -48,7 +48,7 @@ def listed_offers(
                     known[machine] = None
                     yield error.skipped
             elif how in _MONTHS:
-                continue  # listed already: a commitment is for a region
+                continue  # already listed: a commitment applies to a region
             price = known[machine]
             if price is not None:
                 yield judged(_offer(shape, kind, how, price, now), shape)
@@ -75,7 +75,7 @@ def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: d
         interconnect=shape.link,
         availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
         unavailable_because=_ONLY_RESERVED if only_reserved else "",
-        # What has to be bought has none; parts of a card and TPUs no engine starts.
+        # No engine for commitments, which must be bought first; none starts parts of a card and TPUs.
         engine=None if months or how is How.CALENDAR or shape.slices else ENGINE,
         billing=SPOT_BILLING if spot else BILLING,
         max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,

@@ -31,12 +31,12 @@ HOW = (
     f"{setting(NAME, 'credentials_file')} to a service account's key file"
 )
 WHOSE = f"set GOOGLE_CLOUD_PROJECT or {setting(NAME, 'project')}"
-ADDS = "prices on demand, of spot and of commitments, spot scores, reservations, quotas and machines: all there is"
+ADDS = "all offers: prices on demand, of spot and of commitments, spot scores, reservations, quotas and machines"
 
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
 _MAX_ANSWER = 64 * 2**20  # bytes; a page of 5,000 SKUs has about 8 MB
-_WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
+_WHOLE_ANSWER = 6  # multiple of the time-out after which a slow answer counts as none
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SDKS = ("google.auth", "google.cloud.compute_v1", "google.cloud.billing_v1")
 
@@ -50,8 +50,8 @@ def has_sdk() -> bool:
 
 
 def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> str:
-    """Where a login may be found: the name of a setting, a variable or a file; empty if nowhere. No network; reads no
-    key.
+    """The source of a possible login: the name of a setting, a variable or a file; empty without one. No network; reads
+    no key.
     """
     for key in ("anonymous", "credentials_file", "metadata_server"):
         if getattr(settings, key):
@@ -74,8 +74,8 @@ def _usual_file(environ: Mapping[str, str]) -> Path:
 
 
 class GcpLogin:
-    """Clients of one project; safe to share between threads. ``sign``: where the login was found; ``project``: whose
-    resources are asked for."""
+    """Clients of one project; safe to share between threads. ``sign``: the source of the login; ``project``: the
+    project whose resources are queried."""
 
     def __init__(self, credentials: Any, project: str, settings: GcpSettings, sign: str = "") -> None:
         self.sign = sign
@@ -89,10 +89,10 @@ class GcpLogin:
 
     @classmethod
     def find(cls, settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> GcpLogin:
-        """The login there is.
+        """The login found.
 
-        Raises `NoLogin` where there is no sign of one, `MissingExtra` without Google's libraries, and `LoginMissing`
-        for one that is named but cannot be used, or that says no project.
+        Raises `NoLogin` without one, `MissingExtra` without Google's libraries, and `LoginMissing` for a named one that
+        cannot be used or has no project.
         """
         sign = sign_of_login(settings, environ)
         if not sign:
@@ -116,7 +116,7 @@ class GcpLogin:
 
     @property
     def answers(self) -> list[requests.Response]:
-        """The last answer to this thread lies in here, as it came."""
+        """The last answer to this thread, unparsed."""
         heard: list[requests.Response] = self._own.__dict__.setdefault("answers", [])
         return heard
 
@@ -131,14 +131,14 @@ class GcpLogin:
             _read(answer, self.settings.timeout_seconds)
             self.answers[:] = [answer]
 
-        # The SDK's REST transports take no session of ours, and all have theirs under this name.
+        # The SDK's REST transports accept no session; all keep theirs under this name.
         session = client.transport._session
         self._prepare(session)
         session.hooks["response"].append(keep)
         return client
 
     def _prepare(self, session: requests.Session) -> None:
-        session.max_redirects = 0  # the APIs do not redirect; what does is no place to send a login to
+        session.max_redirects = 0  # the APIs do not redirect, so a redirect must not receive the login
         if bundle := self.settings.ca_bundle:
             if not bundle.is_file():
                 raise InvalidInput("no such file", where=str(bundle), hint=setting(NAME, "ca_bundle"))
@@ -167,7 +167,7 @@ class GcpLogin:
             except GoogleAuthError as error:
                 said = f"the login has expired or is not accepted: {_short(error)}"
                 raise LoginMissing(said, where=where, hint=HOW) from error
-            except (ValueError, TypeError, KeyError, AttributeError) as error:  # an answer that makes no sense
+            except (ValueError, TypeError, KeyError, AttributeError) as error:  # an unparsable answer
                 raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=HOW) from error
 
 
@@ -183,7 +183,7 @@ def _read(answer: requests.Response, seconds: float) -> None:
             raise ValueError(f"more than {_MAX_ANSWER >> 20} MiB")
         if time.monotonic() > ends:
             raise requests.Timeout("the answer comes too slowly to be waited for")
-    answer._content = bytes(body)  # where `content` looks first
+    answer._content = bytes(body)  # the attribute that `content` reads first
 
 
 def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:

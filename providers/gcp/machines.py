@@ -23,7 +23,7 @@ _MACHINES = ListMethod(
 _ACCELERATORS = ListMethod(
     "AcceleratorTypesClient", "aggregated_list", "AcceleratorTypeAggregatedList", "acceleratorTypes", scoped=True
 )
-_PER_PAGE = 500  # the most there is
+_PER_PAGE = 500  # the maximum of any machine
 # What is left out from the start: families without accelerators, four fifths of the list. Only to save calls.
 _WITHOUT = "c2|c2d|c3|c3d|c4|c4a|c4d|c4n|e2|f1|g1|h3|h4d|m1|m2|m3|m4|m4n|n2|n2d|n4|n4a|n4d|t2a|t2d|x4|z3"
 _NOT_THOSE = f'name ne "({_WITHOUT})-.*"'
@@ -31,7 +31,7 @@ _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+")
 _ACCELERATOR = re.compile(r"(?:nvidia|amd|ct|tpu|v)[a-z0-9-]+")
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
 _FRACTION = re.compile(r"\b1/(\d{1,2})\b")
-_PARTS = (2, 4, 8)  # a machine may have one of so many parts of a card
+_PARTS = (2, 4, 8)  # the numbers of equal parts into which a card may be divided
 _GONE = ("OBSOLETE", "DELETED")
 _TPU = ("ct", "tpu")
 _MOST_CPUS, _MOST_MIB = 4096, 2**27
@@ -40,8 +40,8 @@ _MOST_CPUS, _MOST_MIB = 4096, 2**27
 @dataclass(frozen=True, slots=True)
 class GcpMachine:
     """One kind of machine in one zone: ``count`` accelerators (Google's type and the canonical name), vCPUs, GiB of
-    memory, and GiB of local SSDs that always come with it. ``slices`` of ``slice_of``: what alone it is priced by; 0
-    where it may be priced by its parts."""
+    memory, and GiB of local SSDs that always come with it. ``slices`` of ``slice_of``: the only unit of its price; 0 if
+    it may be priced by its parts."""
 
     zone: str
     name: str
@@ -63,7 +63,7 @@ class GcpMachine:
 
     @property
     def link(self) -> Interconnect | None:
-        """The link between the accelerators; None for one that has no name here."""
+        """The link between the accelerators; None for a link without a name here."""
         return link_of(self.family, self.accelerator_type, self.count)
 
 

@@ -65,7 +65,7 @@ class Gcp:
             else:
                 catalogue.add(priced)
         if not catalogue:
-            failures.raise_any()  # nothing can be priced: stop
+            failures.raise_any()  # no machine can be priced
             raise Malformed("the price catalogue has no parts of machines with accelerators", where=NAME)
         every: list[GcpMachine] = []
         for shape in failures.kept(machines(asking, self._settings)):
@@ -117,8 +117,8 @@ class Gcp:
     # Abilities beside offers (`broker.core.ports`).
 
     def reservations(self) -> Iterator[Reservation]:
-        """See `HasReservations`: reservations, future reservations and commitments. One kind that fails does not hold
-        back the others."""
+        """See `HasReservations`: reservations, future reservations and commitments. A failure of one kind does not stop
+        the others."""
         asking, failures = self._asking(), Failures()
         for held in failures.kept(holdings.reservations(asking)):
             if not holdings.is_of_order(held.reservation.id):
@@ -133,8 +133,8 @@ class Gcp:
         return shops.products(NAME, GcpCounter(self._asking, self._priced, self._clock))
 
     def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
-        """The machines that the request may mean, with their list prices; those to which GPUs would have to be attached
-        are left out, and so are prices of flex start and calendar mode."""
+        """The machines that the request may mean, with their list prices; without machines to which GPUs would have to
+        be attached, and without prices of flex start and calendar mode."""
         asking = self._asking()
         catalogue = PartPrices()
         for priced in read_prices(asking):
@@ -167,8 +167,8 @@ class Gcp:
         terminate(self._asking(), id)
 
     def _asking(self) -> GcpCaller:
-        """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. A login is kept from
-        poll to poll while it is found where it was: making clients takes longer than asking them."""
+        """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. The login is kept
+        between polls while its source is unchanged, because creating clients is slower than calls."""
         if self._login is None or self._login.sign not in ("", sign_of_login(self._settings)):
             self._login = GcpLogin.find(self._settings)
         return GcpCaller(self._login, self._clock)

@@ -83,7 +83,7 @@ class QuotaLimits:
         """The offer with ``no_quota`` where not even one machine fits, otherwise with at most as many as fit."""
         limits = [limit for limit in (self._of_card(offer, shape), self._of_all(offer)) if limit is not None]
         if not limits or offer.availability is Availability.UNAVAILABLE or shape.slices:
-            return offer  # what a part of a card, or a chip, counts for is not told
+            return offer  # the count of a part of a card or a chip is unknown
         tightest = min(limits, key=lambda limit: limit.left)
         machines = int(tightest.left // offer.count)
         if machines:

@@ -32,13 +32,13 @@ Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")]
 
 
 class GcpSettings(HttpSettings):
-    """``project``: whose machine types, quotas and reservations to ask for; unless set, GOOGLE_CLOUD_PROJECT or the
-    project of the login. ``credentials_file``: a login's file, before GOOGLE_APPLICATION_CREDENTIALS.
-    ``metadata_server``: log in as the service account of the Google Cloud machine this is. ``anonymous``: ask without
-    a login, where something on the way adds one. ``compute_url``, ``billing_url``: hosts of the two APIs.
-    ``regions``: where to look, as a list or with commas, ``us-*`` allowed; everywhere unless set. ``n1_hosts``: which
-    N1 machines to offer with a GPU attached. ``advice``, ``quotas``: whether to ask for them.
-    ``spot_exposure_hours``: see `providers.gcp.advice`."""
+    """``project``: the project whose machine types, quotas and reservations are queried; default: GOOGLE_CLOUD_PROJECT
+    or the project of the login. ``credentials_file``: a login's file, which takes precedence over
+    GOOGLE_APPLICATION_CREDENTIALS. ``metadata_server``: log in as the service account of this Google Cloud machine.
+    ``anonymous``: call without a login, if a proxy adds one. ``compute_url``, ``billing_url``: hosts of the two APIs.
+    ``regions``: the regions to query, as a list or with commas, ``us-*`` allowed; default: all. ``n1_hosts``: the N1
+    machines to offer with a GPU attached. ``advice``, ``quotas``: whether to query them. ``spot_exposure_hours``: see
+    `providers.gcp.advice`."""
 
     project: str | None = Field(default=None, pattern=r"^[a-z0-9.:-]{1,80}$")
     credentials_file: Path | None = None
@@ -54,7 +54,7 @@ class GcpSettings(HttpSettings):
 
     @property
     def compute(self) -> str:
-        """The host of the Compute Engine API, as Google's SDK wants it: the SDK adds the path itself."""
+        """The host of the Compute Engine API, in the form for Google's SDK, which adds the path."""
         return self.compute_url.removesuffix("/compute/v1")
 
     @property

@@ -21,10 +21,11 @@ from typing import Any
 from providers.gcp.accelerators import families_in_skus, sku_names, slice_names
 from providers.rows import Unfit, short
 
-HOURS_A_MONTH = 730  # as Google counts it: "Pricing", local SSDs
+HOURS_A_MONTH = 730  # by Google's definition: "Pricing", local SSDs
 _NANO = Decimal(1_000_000_000)
 _GIB_IN_GB = Decimal(2**30) / Decimal(10**9)
-# What an hour of one part can cost, USD: a GiB of memory or of a disk at the bottom, a rack's share at the top.
+# The plausible range of the price of one part, USD per hour: a GiB of memory or of a disk at the bottom, a rack's share
+# at the top.
 _CHEAPEST, _DEAREST = Decimal("0.000001"), Decimal(1000)
 
 
@@ -202,7 +203,7 @@ def _how(said: How | None, sku: Any) -> How:
     if said is None or said is filed:
         assert filed is not None
         return filed
-    if filed in (None, How.ON_DEMAND):  # OnDemand is also what is filed without thought
+    if filed in (None, How.ON_DEMAND):  # OnDemand is also the default category
         return said
     raise Unfit("contradictory_sku", f"{sku.description}: filed under {code}")
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Everywhere(Protocol):
-    """Asks each region with the login; a region that fails does not hold back the others."""
+    """Queries each region with the login; a failure in one region does not stop the others."""
 
     def __call__(
         self, look: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
@@ -32,7 +32,7 @@ class Everywhere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AwsCounter:
-    """``login`` raises `NoLogin` without one; ``everywhere`` asks the regions given, or all of the settings."""
+    """``login`` raises `NoLogin` without one; ``everywhere`` queries the given regions, or all of the settings."""
 
     login: Callable[[], AwsLogin]
     everywhere: Everywhere
@@ -68,7 +68,7 @@ def on_demand_price(counter: AwsCounter, login: AwsLogin, region: str, instance_
 
 
 def dry_run(login: AwsLogin, region: str, operation: str, parameters: Mapping[str, Any]) -> None:
-    """Let EC2 check the permission and the parameters; nothing happens. Raises what `AwsLogin.call` raises."""
+    """Let EC2 check permission and parameters; changes nothing. Raises what `AwsLogin.call` raises."""
     try:
         login.call("ec2", region, operation, **parameters, DryRun=True)
     except Refused as error:

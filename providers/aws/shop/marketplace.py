@@ -84,7 +84,7 @@ def find_sales(
 
 
 def end_sale(counter: AwsCounter, quote: CapacityQuote, sale: Order) -> None:
-    """Take the listing back."""
+    """Cancel the listing."""
     counter.login().call_once(
         "ec2", quote.region, "cancel_reserved_instances_listing", ReservedInstancesListingId=sale.id
     )

@@ -1,7 +1,7 @@
 """Reserved instances (PurchaseReservedInstancesOffering): a lower rate for machines of one type; with a login.
 
-The call has no retry key and takes no tag, so it is sent once, and found again by what was ordered and when: type,
-number, term, payment option, class and place. They cannot be returned. ``LimitPrice`` limits what is paid upfront.
+The call has no retry key and takes no tag, so it is sent once, and found again by its content and time: type, number,
+term, payment option, class and place. They cannot be returned. ``LimitPrice`` limits what is paid upfront.
 """
 
 from __future__ import annotations

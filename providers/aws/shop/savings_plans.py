@@ -48,7 +48,7 @@ _STATES = {
 _BEGUN = ("active", "pending-return", "retired", "returned")
 _RETURNABLE_FOR, _RETURNABLE_UP_TO = timedelta(days=7), Money.usd(100)
 _TOO_SHORT_TO_RETURN = timedelta(hours=1)
-_CENT_OF_CENT = Decimal("0.00001")  # as many digits as AWS takes
+_CENT_OF_CENT = Decimal("0.00001")  # the number of digits that AWS accepts
 
 
 class SavingsPlans(CloudProduct[AwsCounter]):
@@ -68,7 +68,7 @@ class SavingsPlans(CloudProduct[AwsCounter]):
                 yield _quote(request, rate.offer.region, rate.offer.instance_type, rate.hourly, rate, now)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """AWS has no dry run of it: only the login is checked."""
+        """Check the login; AWS has no dry run of this call."""
         self._counter.login()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
@@ -117,7 +117,7 @@ def check_years(length: timedelta, what: str) -> None:
 
 
 def commitment(hourly: Money, machines: int) -> Decimal:
-    """The promised payment per hour (USD) for these machines, rounded up to the digits that AWS takes."""
+    """The promised payment per hour (USD) for these machines, rounded up to the digits that AWS accepts."""
     return (hourly.dollars * machines).quantize(_CENT_OF_CENT, rounding=ROUND_UP)
 
 
@@ -154,7 +154,7 @@ def _quote(request: QuoteRequest, region: str, name: str, hourly: Money, rate: A
 
 
 def _half(total: Money) -> Money:
-    """Half of it, in whole dollars, rounded up: AWS takes 50 to 99 % upfront."""
+    """Half of the total in whole dollars, rounded up: AWS accepts 50 to 99 % upfront."""
     return Money.usd((total.dollars / 2).to_integral_value(rounding=ROUND_UP))
 
 

@@ -71,7 +71,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
             yield CapacityQuote(**{**fields, **money})
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Azure has no dry run of it: the price was just quoted to this login."""
+        """Does nothing: Azure has no dry run, and has just quoted the price to this login."""
         self._counter.login()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
@@ -83,7 +83,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
         except Refused as error:
             if _EXISTS not in error.message.replace("_", "").lower():
                 raise
-            found = self.find_orders(quote, key)  # the request arrived twice
+            found = self.find_orders(quote, key)  # an earlier try of the request has arrived
             if not found:
                 raise OutcomeUnknown(error.message, where=error.where) from error
             return found[0]

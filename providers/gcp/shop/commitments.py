@@ -69,7 +69,7 @@ class GcpCommitments(FinalProduct[GcpCounter]):
             yield CapacityQuote(**{**fields, "undo": Undo.NONE, "terms": plan}, at_once=True)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Google has no dry run of it: only the login is checked."""
+        """Check the login; Google has no dry run of this call."""
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:

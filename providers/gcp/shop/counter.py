@@ -54,7 +54,7 @@ class ResourceKind:
     regional: bool = False
 
     def place(self, quote: CapacityQuote) -> dict[str, str]:
-        """Where the resource is, by the SDK's names."""
+        """The place of the resource, by the SDK's names."""
         return {"region": quote.region} if self.regional else {"zone": str(quote.zone)}
 
 
@@ -82,7 +82,7 @@ def insert(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str
 
 
 def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) -> list[Order]:
-    """The order ``key``: the resource; without one, what became of the operations that should make or delete it."""
+    """The order ``key``: the resource; without one, the result of the operations that should make or delete it."""
     place = kind.place(quote)
     try:
         row = asking.call(kind.client, "get", project=asking.login.project, **place, **{kind.name: key})
@@ -159,7 +159,7 @@ def _operation(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], 
 
 
 def _status(operation: Any) -> str:
-    """``done``, ``pending`` or ``running``: the one enumeration that the SDK has where the others are text."""
+    """``done``, ``pending`` or ``running``: the SDK's only enumeration where other fields are text."""
     names = operation.DESCRIPTOR.fields_by_name["status"].enum_type.values_by_number
     return str(names[operation.status].name).lower()
 

@@ -3,7 +3,7 @@ login.
 
 The advice service says when and where the machines are free. The price is at most the on-demand price of the machines,
 which is what is quoted and held: the lower price of calendar mode is an offer of its own (``…+calendar``), and on
-Google's bill. Google does not let an approved one go after its lock time, so a quote says that it cannot be undone, and
+Google's bill. Google does not cancel an approved one after its lock time, so a quote says that it cannot be undone, and
 two people approve it.
 """
 
@@ -133,7 +133,7 @@ class GcpFutureReservations(CloudProduct[GcpCounter]):
                 yield last(found.location), starts, ends
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Google has no dry run of it: only the login is checked."""
+        """Check the login; Google has no dry run of this call."""
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:

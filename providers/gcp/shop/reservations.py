@@ -63,7 +63,7 @@ class GcpReservations(CloudProduct[GcpCounter]):
             yield CapacityQuote(**fields, at_once=True)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Google has no dry run of it: only the login is checked."""
+        """Check the login; Google has no dry run of this call."""
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
