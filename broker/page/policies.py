@@ -74,7 +74,7 @@ def previewing(by: By, form: Form) -> Response:
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
-    return drawn("policy_preview.html", by, values, title="What the change would do", at=AT)
+    return drawn("policy_preview.html", by, values, title="Effect of the change", at=AT)
 
 
 def applying(by: By, form: Form) -> Response:

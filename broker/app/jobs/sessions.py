@@ -31,7 +31,7 @@ _JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
 @dataclass(frozen=True, slots=True)
 class WantedSession:
     """A person's request, in the forms of a job file (``longest: 4h``, ``idle: 30m``). ``machine``: keys of its
-    ``resources``; ``keys``: further keys of the job. ``spot``: may run on capacity that can be taken away."""
+    ``resources``; ``keys``: further keys of the job. ``spot``: may run on spot capacity."""
 
     name: str = "dev"
     longest: str = "4h"

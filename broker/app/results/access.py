@@ -17,7 +17,7 @@ from broker.core.actors import Role
 
 
 class PersonResult(Result):
-    """A person or a service account. ``roles``: over everything; ``teams``: the role in each team."""
+    """A person or a service account. ``roles``: in all teams; ``teams``: the role in each team."""
 
     name: str
     service: bool

@@ -102,11 +102,12 @@ def second_factor(
     remove: Annotated[bool, typer.Option("--remove", help="Remove it, as for a lost phone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set up a person's second factor for the page: a code of an authenticator app, asked for beside the password.
+    """Set up a person's second factor for the page: a code of an authenticator app, required in addition to the
+    password.
 
     The first call prints the key for the app. With --code, the code that the app then shows, within an hour, the second
-    factor is asked for from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with
-    the same home folder.
+    factor is required from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with the
+    same home folder.
     """
     from broker.app.access import second_factors as use_case
     from broker.app.results.access import SecondFactorChange
@@ -147,7 +148,7 @@ def grant(
     team: Annotated[str | None, typer.Option("--team", metavar="TEAM", help="The team of the role.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grant a role in a team, where it replaces the present role, or over everything."""
+    """Grant a role in a team, where it replaces the present role, or a global role."""
     from broker.app.access.people import give_role
 
     terminal = Terminal.of(context)
@@ -163,8 +164,8 @@ def link(
 ) -> None:
     """Link an account that was added by name to an identity of the identity provider (setting `sign_in`).
 
-    Somebody who signs in there and is not on record is added under the name that the provider gives. If that name is
-    taken, they are refused until an administrator says with this command who they are.
+    A person who signs in there for the first time is added under the name that the provider gives. If that name is
+    taken, the sign-in is refused until an administrator links the identity with this command.
     """
     from broker.app.access.provider_sign_ins import link as use_case
     from broker.core.errors import InvalidInput
@@ -191,7 +192,7 @@ def withdraw(
     terminal = Terminal.of(context)
     held = None if role is None else _role(role)
     if held is not None and not isinstance(held, Role):
-        raise UnknownName("role over everything", held, Role)
+        raise UnknownName("global role", held, Role)
     _told(terminal, take_role(terminal.broker(), name, held, team, by=terminal.actor), as_json=as_json)
 
 

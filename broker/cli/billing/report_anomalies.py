@@ -35,9 +35,9 @@ def anomalies(
 ) -> None:
     """Show days of the last month on which a team spent more than the weeks before explain, and the jobs behind it.
 
-    Today is judged by what is spent so far. Recipients of notices are told once of each incident. Days that were
-    planned are left out when later days are judged; answers change nothing else. The jobs' owners, the team's
-    administrators and administrators may answer.
+    Today is judged by its spending so far. Recipients get one notice per incident. Planned days are left out when later
+    days are judged; answers change nothing else. The jobs' owners, the team's administrators and administrators may
+    answer.
     """
     from broker.app.billing import anomalies as found_anomalies
     from broker.app.results.anomalies import IncidentList

@@ -1,4 +1,4 @@
-"""`gpubroker report forecasts`: predictions of plans compared with what happened."""
+"""`gpubroker report forecasts`: predictions of plans compared with outcomes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ EXAMPLES = examples(
 def forecasts(
     context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
 ) -> None:
-    """Compare predictions of plans with what happened, and show what finished runs measured.
+    """Compare predictions of plans with outcomes, and show measurements of finished runs.
 
-    Counted are successful runs on GPUs; a prediction is that of a run's first plan. Tokens are those that programs
+    Only successful runs on GPUs count; the prediction is that of a run's first plan. Tokens are those that programs
     report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
     """
     from broker.app.billing.outcomes import forecasts as compared

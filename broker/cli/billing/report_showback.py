@@ -53,9 +53,9 @@ def showback(
     """Show the cost of each team's use in a month: cash, amortised cost of prepaid capacity, and its share of idle and
     shared cost.
 
-    In proportion, idle capacity follows the use of owned and reserved capacity, and shared cost what each team spent.
-    An amount that nobody can bear stays in a row of its own, as does what no team is tagged with. The rows add up to
-    all of it, to the micro-dollar.
+    With `proportional`, idle capacity is divided by the use of owned and reserved capacity, and shared cost by each
+    team's spending. An amount that no team bears, and spending without a team, have rows of their own. The rows add up
+    to the total, to the micro-dollar.
     """
     from broker.app.billing.showback import sharing_rules, shown
     from broker.app.results.showback import ShowbackReport
@@ -87,11 +87,11 @@ def chargeback(
     fixed: Fixed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Freeze what each team is charged for a closed month, or show it.
+    """Freeze or show the statement of a closed month: what each team is charged.
 
-    A month closes three days after its end. Its statement stays as it is; what is recorded later about the month is
-    charged as a correction with the statement that is frozen next, to the team itself. So all statements together are
-    the ledger. The rules are those of `report showback`, and are given when the statement is frozen.
+    A month closes three days after its end. Its statement never changes; later entries for the month are charged to the
+    team as a correction with the statement that is frozen next. So all statements together equal the ledger. The rules
+    are those of `report showback`, and are given when the statement is frozen.
     """
     from broker.app.billing.showback import charged, sharing_rules, statements
     from broker.app.billing.showback import freeze as frozen

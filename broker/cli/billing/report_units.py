@@ -25,7 +25,8 @@ def units(
     period: NamedPeriod = "month",
     team: OnlyTeam = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="What a difference of 1 of this figure cost.")
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="Also show the cost per difference of 1 in this figure."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

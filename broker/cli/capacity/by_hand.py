@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def checklist(
     context: typer.Context,
     provider: Annotated[
-        str, typer.Argument(metavar="PROVIDER", autocompletion=completion.providers, help="From whom you would buy.")
+        str, typer.Argument(metavar="PROVIDER", autocompletion=completion.providers, help="Provider to buy from.")
     ],
     unlike: Annotated[
         bool, typer.Option("--unlike", help="The name is not misspelt, although it is like that of a known provider.")

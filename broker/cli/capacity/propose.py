@@ -45,7 +45,7 @@ class ProposeOptions:
     demand: Annotated[
         str | None, typer.Option("--demand", metavar="[GPU=]FILE", help="GPUs needed per hour. Default: as recorded.")
     ] = None
-    last: Annotated[str, typer.Option("--last", metavar="TIME", help="How much of the record counts.")] = "90d"
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="Length of the recorded period.")] = "90d"
     on_demand_price: OnDemandPrice = None
     spot_price: SpotPrice = None
     provider: Annotated[

@@ -1,4 +1,4 @@
-"""`gpubroker capacity review`: what a purchase brought."""
+"""`gpubroker capacity review`: the use of a purchase, and its saving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def review(
     spot_price: SpotPrice = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a purchase brought: its use by team, idle hours, and what the same use would have cost elsewhere."""
+    """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
     from broker.app.capacity.review import purchase_review
     from broker.app.results.purchases import PurchaseReviewResult
     from broker.cli import filters

@@ -44,7 +44,7 @@ class SimulateOptions:
         str | None, typer.Option("--last", metavar="TIME", help="Play the jobs that this store recorded, such as 30d.")
     ] = None
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=100_000_000, help="Number of jobs in all. Default: as the rates say.")
+        int | None, typer.Option(min=1, max=100_000_000, help="Total number of jobs. Default: by the rates.")
     ] = None
     days: Annotated[
         int | None,

@@ -60,7 +60,7 @@ class SessionOptions:
         None
     )
     spot: Annotated[
-        bool, typer.Option("--spot", help="Allow spot capacity; when taken away, it reopens elsewhere.")
+        bool, typer.Option("--spot", help="Allow spot capacity; after an interruption, it reopens elsewhere.")
     ] = False
     team: Annotated[str | None, typer.Option("--team", help="The team whose budget pays.")] = None
     env: given_job.Envs = None
@@ -79,9 +79,9 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
     """Open a session: a machine to work on, through SSH, an editor or Jupyter.
 
     It is a job of the workload `development`, judged and paid for like any other, but its money is held for an hour at
-    a time, and renewed while it runs. It ends when it is idle (no program beside it, no bytes over SSH, no busy
-    Jupyter kernel, GPU or CPU), after its time, or when its money ends. Its home folder, without `.cache`, is saved
-    then, and is there again in the next session of that name, on any engine. Exits as `gpubroker submit` does.
+    a time, and renewed while it runs. It ends when it is idle (no program beside it, no bytes over SSH, no busy Jupyter
+    kernel, GPU or CPU), after its time, or when its money ends. Its home folder, without `.cache`, is saved at its end
+    and restored in the next session of that name, on any engine. Exits as `gpubroker submit` does.
     """
     from broker.app.jobs.sessions import WantedSession, session_job, with_home
 

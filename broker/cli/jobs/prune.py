@@ -30,12 +30,12 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete files of your ended jobs: checkpoints except each job's newest, what the active policy no longer keeps,
-    and submitted files that no open job uses, and no job with results or a checkpoint left.
+    """Delete files of your ended jobs: checkpoints except each job's newest, files that the active policy no longer
+    keeps, and submitted files that are used neither by an open job nor by one with results or checkpoints left.
 
     A policy sets `keep_checkpoints`, `keep_results`, `keep_logs` and `keep_snapshots` under `defaults:`. For a job that
     has not ended, `checkpoint.keep` in its file sets how many are kept. Events and costs of jobs are never deleted. A
-    folder that cannot be read is named at the end (exit code 5), and does not keep the others.
+    folder that cannot be read is reported at the end (exit code 5); the others are deleted nevertheless.
     """
     from broker.app.jobs.pruning import prunable, pruned
     from broker.core.errors import InvalidInput, Unreachable

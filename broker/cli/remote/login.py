@@ -81,7 +81,7 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def whoami(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show as whom commands act, through which server, and what they may do there."""
+    """Show the person that commands act as, the server, and the permissions there."""
     terminal = Terminal.of(context)
     if terminal.server is not None:
         _tell(terminal, "", as_json=as_json)

@@ -36,7 +36,7 @@ class OfferOptions:
         False
     )
     offline: Annotated[
-        bool, typer.Option("--offline", help="As without a server; a server's offers never ask providers.")
+        bool, typer.Option("--offline", help="No effect with a server: its offers never query providers.")
     ] = False
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30
 

@@ -87,8 +87,8 @@ def showback(
     fixed: Fixed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each team's use of a month cost: in cash, of what was paid before, and its share of idle and shared
-    cost."""
+    """Show the cost of each team's use in a month: cash, amortised cost of prepaid capacity, and its share of idle and
+    shared cost."""
     terminal, api = through(context)
     found = api.get("/reports/showback", month=month, idle=idle, shared=shared, shared_team=shared_team, fixed=fixed)
     if as_json:
@@ -112,7 +112,7 @@ def chargeback(
     fixed: Fixed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Freeze what each team is charged for a closed month, or show it. Freezing needs a token with the scope
+    """Freeze or show the statement of a closed month: what each team is charged. Freezing needs a token with the scope
     `statements` of an administrator."""
     terminal, api = through(context)
     if freeze and month is None:
@@ -244,7 +244,7 @@ def anomalies(context: typer.Context, team: OnlyTeam = None, as_json: AsJson = F
 def forecasts(
     context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
 ) -> None:
-    """Show predictions of plans compared with what happened."""
+    """Compare predictions of plans with outcomes."""
     terminal, api = through(context)
     found = api.get("/reports/forecasts", period=period, team=team)
     terminal.result(

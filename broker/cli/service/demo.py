@@ -26,7 +26,7 @@ EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo -
 def demo(
     context: typer.Context,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away.")
+        int | None, typer.Option(min=0, help="Seed of the market: decides when and where machines are interrupted.")
     ] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Show it on the page as well, while it runs and then until Ctrl-C.")

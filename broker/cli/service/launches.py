@@ -26,8 +26,8 @@ def launches() -> None:
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the launches whose end is not reported yet, oldest first; and first of all those whose judged time is
-    over, whose machines may still run at a cost that is in no budget."""
+    """List the launches whose end is not reported yet, oldest first. Overdue ones come first: their judged time is
+    over, and their machines may still run at a cost that is in no budget."""
     from broker.app.outside.overdue import overdue
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
@@ -71,14 +71,14 @@ def end(
     id: Annotated[str, typer.Argument(metavar="LAUNCH", help="ID in `gpubroker launches list`.")],
     ran: Annotated[
         str | None,
-        typer.Option("--ran", metavar="TIME", help="How long its machines were there. Default: since it was judged."),
+        typer.Option("--ran", metavar="TIME", help="Time that its machines ran. Default: since it was judged."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record that the machines of a launch are gone: what they cost is spent, the rest of its money released.
+    """Record that the machines of a launch are gone: their cost is spent, and the rest of the held money is released.
 
-    It ends no machine: do that with SkyPilot or Slurm first. A launch that has ended stays as it is. Where the store
-    has people, only a person who may judge launches, or an administrator, may do so.
+    It ends no machine: do that with SkyPilot or Slurm first. A launch that has ended stays as it is. If the store has
+    people, only a person who may judge launches, or an administrator, may do so.
     """
     from broker.app.access.people import only_permitted
     from broker.app.outside import launches as use_case

@@ -115,7 +115,7 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Restore without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a copy back in the place of the store. The present content is kept in a file beside it.
+    """Replace the store by a copy. The present content is kept in a file beside it.
 
     Refused while `gpubroker serve` runs. What happened since the copy was made is not in it: open jobs go on, and find
     their machines again; machines started since then are found by `gpubroker doctor --sweep`.

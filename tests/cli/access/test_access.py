@@ -104,7 +104,7 @@ def test_others_are_told_whom_to_ask(team: Gpubroker) -> None:
     ("command", "says"),
     [
         (["people", "grant", "bob", "membre", "--team", "nlp"], "did you mean 'member'"),
-        (["people", "withdraw", "bob", "--role", "member"], "unknown role over everything"),
+        (["people", "withdraw", "bob", "--role", "member"], "unknown global role"),
         (["people", "withdraw", "bob"], "--role or --team"),
         (["people", "add", "a b"], "no name of a person"),
         (["tokens", "create", "bob", "--scope", "reed"], "did you mean 'read'"),
