@@ -56,7 +56,7 @@ def _rate(content: bytes, now: datetime) -> ReferenceRate:
     if b"\0" in content:  # in UTF-16, the definitions below would be overlooked
         raise ValueError("a document that is not in UTF-8")
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise ValueError("a document with definitions of its own")
+        raise ValueError("a document with entity definitions")
     days = [cube for cube in Xml.fromstring(content).iter(_CUBE) if cube.get("time")]  # noqa: S314  # definitions were refused above
     if len(days) != 1:
         raise ValueError(f"{len(days)} days in the document")
@@ -66,7 +66,7 @@ def _rate(content: bytes, now: datetime) -> ReferenceRate:
     if usd is None:
         raise ValueError(f"{len(said)} rates of the dollar")
     if not _LOWEST <= usd <= _HIGHEST:
-        raise ValueError(f"{short(usd)} dollars for a euro are not believed")
+        raise ValueError(f"{short(usd)} dollars for a euro is implausible")
     if not now - _OLDEST <= datetime(day.year, day.month, day.day, tzinfo=now.tzinfo) <= now + _AHEAD:
         raise ValueError(f"the rate is of {day}")
     return ReferenceRate(usd, day)

@@ -89,7 +89,7 @@ def left_out(kept: KeptAnswers, get: Callable[[], list[Any]], heard: list[str], 
                 for number, row in enumerate(every, start=1):
                     rows[:], before = [row], len(heard)
                     if _number(get) == without and len(heard) == before:
-                        lines.append(f"without a word: {_label(row, number)}")
+                        lines.append(f"ignored: {_label(row, number)}")
             finally:
                 rows[:] = every
     finally:

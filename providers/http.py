@@ -280,7 +280,7 @@ class Api:
             if len(body) > _MAX_ANSWER:
                 raise Malformed(f"an answer of more than {_MAX_ANSWER >> 20} MiB", where=where)
             if time.monotonic() > ends:
-                raise Unreachable("the answer comes too slowly to be waited for", where=where)
+                raise Unreachable("the answer arrives too slowly", where=where)
         return bytes(body)
 
     def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:

@@ -236,4 +236,4 @@ def _availability(status: Any, kind: CapacityType) -> tuple[Availability, str, i
         return Availability.AVAILABLE, "", int(told.available)
     if not told.limit:
         return Availability.NO_QUOTA, "the tenant has no quota for it", None
-    return Availability.UNAVAILABLE, "none can be had at once", None
+    return Availability.UNAVAILABLE, "none is available at once", None

@@ -125,7 +125,7 @@ class Runpod:
             return
         label = f"{place}: {_type_name(row)}"
         if not isinstance(lowest, dict):
-            raise Unfit("malformed_row", f"{label}: {'nothing is told' if lowest is ... else short(lowest)}")
+            raise Unfit("malformed_row", f"{label}: {'no data' if lowest is ... else short(lowest)}")
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
         lacking = [key for key in _OF_PLACE if key not in lowest]
         if lacking:

@@ -189,7 +189,7 @@ class Vast:
 
     def _unavailable(self, row: Row) -> str:
         if row.get("rentable") is False or row.get("rented") is True:
-            return "rented by somebody"
+            return "rented by another user"
         if self._settings.verified_only and row.get("verification") in ("unverified", "deverified"):
             return f"Vast.ai has not verified the host; {setting(self.name, 'verified_only')}=false allows such"
         return ""

@@ -160,7 +160,7 @@ class Verda:
         if spot is not None:
             yield from self._everywhere(row, instance_type, stock.spot, CapacityType.SPOT, spot)
         elif "spot_price" not in row:
-            yield SkippedRow("no_price", f"{instance_type}: not told whether there is spot")
+            yield SkippedRow("no_price", f"{instance_type}: no data on spot")
         for period in terms:
             yield from self._everywhere(
                 row, instance_type, stock.on_demand, CapacityType.RESERVED, per_hour, terms=period

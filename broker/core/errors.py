@@ -195,10 +195,12 @@ _A_FEW = 5
 _LISTED_BY = {
     "budget": "budget list",
     "checkpoint": "jobs checkpoints JOB",
+    "document": "schema",
     "holding": "capacity list",
     "job": "jobs list",
     "open launch": "launches list",
     "person": "people list",
+    "provider": "prices status",
     "purchase": "capacity purchases --all",
     "quote": "capacity quote",
     "result": "jobs files JOB",

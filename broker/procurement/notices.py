@@ -114,8 +114,8 @@ def unended_notice(purchase: Purchase, refusal: str) -> Notice:
     """The notice that the provider refuses to end a purchase whose period is over, and continues to bill it."""
     provider = purchase.quote.provider
     body = (
-        f"{summary(purchase)}. Its time is over, and {provider} does not end it: {refusal}. It is billed until it is"
-        f" gone, and tried again until then; a machine that still uses it has to go first"
+        f"{summary(purchase)}. Its time is over, and {provider} does not end it: {refusal}. It is billed until it"
+        f" ends, and gpubroker keeps trying; machines that still use it must end first"
     )
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     return Notice(

@@ -28,7 +28,7 @@ def reseller(seller: SellsProduct, quote: CapacityQuote) -> ResellsProduct:
         return seller
     instead = "see what undoing it costs: gpubroker capacity cancel PURCHASE --dry-run"
     if quote.undo is Undo.NONE:
-        instead = "use it: jobs of all teams are placed in it by themselves; `gpubroker capacity review` tells whose"
+        instead = "use it: jobs of all teams are placed in it automatically; `gpubroker capacity review` shows whose"
     product = quote.product.value.replace("_", " ")
     raise Refused(f"{quote.provider} has no market where a {product} can be sold again", hint=instead)
 

@@ -138,7 +138,7 @@ class _Download:
                     traffic.count(answer.num_bytes_downloaded)
         except httpx.TimeoutException as error:
             seconds = self._settings.timeout_seconds
-            raise Unreachable(f"silent for {seconds:g} s", where=self.where, hint=change) from error
+            raise Unreachable(f"no data for {seconds:g} s", where=self.where, hint=change) from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise InvalidInput(f"not a valid URL: {error}", where=self.where, hint=change) from error
         except httpx.DecodingError as error:
@@ -159,7 +159,7 @@ class _Download:
             if len(rest) > _LONGEST_LINE:
                 raise Malformed(f"a line of more than {_LONGEST_LINE >> 20} MiB", where=self.where)
             if time.monotonic() > ends:
-                raise Unreachable("the list comes too slowly to be waited for", where=self.where)
+                raise Unreachable("the list arrives too slowly", where=self.where)
         if rest:
             yield rest
 

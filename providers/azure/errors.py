@@ -63,7 +63,7 @@ def _of_login(error: Any, where: str) -> BrokerError:
     why = _why(error)
     if error.response is None and _NO_ANSWER.search(why):
         hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
-        return Unreachable(f"where one logs in cannot be reached: {why}", where=where, hint=hint)
+        return Unreachable(f"the login service cannot be reached: {why}", where=where, hint=hint)
     return _expired(why, where)
 
 

@@ -20,7 +20,7 @@ from providers.azure.machines import listed
 VERSION = "2021-07-01"  # the version that azure-mgmt-compute uses
 
 _WHY = {
-    "QuotaId": "this kind of subscription may not have it (QuotaId)",
+    "QuotaId": "not available to this kind of subscription (QuotaId)",
     "NotAvailableForSubscription": "closed to this subscription (NotAvailableForSubscription); ask Azure's support",
 }
 

@@ -182,7 +182,7 @@ def _read(answer: requests.Response, seconds: float) -> None:
         if len(body) > _MAX_ANSWER:
             raise ValueError(f"more than {_MAX_ANSWER >> 20} MiB")
         if time.monotonic() > ends:
-            raise requests.Timeout("the answer comes too slowly to be waited for")
+            raise requests.Timeout("the answer arrives too slowly")
     answer._content = bytes(body)  # the attribute that `content` reads first
 
 

@@ -109,7 +109,7 @@ def test_memory_tells_one_a100_from_the_other(server: FakeServer) -> None:
 
 def test_what_is_rented_is_kept_with_its_reason(server: FakeServer) -> None:
     taken = offers(server)["offer-40", "on_demand"]
-    assert (taken.availability, taken.unavailable_because) == (Availability.UNAVAILABLE, "rented by somebody")
+    assert (taken.availability, taken.unavailable_because) == (Availability.UNAVAILABLE, "rented by another user")
 
 
 def test_rows_without_a_valid_price_are_counted_and_never_offers(server: FakeServer) -> None:

@@ -252,7 +252,7 @@ def _check_numbers(request: PlacementReplay) -> None:
         raise InvalidInput(f"expected from < to ≤ 1, found {request.to_fraction:g}", where="--to")
     if min(request.changeovers) <= 0:
         raise InvalidInput(
-            f"expected a changeover longer than nothing, found {min(request.changeovers):g} s",
+            f"expected a changeover above 0, found {min(request.changeovers):g} s",
             where="--changeover",
-            hint="boot and restore take time on every cloud; 12m is usual, 1s is as good as nothing",
+            hint="boot and restore take time on every cloud; 12m is usual, 1s is negligible",
         )

@@ -60,13 +60,13 @@ class AcceleratorUse:
 
     def __post_init__(self) -> None:
         if len(self.demand) != len(self.rented) or not self.demand:
-            raise InvalidInput(f"{self.accelerator}: as many hours of rented GPUs as of all of them are needed")
+            raise InvalidInput(f"{self.accelerator}: expected as many hours of rented GPUs as of all GPUs")
         if any(not 0 <= rented <= all_ for rented, all_ in zip(self.rented, self.demand, strict=True)):
-            raise InvalidInput(f"{self.accelerator}: more GPUs rented than at work, or fewer than none")
+            raise InvalidInput(f"{self.accelerator}: expected between 0 and all of the GPUs at work to be rented")
         if self.rent <= 0 or min(self.owned, self.reserved) < 0:
-            raise InvalidInput(f"{self.accelerator}: a price of renting above 0 and no negative count are needed")
+            raise InvalidInput(f"{self.accelerator}: expected a rent above 0 and counts of 0 or more")
         if any(len(ages) != gpus for ages, gpus in zip(self.ages, (self.owned, self.reserved), strict=True)):
-            raise InvalidInput(f"{self.accelerator}: the hours of every GPU that is held are needed, or of none")
+            raise InvalidInput(f"{self.accelerator}: expected the hours of every held GPU, or of none")
 
     @property
     def held(self) -> int:

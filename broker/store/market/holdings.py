@@ -48,7 +48,7 @@ def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
     """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
     row = connection.execute(select(HOLDING_PROOF).where(HOLDING_PROOF.c.sha256 == digest)).first()
     if row is None:
-        raise UnknownName("document", digest or "none", [])
+        raise UnknownName("proof of a holding", digest or "none", [])
     return str(row.name), bytes(row.content)
 
 

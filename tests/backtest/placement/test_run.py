@@ -157,8 +157,8 @@ def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Pl
     [
         ({"deadlines": [7 * HOUR]}, "a deadline of 7 h is shorter than the work, 8 h"),
         ({"changeovers": [3 * HOUR]}, "longer than the slack, 2 h"),
-        ({"changeovers": [-1.0]}, "longer than nothing"),
-        ({"changeovers": [0.0]}, "longer than nothing"),
+        ({"changeovers": [-1.0]}, "above 0"),
+        ({"changeovers": [0.0]}, "above 0"),
         ({"work": 0.0}, "work must be positive"),
         ({"work": float("nan")}, "finite"),
         ({"starts": 0}, "at least one start"),
