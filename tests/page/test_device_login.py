@@ -109,6 +109,11 @@ def test_a_person_disabled_meanwhile_gets_no_token(site: Site) -> None:
     assert program.ask(codes["device_code"]).json() == {"error": "access_denied"}
 
 
+def test_no_program_is_called_as_sessions_are(site: Site) -> None:
+    """else its token would outlive a change of roles"""
+    assert Program(site).begin(client_name="password").status_code == 400
+
+
 def test_a_code_ends_after_ten_minutes(site: Site) -> None:
     clock = manual(site)
     program = Program(site)

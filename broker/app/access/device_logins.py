@@ -12,6 +12,7 @@ from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.device_logins import INTERVAL, VALID, DeviceLogin, new_device_code, new_user_code, typed
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
+from broker.core.access.sessions import AT_PROVIDER, WITH_PASSWORD
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, Throttled
 
@@ -48,6 +49,8 @@ def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address
     """
     if not client.isprintable() or not 0 < len(client) <= _LONGEST_CLIENT:
         raise InvalidInput(f"expected one line of 1 to {_LONGEST_CLIENT} characters", where="client_name")
+    if client in (WITH_PASSWORD, AT_PROVIDER):
+        raise InvalidInput(f"expected the name of a machine; {client!r} means a session", where="client_name")
     if not scopes:
         raise InvalidInput("a login needs a scope", hint=f"known: {', '.join(TokenScope)}", where="scope")
     codes, now = DeviceCodes(new_device_code(), new_user_code()), broker.clock.now()

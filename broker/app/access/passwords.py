@@ -27,7 +27,7 @@ from broker.core.access.passwords import (
     wait_after,
 )
 from broker.core.access.permissions import TokenScope
-from broker.core.access.sessions import LONGEST_SESSION
+from broker.core.access.sessions import LONGEST_SESSION, WITH_PASSWORD
 from broker.core.actors import Actor
 from broker.core.errors import AskAPerson, InvalidInput, MissingExtra, NotAllowed
 from broker.store.access.access import AccessReading, AccessWriting
@@ -210,7 +210,7 @@ def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
     person, now = known_person(tx, name), broker.clock.now()
     lifetime = LONGEST_SESSION * broker.clock.scale
     scopes = frozenset({TokenScope.READ}) if second_factors.lacks(broker, tx, person) else _SCOPES
-    token = issued(tx, person, "password", scopes, lifetime, by=Actor(person.name), now=now).token
+    token = issued(tx, person, WITH_PASSWORD, scopes, lifetime, by=Actor(person.name), now=now).token
     return begin_session(broker, tx, person.name, token.id, origin)
 
 

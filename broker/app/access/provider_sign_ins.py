@@ -15,7 +15,7 @@ from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name
 from broker.core.access.permissions import TokenScope
 from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity, random_value
-from broker.core.access.sessions import LONGEST_SESSION
+from broker.core.access.sessions import AT_PROVIDER, LONGEST_SESSION
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
 from broker.store.access.access import AccessWriting
@@ -60,7 +60,7 @@ def finish(
         if person.disabled_at is not None:
             raise SignInFailed(f"{person.name} is disabled", hint="ask an administrator")
         lifetime = LONGEST_SESSION * broker.clock.scale
-        token = issued(tx, person, "sign-in", frozenset(TokenScope), lifetime, by=Actor(person.name), now=now).token
+        token = issued(tx, person, AT_PROVIDER, frozenset(TokenScope), lifetime, by=Actor(person.name), now=now).token
         return begin_session(broker, tx, person.name, token.id, origin), pending.after
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, did_you_mean
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 _NO_DRY_RUN = "`gpubroker plan` shows what `gpubroker submit` would do, and starts nothing"
 # What a number must be, by pydantic's name of the fault; the limit is in its context under the same key as here.
 _KINDS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+_COMMAND = re.compile(r"No such command ('.*?')\.(?: Did you mean (.*)\?)?")
 _LIMITS = {
     "greater_than_equal": ("ge", "{} or more"),
     "less_than_equal": ("le", "{} or less"),
@@ -67,9 +70,17 @@ def _value(error: TyperException) -> str:
 
 
 def _unknown(error: Any) -> str:
-    """An unknown option or command, with the most similar one; empty for any other error."""
+    """An unknown option or command, with the most similar one, and other faults of the command line; empty for any
+    other error."""
+    option, said = getattr(error, "option_name", ""), error.format_message()
     if type(error).__name__ == "NoSuchOption":
-        return f"unknown option {error.option_name}{did_you_mean(error.option_name, error.possibilities or ())}"
+        return f"unknown option {option}{did_you_mean(option, error.possibilities or ())}"
+    if type(error).__name__ == "BadOptionUsage":
+        return f"{option}: takes no value" if "does not take" in said else f"{option}: expected a value"
+    if found := _EXTRA.fullmatch(said):
+        return f"unexpected argument: {found[1]}"
+    if found := _COMMAND.fullmatch(said):
+        return f"unknown command {found[1]}{f'; did you mean {found[2]}?' if found[2] else ''}"
     return ""
 
 

@@ -10,6 +10,8 @@ IDLE = timedelta(hours=2)
 """A session ends after this time without use (wall clock)."""
 LONGEST_SESSION = timedelta(hours=12)
 """A session ends after this time in any case (wall clock)."""
+WITH_PASSWORD, AT_PROVIDER = "password", "sign-in"
+"""Labels of the tokens of sessions, whose texts nobody has; no program's login may have such a name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
 from broker.core.access.device_logins import DeviceLogin
 from broker.core.access.people import Person
-from broker.core.access.sessions import PageSession
+from broker.core.access.sessions import AT_PROVIDER, WITH_PASSWORD, PageSession
 from broker.store.access import device_logins, passwords, provider_sign_ins, requests, second_factors, sessions
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
@@ -66,12 +66,11 @@ class AccessReading:
     def self_given_tokens(self, person: str) -> Sequence[ApiToken]:
         """The tokens that are not revoked and that the person gave themself, as by a program's login; without those
         of sessions."""
-        of_sessions = select(PAGE_SESSION.c.token).where(PAGE_SESSION.c.person == person)
         query = select(API_TOKEN).where(
             API_TOKEN.c.person == person,
             API_TOKEN.c.made_by == person,
             API_TOKEN.c.revoked_at.is_(None),
-            API_TOKEN.c.id.not_in(of_sessions),
+            API_TOKEN.c.label.not_in((WITH_PASSWORD, AT_PROVIDER)),
         )
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 

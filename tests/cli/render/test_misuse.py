@@ -23,7 +23,10 @@ import pytest
         ("advise size --parameters seven", "error: --parameters: expected a count"),
         ("advise size --mehtod lora", "error: unknown option --mehtod; did you mean '--method'?"),
         ("capacity show", "error: PURCHASE: the argument is missing"),
-        ("offer --gpu L4", "error: no such command 'offer'"),
+        ("offer --gpu L4", "error: unknown command 'offer'; did you mean 'offers'?"),
+        ("jobs show a b", "error: unexpected argument: b"),
+        ("offers --gpu", "error: --gpu: expected a value"),
+        ("offers --spot=3", "error: --spot: takes no value"),
         ("policy rollback latest", "VERSION: expected a whole number; got 'latest'"),
     ],
 )
