@@ -19,10 +19,10 @@ def audit(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show the audit log, newest line first: who changed what, from where, before and after. It cannot be edited.
+    """Show the audit log, newest line first: who changed what, from where, before and after.
 
-    It contains changes of people and tokens, and every change made through the API. What a job's owner does on this
-    machine is recorded in the job's events.
+    It cannot be edited. It contains changes of people and tokens, and every change made through the API. What a job's
+    owner does on this machine is recorded in the job's events.
     """
     from broker.app.access.audit import audit_log
     from broker.app.results.access import AuditLog

@@ -70,8 +70,10 @@ def invite(
     url: Annotated[str, typer.Option("--url", help="The server's address, as people reach it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print a link by which a person chooses a password for the page, once, within three days. Also for a forgotten
-    one. Whoever has the link chooses: give it to the person alone."""
+    """Print a link by which a person chooses a password for the page, once, within three days.
+
+    Also for a forgotten one. Whoever has the link chooses: give it to the person alone.
+    """
     from broker.app.access.passwords import invite as use_case
 
     terminal = Terminal.of(context)

@@ -64,11 +64,10 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a job would run, at what cost and until when. Holds no money and launches nothing. The job is a file,
-    or a command after `--`.
+    """Show where a job would run, at what cost and until when. Holds no money and launches nothing.
 
-    Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3 denied by a policy, 4 no feasible capacity,
-    6 approval needed.
+    The job is a file, or a command after `--`. Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3
+    denied by a policy, 4 no feasible capacity, 6 approval needed.
     """
     from broker.app.jobs.preview import preview
     from broker.app.policy.policies import check

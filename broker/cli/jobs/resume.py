@@ -50,6 +50,7 @@ def retry(
     context: typer.Context, job: JobReference, how: Manner, from_start: FromStart = False, as_json: AsJson = False
 ) -> None:
     """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
+
     Of an array, only the tasks that failed are run again, each from its own checkpoint.
 
     Submits a new job of the same name. It is planned, judged and paid for like any other job. The exit codes are those

@@ -13,9 +13,10 @@ EXAMPLES = examples("gpubroker ssh-config my-session", "gpubroker ssh-config my-
 
 
 def ssh_config(context: typer.Context, job: JobReference, node: Node = None, identity: Identity = None) -> None:
-    """Print a Host block for `~/.ssh/config`: for VS Code (Remote-SSH), rsync, scp and other programs. The block
-    names a key file and contains no key. The host is the job's name as given here, so the block also serves later
-    sessions with that name.
+    """Print a Host block for `~/.ssh/config`: for VS Code (Remote-SSH), rsync, scp and other programs.
+
+    The block names a key file and contains no key. The host is the job's name as given here, so the block also serves
+    later sessions with that name.
     """
     from broker.app.jobs import jobs
     from broker.app.jobs.ssh import access

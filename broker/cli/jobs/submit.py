@@ -62,13 +62,12 @@ def submit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job's events and output to its
-    end. The job is a file, or a command after `--`. Of several jobs, each begins after those that it names under
-    `after:`; the last one is followed.
+    """Submit a job: show plan and verdict, ask for confirmation, follow events and output to the job's end.
 
-    The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
-    with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
-    no capacity is feasible, 6 if it is waiting for approval.
+    The job is a file, or a command after `--`. Of several jobs, each begins after those that it names under `after:`;
+    the last one is followed. The money is held before the launch. The job continues when this command, terminal or
+    login session ends. Exits with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or
+    its money is used up, 4 if no capacity is feasible, 6 if it is waiting for approval.
     """
     terminal = Terminal.of(context)
     broker = terminal.broker()

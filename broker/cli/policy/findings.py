@@ -32,7 +32,9 @@ def findings(
     as_json: AsJson = False,
 ) -> None:
     """Compare recorded use with owned, reserved and rented capacity, and say what to buy, to stop renting or to let
-    lapse. Then list what rules with `action: warn` would have stopped and refused.
+    lapse.
+
+    Then lists what rules with `action: warn` would have stopped and refused.
 
     Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.

@@ -121,8 +121,11 @@ def cancel(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a purchase at its provider. --dry-run shows what the provider charges, --at-most accepts it. Shows the
-    terms and asks for confirmation; without a terminal, add --yes."""
+    """Cancel a purchase at its provider.
+
+    --dry-run shows what the provider charges, --at-most accepts it. Shows the terms and asks for confirmation; without
+    a terminal, add --yes.
+    """
     _undo(context, id, at_most, yes=yes, dry_run=dry_run)
 
 

@@ -225,8 +225,11 @@ def resume(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue an ended job from a checkpoint, with the files that are on this machine now, as a new job for what is
-    left of its work. Returns at once. Exits with 6 if it needs approval first."""
+    """Continue an ended job from a checkpoint, with the files that are on this machine now, as a new job for the rest
+    of its work.
+
+    Returns at once. Exits with 6 if it needs approval first.
+    """
     from broker.app.jobs.repository_commit import with_commit
     from broker.cli.jobs import snapshot_view
     from broker.cli.jobs.resume import variables

@@ -56,7 +56,10 @@ def login(
 
 
 def logout(context: typer.Context, as_json: AsJson = False) -> None:
-    """Log out: the token is revoked at the server and deleted here. Commands use the store of this machine again."""
+    """Log out: the token is revoked at the server and deleted here.
+
+    Commands use the store of this machine again.
+    """
     from broker.app.results.access import LoggedOut
     from broker.core.errors import BrokerError
     from broker.remote import device_login, logins

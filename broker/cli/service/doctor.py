@@ -51,7 +51,10 @@ def doctor(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what works on this machine, what is missing, and how to fix it. Exits with 2 if something is broken."""
+    """Show what works on this machine, what is missing, and how to fix it.
+
+    Exits with 2 if something is broken.
+    """
     terminal = Terminal.of(context)
     if sweep:
         from broker.cli.service import sweep as sweeping

@@ -26,8 +26,10 @@ def launches() -> None:
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the launches whose end is not reported yet, oldest first. Overdue ones come first: their judged time is
-    over, and their machines may still run at a cost that is in no budget."""
+    """List the launches whose end is not reported yet, oldest first.
+
+    Overdue ones come first: their judged time is over, and their machines may still run at a cost that is in no budget.
+    """
     from broker.app.outside.overdue import overdue
     from broker.cli.render import formats
     from broker.cli.render.tables import Column, fitted
