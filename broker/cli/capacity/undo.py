@@ -41,8 +41,8 @@ def cancel(
     """Cancel a purchase at its provider: a reservation, or a plan that has not begun.
 
     Shows the terms and asks for confirmation; without a terminal, add --yes. The provider may charge for it: --dry-run
-    shows how much, --at-most accepts it. The buyer, an approver of it or an
-    administrator may do so. The rest of its money is released.
+    shows how much, --at-most accepts it. The buyer, an approver of it or an administrator may do so. The rest of its
+    money is released.
     """
     _undo(Terminal.of(context), id, at_most, yes=yes, dry_run=dry_run)
 

@@ -87,7 +87,7 @@ def _unknown(error: Any) -> str:
 def _sentence(text: str) -> str:
     """Typer's message as the other errors are written: without pydantic's prefix, capital letter and full stop."""
     plain = text.replace("Value error, ", "").removesuffix(".")
-    return plain[:1].lower() + plain[1:]
+    return plain if plain[:2].isupper() else plain[:1].lower() + plain[1:]
 
 
 def _validated(error: TyperException) -> Mapping[str, Any]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
+from broker.cli.terminal import Terminal
 from providers import registry
 from tests.actors import ANN, BOB, OLGA, person
 from tests.cli.conftest import Gpubroker
@@ -196,7 +198,9 @@ def test_a_start_lies_ahead(gpubroker: Gpubroker, option: str) -> None:
     assert "a duration from now, such as 30d" in done.err
 
 
-def test_a_reservation_is_quoted_bought_and_cancelled(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
+def test_a_reservation_is_quoted_bought_and_cancelled(
+    gpubroker: Gpubroker, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tests.fakes.aws_cloud import get_products
     from tests.fakes.aws_files import on_demand, product
 
@@ -220,6 +224,11 @@ def test_a_reservation_is_quoted_bought_and_cancelled(gpubroker: Gpubroker, clou
     assert gpubroker("capacity", "cancel", asked["id"], "--yes", by=person("carl")).code == 3
     unasked = gpubroker("capacity", "cancel", asked["id"], by=ANN)
     assert (unasked.code, "no terminal for the confirmation" in unasked.err) == (2, True)
+    with monkeypatch.context() as declining:
+        declining.setattr(Terminal, "asks", property(lambda terminal: True))
+        declining.setattr(typer, "confirm", lambda *_, **__: False)
+        kept = gpubroker("capacity", "cancel", asked["id"], by=ANN)
+    assert (kept.code, "charges $0.00 for it" in kept.out, "Nothing was undone." in kept.err) == (1, True, True)
     gone = gpubroker("capacity", "cancel", asked["id"], "--yes", "--json", by=ANN)
     check("capacity-purchase", gone.json)
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
