@@ -21,7 +21,8 @@ class _Place(Generic[Work]):
 
 class GroupCommit(Generic[Work]):
     """``do``: does some work, ``most`` pieces at once at most. It may leave pieces undone, of other threads too, which
-    these then do themselves; what it raises is raised in the thread that it ran in."""
+    these then do themselves; what it raises is raised in the thread that it ran in.
+    It may run in two threads at once."""
 
     def __init__(self, do: Callable[[Sequence[Work]], None], most: int) -> None:
         self._do, self._most = do, most
@@ -30,18 +31,19 @@ class GroupCommit(Generic[Work]):
         self._taken = False
 
     def take(self, work: Work) -> None:
-        """Wait until this was tried, by this thread or by another one together with its own."""
+        """Wait until this was tried, by this thread or by another one together with its own. The main thread does its
+        own alone: Ctrl-C arrives there, between any two lines, and would leave those that wait without a next turn."""
+        if threading.current_thread() is threading.main_thread():
+            self._do([work])
+            return
         mine = _Place(work)
         with self._changed:
             self._waiting.append(mine)
-            try:
-                while self._taken and not mine.over:
-                    self._changed.wait()
-            finally:  # also after Ctrl-C: nobody does later what its own thread has given up
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
+            while self._taken and not mine.over:
+                self._changed.wait()
             if mine.over:
                 return
+            self._waiting.remove(mine)
             some = [mine, *self._waiting[: self._most - 1]]
             del self._waiting[: self._most - 1]
             self._taken = True

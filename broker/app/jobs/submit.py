@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from broker.app.jobs.snapshots import check_still_there, with_snapshot
 from broker.app.market.market import fresh_look, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed
+from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
@@ -187,35 +187,35 @@ def _in_turn(asked: _Submitting) -> JobView | Admission | None:
     if asked.beside_others:
         turns = _turns.get(asked.broker) or _turns.setdefault(asked.broker, GroupCommit(_together, _MOST))
         turns.take(asked)
-    if not asked.tried and asked.is_plain:
+    if not asked.tried:
         _together([asked])
-    elif not asked.tried:
-        with asked.broker.store.writing() as tx:
-            asked.done = _admit(asked, tx)
     if asked.refused is not None:
         raise asked.refused
     return asked.done
 
 
 def _together(some: Sequence[_Submitting]) -> None:
-    """Admit all of these in one transaction, each judged with what those before it hold. If that fails before anything
-    can be on record, none of several was tried, so that each is tried alone."""
+    """Admit all of these in one transaction, each judged with what those before it hold; several only if each is plain.
+    If that fails and nothing can be on record, none of several was tried, so that each is tried alone."""
     committing = False
     try:
         with some[0].broker.store.writing() as tx:
-            with tx.at_once():
+            with tx.at_once() if some[0].is_plain else nullcontext():
                 for one in some:
                     try:
                         one.done = _admit(one, tx)
                     except (DearerNow, InvalidInput) as refused:
+                        if not one.is_plain:  # it may have written something
+                            raise
                         one.refused = refused
             for one in some:  # before the commit: whatever ends this thread after it, nobody tries again
                 one.tried = True
             committing = True
     except BaseException as error:
+        unknown = committing and (isinstance(error, CommitUnknown) or not isinstance(error, StoreProblem))
         for one in some:
-            one.tried, one.refused = committing, _lost(error) if committing else None
-        if not isinstance(error, Exception) or (len(some) == 1 and not committing):
+            one.tried, one.refused = unknown, _lost(error) if unknown else None
+        if not isinstance(error, Exception) or (len(some) == 1 and not unknown):
             raise
 
 

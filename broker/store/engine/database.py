@@ -25,7 +25,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from broker.core.errors import MissingExtra, StoreProblem
+from broker.core.errors import CommitUnknown, MissingExtra, StoreProblem
 from broker.store.engine.advisory_locks import AdvisoryLock
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
@@ -76,13 +76,25 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that overlaps no other write transaction of this store. Raises `StoreProblem`."""
+        """A transaction that overlaps no other write transaction of this store. Raises `StoreProblem`; `CommitUnknown`
+        if the answer to its commit was lost: only then it may be on record after an error."""
+        committing = False
         with explained(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
-            with connection.begin():
-                if not self.is_sqlite:
-                    connection.exec_driver_sql(_BEGIN_WRITING)
-                yield connection
+            try:
+                with connection.begin():
+                    if not self.is_sqlite:
+                        connection.exec_driver_sql(_BEGIN_WRITING)
+                    yield connection
+                    committing = True
+            except DBAPIError as error:
+                if committing and _lost_the_answer(error):
+                    raise CommitUnknown(
+                        f"the connection was lost while the transaction was committed ({error.orig})",
+                        where=self.where,
+                        hint="look whether it was done before you try again",
+                    ) from error
+                raise
 
     @contextmanager
     def apart(self) -> Iterator[Connection]:
@@ -227,6 +239,12 @@ def explained(where: str) -> Iterator[None]:
         raise
     except DBAPIError as error:
         raise explain(error.orig or error, where) from error
+
+
+def _lost_the_answer(error: DBAPIError) -> bool:
+    """Whether an error of a commit leaves open what came of it: any other is the database's answer that nothing did."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    return error.connection_invalidated or code == sqlite3.SQLITE_IOERR
 
 
 _LOCKED = ("another process has been writing to the store for too long", "try again; see which process holds it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,10 @@ from broker.app.jobs import submit as submitting
 from broker.app.jobs.group_commit import GroupCommit
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem
+from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, OutcomeUnknown, StoreProblem
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.store import Store
@@ -134,7 +136,7 @@ def _broken_off(writing: Callable[..., Any], transactions: Sequence[int]) -> Cal
         with writing(store) as tx:
             yield tx
         if transactions:
-            raise StoreProblem("the connection was lost")
+            raise CommitUnknown("the connection was lost")
 
     return broken_off
 
@@ -153,6 +155,35 @@ def test_of_one_alone_it_is_told_that_it_may_be_on_record(
     monkeypatch.setattr(Store, "writing", _broken_off(Store.writing, transactions))
     assert [type(one) for one in together("1")] == [CommitUnknown]
     assert transactions == [1]
+
+
+@pytest.mark.parametrize("more", ["array: {range: 3, parallel: 2}\n", "after: [{job: EARLIER}]\n"])
+def test_of_an_array_and_of_a_later_job_it_is_told_that_it_may_be_on_record(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    """So that the key of a request stays taken: a second try would submit a second one."""
+
+    def job(n: int, more: str = "") -> Job:
+        return parse_job(JOB.format(n=n, cost=1) + more, file="job.yaml", now=broker.clock.now())
+
+    broker.store.activate_policy({"t.yaml": POLICY}, by="test")
+    earlier = submit(broker, job(1), by=ANN)
+    dialect = broker.store._database.engine.dialect
+    commit = dialect.do_commit
+
+    def without_an_answer(connection: Any) -> None:
+        commit(connection)
+        if connection.execute("SELECT 1 FROM job WHERE name = 'job-2'").fetchone():
+            error = sqlite3.OperationalError("of the driver")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", without_an_answer)
+        with pytest.raises(OutcomeUnknown):
+            submit(broker, job(2, more.replace("EARLIER", earlier.id)), by=ANN)
+    with broker.store.reading() as look:
+        assert len(look.jobs(name="job-2")) == 1
 
 
 def test_nobody_tries_again_what_an_interrupted_thread_has_committed(broker: Broker, together: Together) -> None:
@@ -220,22 +251,27 @@ def test_what_fails_is_raised_where_it_ran_and_stops_nobody() -> None:
             raise ValueError("one")
 
     turns = GroupCommit(do, most=3)
-    with pytest.raises(ValueError, match="one"):
-        turns.take(1)
-    turns.take(2)
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(ValueError, match="one"):
+            pool.submit(turns.take, 1).result(10)
+        pool.submit(turns.take, 2).result(10)
 
 
-def test_what_its_own_thread_has_given_up_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = list[Sequence[int]]()
-    turns = GroupCommit(done.append, most=3)
+def test_the_main_thread_waits_for_no_other() -> None:
+    """Ctrl-C arrives there, between any two lines: others would wait for ever for a turn that it had taken."""
+    begun, go_on, done = threading.Event(), threading.Event(), list[Sequence[int]]()
 
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+    def do(some: Sequence[int]) -> None:
+        if 1 in some:
+            begun.set()
+            go_on.wait(10)
+        done.append(some)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(turns, "_taken", True)
-        patched.setattr(turns._changed, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            turns.take(1)
-    turns.take(2)
-    assert done == [[2]]
+    turns = GroupCommit(do, most=3)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(turns.take, 1)
+        assert begun.wait(10)
+        turns.take(2)
+        assert done == [[2]]
+        go_on.set()
+        other.result(10)

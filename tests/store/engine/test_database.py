@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.event import listen, remove
 
-from broker.core.errors import MissingExtra, StoreProblem
+from broker.core.errors import CommitUnknown, MissingExtra, StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 from broker.store.engine import database
@@ -92,6 +93,46 @@ def test_a_full_disk(tmp_path: Path) -> None:
     told = database.explain(found.value, "x.db")
     assert "disk is full" in str(told)
     assert "free some space" in told.hint
+
+
+def test_a_commit_without_an_answer_may_be_on_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect = store._database.engine.dialect
+    commit = dialect.do_commit
+
+    def without_an_answer(connection: Any) -> None:
+        if dialect.name == "postgresql":
+            ended = "SELECT pg_terminate_backend(%s, 10000)"
+            with dialect.connect(**connection.info.get_parameters(), autocommit=True) as other:
+                other.execute(ended, (connection.info.backend_pid,))
+            commit(connection)
+        else:
+            commit(connection)
+            raise told(sqlite3.SQLITE_IOERR_FSYNC)
+
+    monkeypatch.setattr(dialect, "do_commit", without_an_answer)
+    with pytest.raises(CommitUnknown, match="while the transaction was committed"):
+        store.set_setting("a", "b")
+
+
+def test_a_commit_that_the_database_refuses_is_not_on_record(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:
+        raise told(sqlite3.SQLITE_FULL)
+
+    store = open_store(f"sqlite:///{tmp_path}/store.db", clock=clock)
+    monkeypatch.setattr(store._database.engine.dialect, "do_commit", refused)
+    with pytest.raises(StoreProblem, match="disk is full") as found:
+        store.set_setting("a", "b")
+    assert not isinstance(found.value, CommitUnknown)
+    store.close()
+
+
+def told(code: int) -> sqlite3.OperationalError:
+    """What SQLite's driver raises."""
+    error = sqlite3.OperationalError("of the driver")
+    error.sqlite_errorcode = code
+    return error
 
 
 def test_the_callers_own_errors_pass_unchanged(store: Store) -> None:
