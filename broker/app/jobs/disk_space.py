@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
@@ -22,6 +23,8 @@ from broker.core.job.jobs import Job
 FULL = 50 * 10**6
 """Bytes that must be free: enough for a job's events, the documents of its run folder and its first output."""
 _TRIED = 1 << 20  # bytes that are allocated for a moment, to detect quotas
+_REST = 1.0  # seconds; of many submissions, one a second tries it: that takes longer than all else outside the store
+_good_until: dict[Path, float] = {}  # by the clock of `time.monotonic`
 _NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
 
 
@@ -30,10 +33,12 @@ def check_room(broker: Broker, job: Job) -> None:
     writable. Creates the folders, and checks only disks of this machine."""
     for folder, setting, size in _folders(broker, job):
         try:
-            for one in (folder.parent, folder):  # mkdir does not apply the mode to parents
-                one.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with TemporaryFile(dir=folder) as file:
-                os.posix_fallocate(file.fileno(), 0, _TRIED)
+            if time.monotonic() >= _good_until.get(folder, 0):
+                for one in (folder.parent, folder):  # mkdir does not apply the mode to parents
+                    one.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with TemporaryFile(dir=folder) as file:
+                    os.posix_fallocate(file.fileno(), 0, _TRIED)
+                _good_until[folder] = time.monotonic() + _REST
             free = shutil.disk_usage(folder).free
         except OSError as error:
             if error.errno in _NO_ROOM:

@@ -71,7 +71,8 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
     from broker.store.engine.leader import LeaderRole
 
     now, runs = broker.clock.now(), broker.store.last_polls()
-    done, asked_by_many = [], []
+    done: list[PollResult] = []
+    asked_by_many, longest = [], timedelta(0)
     for name, age in _due(broker, runs, now, sandbox=sandbox).items():
         if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
             asked_by_many.append((name, age))
@@ -85,8 +86,13 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
     with broker.store.lead(LeaderRole.LOCAL) as mine:
         runs = broker.store.last_polls() if mine else runs
         for name, age in asked_by_many if mine else ():
-            if broker.clock.now() - runs[name].finished >= age:
+            began = broker.clock.now()
+            if began - runs[name].finished >= age:
                 done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
+                longest = max(longest, broker.clock.now() - began)
+    if longest:  # the store's part of it, too, which a record of the poll does not know
+        rest = min(_REST * longest, _LONGEST_REST * broker.clock.scale)
+        broker.fresh_until[sandbox] = broker.clock.now() + rest
     return done
 
 

@@ -34,8 +34,14 @@ def facts_of(
     uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
+    last: list[tuple[Action, Facts]] = []  # who judges an action asks again for its record
 
     def facts_for(action: Action) -> Facts:
+        if not last or last[0][0] is not action:
+            last[:] = [(action, facts_of_action(action))]
+        return last[0][1]
+
+    def facts_of_action(action: Action) -> Facts:
         window = action.covers or (now, now)
         if not live:
             live.append(tuple(look.live_attempts()))

@@ -19,32 +19,35 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.ledger.budgets import in_scope
 from broker.ledger.entries import Entry, Movement
+from broker.store.engine import rows_at_once
 from broker.store.engine.pipeline import pipelined
 from broker.store.jobs import live
 from broker.store.ledger import ledger
 from broker.store.policy import decisions
 from broker.store.tables.jobs import EVENT, JOB
 
-_EVENTS, _JOBS = EVENT.insert(), JOB.insert()
 _FIRST = frozenset({Movement.HOLD, Movement.DATE})
 
 
 @dataclass(slots=True)
 class NewJobs:
-    """Records to be written. ``known``: answers about budgets, which the records do not change."""
+    """Records to be written. ``holds``: what the entries hold, each with the first of its entries; ``known``: answers
+    about budgets, which the records do not change."""
 
     decisions: list[Decision] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    holds: list[tuple[Entry, Burn]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     live: list[LiveAttempt] = field(default_factory=list)
     known: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def post(self, entries: Sequence[Entry]) -> None:
-        """Keep entries. Raises ValueError for others than the first of a job."""
+        """Keep all entries of some jobs. Raises ValueError for others than the first of a job."""
         if any(entry.movement not in _FIRST for entry in entries):
             raise ValueError("only the hold of a new job is posted with its first records")
         self.entries += entries
+        self.holds += ledger.first_holds(entries)
 
     def append(self, events: Sequence[dict[str, Any]], job: dict[str, Any], view: JobView) -> None:
         """Keep the rows of a new job."""
@@ -54,8 +57,7 @@ class NewJobs:
 
     def held(self, budget: BudgetSpec) -> list[Burn]:
         """The holds among the entries that count under the budget."""
-        mine = [entry for entry in self.entries if entry.money in budget.counts and _counts(entry, budget)]
-        return ledger.first_holds(mine) if mine else []
+        return [burn for one, burn in self.holds if one.money in budget.counts and _counts(one, budget)]
 
     def write(self, connection: Connection) -> None:
         """Write everything, on PostgreSQL in one round trip. What exists already raises `DBAPIError`."""
@@ -63,8 +65,8 @@ class NewJobs:
             decisions.record(connection, *self.decisions)
             ledger.post(connection, self.entries)
             if self.jobs:
-                connection.execute(_EVENTS, self.events)
-                connection.execute(_JOBS, self.jobs)
+                rows_at_once.insert(connection, EVENT, self.events)
+                rows_at_once.insert(connection, JOB, self.jobs)
 
 
 def _counts(entry: Entry, budget: BudgetSpec) -> bool:

@@ -30,6 +30,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
+from broker.store.engine import rows_at_once
 from broker.store.engine.pipeline import in_pipeline
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
@@ -51,7 +52,6 @@ _KINDS = {one.value: one for one in MoneyKind}
 _OPEN = text(
     f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
 ).execution_options(preserve_rowcount=True)
-_POST, _FIRST_BALANCE = ENTRY.insert(), BALANCE.insert()
 _KEY = ("job_id", "money")
 _DATES = ("holds_from", "holds_to", "burns")
 _CHANGES = (*(account.value for account in Account), *_DATES)
@@ -74,7 +74,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     try:
-        connection.execute(_POST, [_to_row(entry) for entry in entries])
+        rows_at_once.insert(connection, ENTRY, [_to_row(entry) for entry in entries])
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
@@ -93,7 +93,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
     if in_pipeline(connection):  # the holds of new jobs: it fails if they are not the first entries
-        connection.execute(_FIRST_BALANCE, [_balance_row(group, None) for group in by_job.values()])
+        rows_at_once.insert(connection, BALANCE, [_balance_row(group, None) for group in by_job.values()])
         return
     known = []
     for key, group in by_job.items():
@@ -116,13 +116,13 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
         connection.execute(_CHANGE, changed)
 
 
-def first_holds(entries: Sequence[Entry]) -> list[Burn]:
-    """The holds that the first entries of jobs come to, as `held` reads them."""
+def first_holds(entries: Sequence[Entry]) -> list[tuple[Entry, Burn]]:
+    """The holds that the first entries of jobs come to, as `held` reads them, each with the first of its entries."""
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
-    rows = [_balance_row(group, None) for group in by_job.values()]
-    return [_burn(*(row[name] for name in ("held", *_DATES))) for row in rows if row["held"]]
+    rows = [(group[0], _balance_row(group, None)) for group in by_job.values()]
+    return [(first, _burn(*(row[name] for name in ("held", *_DATES)))) for first, row in rows if row["held"]]
 
 
 def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:

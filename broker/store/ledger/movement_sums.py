@@ -6,25 +6,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, select
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
+from broker.store.engine import rows_at_once
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.ledger import MOVED
 
 _AT_ONCE = 5_000  # parameters that a query may have on either database
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
-_NAMES = MOVED.columns.keys()
 _OF_JOBS = select(MOVED).where(MOVED.c.job_id.in_(bindparam("jobs"))).order_by(*(MOVED.c[name] for name in _KEY))
 # SQLite and PostgreSQL have different functions for the smaller and the larger of two values; both support CASE.
 _EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
-_ADD = text(
-    f"INSERT INTO movement_sum ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
-    f" ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET micros = movement_sum.micros + excluded.micros,"
+_ADD = (
+    f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET micros = movement_sum.micros + excluded.micros,"
     " movements = movement_sum.movements + excluded.movements,"
     f" {_EARLIER.format('covers_from')}, {_LATER.format('covers_to')}, {_LATER.format('at')}"
 )
@@ -62,7 +61,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
             "at": max(row["at"], at),
         }
     if rows:
-        connection.execute(_ADD, [rows[key] for key in sorted(rows)])
+        rows_at_once.insert(connection, MOVED, [rows[key] for key in sorted(rows)], _ADD)
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:

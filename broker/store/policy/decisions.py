@@ -15,20 +15,20 @@ from sqlalchemy import Connection, select
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
+from broker.store.engine import rows_at_once
 from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.policy import DECISION
 
 log = logging.getLogger(__name__)
 _NEWEST_FIRST = DECISION.c.id.desc()
-_RECORD = DECISION.insert().inline()  # its number is not needed
 _OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
 
 
 def record(connection: Connection, *found: Decision) -> None:
     """Store decisions."""
     if found:
-        connection.execute(_RECORD, [_row(decision) for decision in found])
+        rows_at_once.insert(connection, DECISION, [_row(decision) for decision in found])
 
 
 def _row(decision: Decision) -> dict[str, object]:

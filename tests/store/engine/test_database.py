@@ -101,9 +101,9 @@ def test_a_commit_without_an_answer_may_be_on_record(store: Store, monkeypatch: 
 
     def without_an_answer(connection: Any) -> None:
         if dialect.name == "postgresql":
-            ended = "SELECT pg_terminate_backend(%s, 10000)"
-            with dialect.connect(**connection.info.get_parameters(), autocommit=True) as other:
-                other.execute(ended, (connection.info.backend_pid,))
+            backend = connection.driver_connection.info.backend_pid
+            with store._database.apart() as other:
+                other.exec_driver_sql("SELECT pg_terminate_backend(%s, 10000)", (backend,))
             commit(connection)
         else:
             commit(connection)
