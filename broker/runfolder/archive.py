@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,21 +28,23 @@ COLUMNS = {
     "prices": {**_SERIES, "price_micros": "whole", "availability": "text", "learned": "time"},
     "signals": {**_SERIES, "score": "number", "interruption_rate": "number"},
 }
+_TOLD = {kind: [name for name in of if name not in ("pool", "source")] for kind, of in COLUMNS.items()}
 _GROUP = 5_000  # rows that are read for one job or series
+_HINT = "see GPUBROKER_RUNS and the credentials for it"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
-    """A file that was written: its path in the run store, SHA-256 (hexadecimal), and size in bytes."""
+class PackedRows:
+    """The content of a file that is to be written: its path in the run store, which no other file has, and SHA-256
+    (hexadecimal)."""
 
     path: str
     digest: str
-    size: int
+    data: bytes
 
 
-def write(runs: str, kind: str, rows: Sequence[tuple[object, ...]]) -> StoredRows:
-    """Put rows, sorted by their first column, into a new file of the run store at the URL ``runs``, and read it back.
-    The same rows give the same file. Raises `MissingExtra`, `Unreachable`."""
+def packed(kind: str, rows: Sequence[tuple[object, ...]]) -> PackedRows:
+    """Rows, sorted by their first column, as a new file. Raises `MissingExtra`."""
     arrow, parquet = _arrow()
     types = {"text": arrow.string(), "whole": arrow.int64(), "number": arrow.float64(), "time": arrow.int64()}
     moment = arrow.timestamp("us", tz="UTC")
@@ -54,14 +57,26 @@ def write(runs: str, kind: str, rows: Sequence[tuple[object, ...]]) -> StoredRow
     parquet.write_table(table, sink, compression="zstd", row_group_size=_GROUP)
     data = sink.getvalue()
     digest = hashlib.sha256(data).hexdigest()
-    path = f"{FOLDER}/{kind}/{digest}.parquet"
+    return PackedRows(f"{FOLDER}/{kind}/{digest}-{secrets.token_hex(4)}.parquet", digest, data)
+
+
+def write(runs: str, file: PackedRows) -> None:
+    """Put a file into the run store at the URL ``runs``, and read it back. Raises `Unreachable`, and `BrokerError` if
+    the run store did not keep it."""
     try:
-        ObjectFolder.open(runs).write(path, data)
+        ObjectFolder.open(runs).write(file.path, file.data)
     except StoreTrouble as error:
-        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
-    _to_disk(runs, path)
-    _fetched(runs, path, digest)
-    return StoredRows(path, digest, len(data))
+        raise Unreachable(str(error), hint=_HINT) from error
+    _to_disk(runs, file.path)
+    _fetched([runs], file.path, file.digest)
+
+
+def remove(runs: str, path: str) -> None:
+    """Delete a file, if it is there. Raises `Unreachable`."""
+    try:
+        ObjectFolder.open(runs).delete(path)
+    except StoreTrouble as error:
+        raise Unreachable(str(error), hint=_HINT) from error
 
 
 def _to_disk(runs: str, path: str) -> None:
@@ -82,39 +97,81 @@ def _to_disk(runs: str, path: str) -> None:
         raise Unreachable(f"the disk did not keep {path}: {error.strerror}", hint="see GPUBROKER_RUNS") from error
 
 
-def read(runs: str, path: str, digest: str, of: str | int) -> list[tuple[Any, ...]]:
-    """The rows of one job or series in a file. Raises `MissingExtra`, `Unreachable`, and `BrokerError` if the file is
-    missing or is not the one that was written."""
-    arrow, parquet = _arrow()
-    kind = path.split("/")[-2]
+def read(places: Sequence[str], path: str, digest: str, of: str | int) -> list[tuple[Any, ...]]:
+    """The rows of one job or series in a file, which is in the first of these run stores that has it. Raises
+    `MissingExtra`, `Unreachable`, and `BrokerError` if the file is missing or is not the one that was written."""
+    _, parquet = _arrow()
+    kind = _kind(path)
     first = next(iter(COLUMNS[kind]))
-    table = parquet.read_table(BytesIO(_content(runs, path, digest)), filters=[(first, "==", of)])
-    times = [name for name, what in COLUMNS[kind].items() if what == "time"]
-    columns = [
-        (table.column(name).cast(arrow.int64()) if name in times else table.column(name)).to_pylist()
-        for name in COLUMNS[kind]
+    table = parquet.read_table(BytesIO(_content(tuple(places), path, digest)), filters=[(first, "==", of)])
+    return _rows(table, list(COLUMNS[kind]), kind)
+
+
+def newest(places: Sequence[str], path: str, digest: str, by: int, known: int | None) -> list[tuple[Any, ...]]:
+    """Of each series in a file of prices or signals the last change by a time, in the columns after its pool and source
+    and with the series first; of those that were known by ``known`` (both: microseconds). Raises as `read`."""
+    arrow, _ = _arrow()
+    from pyarrow import compute
+
+    kind = _kind(path)
+    table = _series(tuple(places), path, digest)
+    chosen = compute.less_equal(table["at"], by)
+    if known is not None:
+        heard = compute.coalesce(table["learned"], table["at"]) if "learned" in table.column_names else table["at"]
+        chosen = compute.and_(chosen, compute.less_equal(heard, known))
+    table = table.filter(chosen)
+    table = table.append_column("row", arrow.array(range(table.num_rows), arrow.int64()))
+    last = table.group_by("series").aggregate([("row", "max")])  # in a file, a series is in the order of time
+    return _rows(table.take(last["row_max"]), _TOLD[kind], kind)
+
+
+def _kind(path: str) -> str:
+    return path.split("/")[-2]
+
+
+def _rows(table: Any, columns: Sequence[str], kind: str) -> list[tuple[Any, ...]]:
+    whole = _arrow()[0].int64()
+    found = [
+        (table.column(name).cast(whole) if COLUMNS[kind][name] == "time" else table.column(name)).to_pylist()
+        for name in columns
     ]
-    return list(zip(*columns, strict=True))
+    return list(zip(*found, strict=True))
+
+
+@lru_cache(maxsize=64)  # a backtest asks for many moments; some MB each
+def _series(places: tuple[str, ...], path: str, digest: str) -> Any:
+    arrow, parquet = _arrow()
+    kind = _kind(path)
+    table = parquet.read_table(BytesIO(_fetched(places, path, digest)), columns=_TOLD[kind])
+    for number, name in enumerate(_TOLD[kind]):
+        if COLUMNS[kind][name] == "time":
+            table = table.set_column(number, name, table[name].cast(arrow.int64()))
+    return table
 
 
 @lru_cache(maxsize=8)  # many series, or a page that is renewed, read one file
-def _content(runs: str, path: str, digest: str) -> bytes:
-    return _fetched(runs, path, digest)
+def _content(places: tuple[str, ...], path: str, digest: str) -> bytes:
+    return _fetched(places, path, digest)
 
 
-def _fetched(runs: str, path: str, digest: str) -> bytes:
-    try:
-        data = ObjectFolder.open(runs).read(path)
-    except StoreTrouble as error:
-        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
-    if data is None or hashlib.sha256(data).hexdigest() != digest:
-        what = "is missing" if data is None else "was changed"
-        raise BrokerError(
-            f"the file {path} of the archive {what}",
-            where="GPUBROKER_RUNS",
-            hint="restore it from a backup of the run store",
-        )
-    return data
+def _fetched(places: Sequence[str], path: str, digest: str) -> bytes:
+    changed, trouble = False, None
+    for runs in places:
+        try:
+            data = ObjectFolder.open(runs).read(path)
+        except StoreTrouble as error:
+            trouble = error
+            continue
+        if data is not None and hashlib.sha256(data).hexdigest() == digest:
+            return data
+        changed = changed or data is not None
+    if trouble is not None:
+        raise Unreachable(str(trouble), hint=_HINT) from trouble
+    raise BrokerError(
+        f"the file {path} of the archive {'was changed' if changed else 'is missing'}",
+        where=" and ".join(places),
+        hint="restore it from a backup of the run store",
+    )
 
 
 def _arrow() -> tuple[Any, Any]:

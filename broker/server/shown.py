@@ -17,6 +17,7 @@ from broker.app.jobs import approvals, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
+from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import listing
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
@@ -205,7 +206,7 @@ def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
     query = OfferQuery(accelerators=(gpu,))
     found = listing(broker, query)
     then = found.now - ago
-    past = broker.store.market.offers_at(then, query=query)
+    past = offers_at(broker, then, query=query)
     before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
     return [
         CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)

@@ -26,7 +26,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reading import event_from_row
 from broker.store.market import archived_prices, history
 from broker.store.market.market_history import ArchivedSeries
-from broker.store.records import ArchivedRow, ArchiveFile
+from broker.store.records import ArchivedRow, ArchiveFile, UnfinishedFile
 from broker.store.tables.archive import ARCHIVED_JOB
 from broker.store.tables.conditions import ENDED
 from broker.store.tables.jobs import EVENT, JOB
@@ -84,6 +84,27 @@ class Archive:
             series = history.series_of(connection, offer)
             return (0, []) if series is None else (series, archive_files.of_series(connection, series, start, end))
 
+    def files_at(self, when: datetime) -> Sequence[ArchiveFile]:
+        """The files of prices and signals that may tell what was in force at that time (UTC)."""
+        with self._database.reading() as connection:
+            return archive_files.at_moment(connection, when)
+
+    def begin(self, file: UnfinishedFile) -> None:
+        """Note that a file is to be written, so that it can be found and deleted if it is never put on record."""
+        with self._database.writing() as connection:
+            archive_files.begin(connection, file, self._clock.now())
+
+    def abandon(self) -> Sequence[UnfinishedFile]:
+        """The files that were begun and never put on record, none of which can be any more. Delete each, then
+        `forget` it."""
+        with self._database.writing() as connection:
+            return archive_files.abandon(connection)
+
+    def forget(self, file: UnfinishedFile) -> None:
+        """An unfinished file is deleted. Idempotent."""
+        with self._database.writing() as connection:
+            archive_files.forget(connection, file)
+
     def due_events(self, before: datetime, after: tuple[int, str] | None = None) -> DueEvents | None:
         """The next events that may go, of closed jobs that ended before a time (UTC), the earliest end first; None if
         there are no more. ``after``: `DueEvents.last` of those before."""
@@ -100,8 +121,8 @@ class Archive:
         return None
 
     def take_out(self, due: DueEvents, file: ArchiveFile) -> None:
-        """Put the file on record and delete what is in it, all or nothing. Raises `StoreProblem` if somebody else has
-        done so."""
+        """Put a file that was begun on record and delete what is in it, all or nothing. Raises `StoreProblem` if
+        somebody else has done so, or has abandoned the file."""
         jobs = list(due.jobs)
         with self._database.writing() as connection:
             number = archive_files.add(connection, file, self._clock.now())

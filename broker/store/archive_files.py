@@ -5,19 +5,43 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
+from broker.core.errors import StoreProblem
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.records import ArchiveFile, ArchiveKind
-from broker.store.tables.archive import ARCHIVE_FILE, ARCHIVED_JOB
-from broker.store.tables.market import PRICE
+from broker.store.records import ArchiveFile, ArchiveKind, UnfinishedFile
+from broker.store.tables.archive import ARCHIVE_FILE, ARCHIVE_INTENT, ARCHIVED_JOB
 
-_F = ARCHIVE_FILE.c
-_COLUMNS = (_F.kind, _F.path, _F.digest, _F.rows, _F.size, _F.since, _F.until, _F.first_series, _F.last_series)
+_F, _I = ARCHIVE_FILE.c, ARCHIVE_INTENT.c
+_SAID = (_F.kind, _F.path, _F.digest, _F.rows, _F.size, _F.since, _F.until, _F.runs)
+_COLUMNS = (*_SAID, _F.first_series, _F.last_series, _F.before)
+
+
+def begin(connection: Connection, file: UnfinishedFile, at: datetime) -> None:
+    """Note that a file is to be written."""
+    noted = ARCHIVE_INTENT.insert().values(path=file.path, runs=file.runs, at=to_micros(at), abandoned=False)
+    connection.execute(noted)
+
+
+def abandon(connection: Connection) -> list[UnfinishedFile]:
+    """The files that were begun and are not on record. None of them can be put on record any more."""
+    connection.execute(update(ARCHIVE_INTENT).values(abandoned=True))
+    return [UnfinishedFile(*row) for row in connection.execute(select(_I.path, _I.runs).order_by(_I.at, _I.path))]
+
+
+def forget(connection: Connection, file: UnfinishedFile) -> None:
+    """An unfinished file is deleted."""
+    connection.execute(delete(ARCHIVE_INTENT).where(_I.path == file.path))
 
 
 def add(connection: Connection, file: ArchiveFile, at: datetime) -> int:
-    """Put a file on record; returns its number."""
+    """Put a file that was begun on record; returns its number. Raises `StoreProblem` if it was abandoned."""
+    if connection.execute(delete(ARCHIVE_INTENT).where(_I.path == file.path, ~_I.abandoned)).rowcount != 1:
+        raise StoreProblem(
+            "another process archives now, and took over; nothing of this file was deleted",
+            where=file.path,
+            hint="repeat it",
+        )
     first, last = file.series or (None, None)
     added = connection.execute(
         ARCHIVE_FILE.insert().values(
@@ -31,6 +55,8 @@ def add(connection: Connection, file: ArchiveFile, at: datetime) -> int:
             first_series=first,
             last_series=last,
             at=to_micros(at),
+            runs=file.runs,
+            before=None if file.before is None else to_micros(file.before),
         )
     )
     (number,) = added.inserted_primary_key or (0,)
@@ -56,14 +82,17 @@ def of_job(connection: Connection, job_id: str) -> ArchiveFile | None:
 
 def of_series(connection: Connection, series: int, start: datetime, end: datetime) -> list[ArchiveFile]:
     """The files that tell the course of that series between two times (UTC); none where the store does without."""
-    about = (_F.kind != ArchiveKind.EVENTS.value, _F.first_series <= series, _F.last_series >= series)
-    rows = connection.execute(select(*_COLUMNS).where(*about, _F.since <= to_micros(end)).order_by(_F.number))
-    found = [_file(row) for row in rows]
-    before = select(PRICE.c.at).where(PRICE.c.series == series, PRICE.c.at <= to_micros(start))
-    kept = before.order_by(PRICE.c.at.desc()).limit(1)  # unordered, PostgreSQL may read the whole table
-    if all(file.until < start for file in found) and connection.scalar(kept) is not None:
-        return []
-    return found  # what was in force at the start may be in any earlier one
+    # What is in force at a file's cut-off stayed in the store.
+    time = _F.since <= to_micros(end), _F.before > to_micros(start)
+    about = _F.kind != ArchiveKind.EVENTS.value, _F.first_series <= series, _F.last_series >= series
+    return [_file(row) for row in connection.execute(select(*_COLUMNS).where(*about, *time).order_by(_F.number))]
+
+
+def at_moment(connection: Connection, when: datetime) -> list[ArchiveFile]:
+    """The files of prices and signals that may tell what was in force at that time (UTC)."""
+    moment = to_micros(when)
+    about = (_F.kind != ArchiveKind.EVENTS.value, _F.since <= moment, _F.before > moment)
+    return [_file(row) for row in connection.execute(select(*_COLUMNS).where(*about).order_by(_F.number))]
 
 
 def events_until(connection: Connection) -> int | None:
@@ -73,6 +102,9 @@ def events_until(connection: Connection) -> int | None:
 
 
 def _file(row: Any) -> ArchiveFile:
-    kind, path, digest, rows, size, since, until, *series = row
-    about = None if series[0] is None else (series[0], series[1])
-    return ArchiveFile(ArchiveKind(kind), path, digest, rows, size, from_micros(since), from_micros(until), about)
+    kind, path, digest, rows, size, since, until, runs, first, last, before = row
+    about = None if first is None else (first, last)
+    cut = None if before is None else from_micros(before)
+    return ArchiveFile(
+        ArchiveKind(kind), path, digest, rows, size, from_micros(since), from_micros(until), runs, about, cut
+    )

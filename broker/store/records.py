@@ -197,7 +197,8 @@ class ArchiveKind(StrEnum):
 class ArchiveFile:
     """One file of the archive. ``path``: within the run store; ``digest``: SHA-256 of its content, hexadecimal;
     ``size``: bytes; ``since``, ``until``: the earliest and the latest time in it (UTC; of events: of their jobs' ends);
-    ``series``: the lowest and the highest price series in it."""
+    ``runs``: the URL of the run store, empty where an earlier version did not note it; ``series``: the lowest and the
+    highest price series in it; ``before``: from when on the store knows their course without this file (UTC)."""
 
     kind: ArchiveKind
     path: str
@@ -206,7 +207,17 @@ class ArchiveFile:
     size: int
     since: datetime
     until: datetime
+    runs: str
     series: tuple[int, int] | None = None
+    before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedFile:
+    """A file that was to become one of the archive, and did not: its path, and the URL of its run store."""
+
+    path: str
+    runs: str
 
 
 ArchivedRow = tuple[object, ...]

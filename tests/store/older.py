@@ -7,6 +7,10 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0038": (
+        "DROP TABLE archive_intent",
+        *(f"ALTER TABLE archive_file DROP COLUMN {name}" for name in ("runs", "before")),
+    ),
     "0037": (
         "DROP INDEX offer_by_price",
         *(f"ALTER TABLE offer DROP COLUMN {name}" for name in ("accelerator", "count")),

@@ -19,7 +19,7 @@ from broker.finops.statements import Statement
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store
 from broker.store.archive import DueEvents
-from broker.store.records import ArchiveFile, ArchiveKind
+from broker.store.records import ArchiveFile, ArchiveKind, UnfinishedFile
 
 SAME = {
     "attempt_event": "job_id, seq, attempt, at, kind, body",
@@ -83,7 +83,8 @@ def test_only_events_of_an_archived_job_may_go(filled: Store, url: str, clock: M
     with filled.writing() as journal:
         kept = Submitted(job=Job(name="other", run="true"), user="ada", max_duration_seconds=1.0)
         journal.append("j2", [(None, kept)], now)
-    file = ArchiveFile(ArchiveKind.EVENTS, "archive/events/x.parquet", "x", 1, 1, now, now)
+    file = ArchiveFile(ArchiveKind.EVENTS, "archive/events/x.parquet", "x", 1, 1, now, now, "file:///runs")
+    filled.archive.begin(UnfinishedFile(file.path, file.runs))
     filled.archive.take_out(DueEvents(["j1"], [("j1", 1)], now, now, (0, "")), file)
     with filled.reading() as look:
         assert [len(look.events(name)) for name in ("j1", "j2")] == [0, 1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from broker.app.jobs.runs_root import chosen
+from broker.app.jobs.runs_root import archive_places
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.events import Event
@@ -42,4 +42,4 @@ def _archived(broker: Broker, view: JobView) -> list[Event]:
     from broker.runfolder import archive  # most jobs have all their events in the database
     from broker.store.archive import as_events
 
-    return as_events(archive.read(chosen(broker), file.path, file.digest, view.id))
+    return as_events(archive.read(archive_places(broker, file), file.path, file.digest, view.id))

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from broker.app.market.archived_prices import archived
+from broker.app.market.archived_prices import archived, offers_at
 from broker.app.market.place_names import check_names
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SANDBOX, Availability, Offer, OfferQuery
@@ -166,12 +166,13 @@ def at(
     broker: Broker, query: OfferQuery, when: datetime, fits: Fits, known_at: datetime | None = None
 ) -> list[PastOffer]:
     """The offers at a point in time (UTC), cheapest GPU-hour first, by all that is known now, or by what was known at
-    ``known_at``. Raises `InvalidInput` for a time in the future and `UnknownName` as `over`."""
+    ``known_at``. What was moved to the archive is read there. Raises `InvalidInput` for a time in the future,
+    `UnknownName` as `over`, and as `archived`."""
     now = broker.clock.now()
     for option, moment in (("--at", when), ("--known-at", known_at)):
         if moment is not None and moment > now:
             raise InvalidInput("this time is in the future", where=option)
-    listed = broker.store.market.offers_at(when, known_at, query)
+    listed = offers_at(broker, when, known_at, query)
     check_names(broker, query, (past.offer for past in listed))
     simulated = SANDBOX in query.providers
     found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and fits(past.offer)]

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from broker.app.market.archived_prices import archived
 from broker.app.market.market import market_for, query_for
 from broker.app.market.risk import risks
 from broker.app.market.strategy_history import Record, record
@@ -104,7 +105,8 @@ def job_backtest(
         prices=replace(request.prices, gang=steady.nodes),
     )
     _check(asked, job, steady)
-    past = record(broker.store, [p.offer for p in chosen], as_of, reach + HISTORY, GAP)
+    offers, history = [p.offer for p in chosen], reach + HISTORY
+    past = record(broker.store, offers, as_of, history, GAP, archived(broker, offers, as_of - history, as_of))
     starts, note = draw(_room(asked, past, reach, job), asked)
     notes = {
         f"the cheapest {MOST_POOLS} of {len(spot)} pools that serve the job": len(spot) > MOST_POOLS,

@@ -225,9 +225,11 @@ class CompactedStoreResult(Result):
 
 
 class ArchiveFileResult(Result):
-    """A file of the archive in the run store. ``sha256``: of its content; times: the earliest and latest in it."""
+    """A file of the archive. ``run_store``: the URL of the run store that it was written to, empty where an earlier
+    version did not note it; ``sha256``: of its content; times: the earliest and latest in it."""
 
     kind: ArchiveKind
+    run_store: str
     path: str
     sha256: str
     rows: int
@@ -238,7 +240,8 @@ class ArchiveFileResult(Result):
 
 class ArchivedHistoryResult(Result):
     """What moved to the archive, or would, and its files. A cut-off that is null: that history stays in the database.
-    ``polls``: poll runs deleted; ``protected``: older price changes that launched attempts refer to."""
+    ``polls``: poll runs deleted; ``protected``: older price changes that launched attempts refer to; ``unfinished``:
+    files that an earlier run left behind and that could not be deleted, each with the reason."""
 
     dry_run: bool
     events_before: Moment | None
@@ -249,6 +252,7 @@ class ArchivedHistoryResult(Result):
     signal_changes: int
     polls: int
     protected: int
+    unfinished: list[str]
     files: list[ArchiveFileResult]
 
     @classmethod
@@ -261,7 +265,8 @@ class ArchivedHistoryResult(Result):
             signal_changes=prices.signals,
             polls=prices.polls,
             protected=prices.protected,
-            files=[ArchiveFileResult.from_parts(one, sha256=one.digest, bytes=one.size) for one in files],
+            unfinished=list(done.left),
+            files=[ArchiveFileResult.from_parts(one, run_store=one.runs, sha256=one.digest, bytes=one.size) for one in files],
         )
 
 

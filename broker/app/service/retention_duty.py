@@ -42,6 +42,7 @@ class KeepingFiles:
         trouble = dict(done.trouble)
         if (over := policy_over(self._broker)) is not None:
             delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
-        archive_history(self._broker, by=None)
-        self._rounds.tell({f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()})
+        left = archive_history(self._broker, by=None).left
+        stay = {f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()}
+        self._rounds.tell(stay | {f"an unfinished file of the archive is not deleted: {one}" for one in left})
         return done

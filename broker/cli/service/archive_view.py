@@ -35,6 +35,8 @@ def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) 
         if prices.protected:
             changes = formats.plural(prices.protected, "older price change")
             yield f"{changes} stay, because launched attempts refer to them."
+    for unfinished in done.left:
+        yield f"An earlier run left a file that does not count, and that could not be deleted: {unfinished}."
     for kind in ArchiveKind:
         if found := [file for file in files if file.kind is kind]:
             size = f"{sum(file.size for file in found) / 1e6:,.1f} MB"
@@ -43,3 +45,5 @@ def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) 
             ]
             rows = f"{sum(file.rows for file in found):,} rows of {kind.value}"
             yield f"In the archive: {rows} in {formats.plural(len(found), 'file')}, {size}, {' to '.join(times)}."
+    for runs in sorted({file.runs for file in files if file.runs}):
+        yield f"Its files are in {runs}/archive."

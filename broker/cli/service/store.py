@@ -82,10 +82,11 @@ def archive(
     """Move old events and price history to Parquet files in the run store, where they are read as before.
 
     By whole months (UTC), from 30d on; a policy says how long they stay (`defaults: {keep_events: 400d, keep_prices:
-    400d}`), and `gpubroker serve` moves them then. `jobs show` and `prices history` read them where they are. Views of
-    jobs, the ledger, what reports read of events, and prices that launched attempts refer to stay; records of polls
-    from before are deleted. Each file is written and verified before anything is deleted. Afterwards `store compact`
-    gives the space back to the disk. Needs the extra parquet.
+    400d}`), and `gpubroker serve` moves them then. `jobs show`, `prices history`, watches and backtests read them where
+    they are, in the run store of that time also after GPUBROKER_RUNS has changed. Views of jobs, the ledger, what
+    reports read of events, and prices that launched attempts refer to stay; records of polls from before are deleted.
+    Each file is written and verified before anything is deleted; what a broken-off run left is deleted by the next one.
+    Afterwards `store compact` gives the space back to the disk. Needs the extra parquet.
     """
     from broker.app.results.service import ArchivedHistoryResult
     from broker.app.service.archiving import archive_history

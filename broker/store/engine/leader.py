@@ -32,6 +32,7 @@ class LeaderRole(StrEnum):
     RETENTION = "retention"
     OUTSIDE = "outside"
     HISTORY = "history"
+    ARCHIVE = "archive"
 
 
 # The end of the lock file's name.
@@ -45,6 +46,7 @@ _FILES = {
     LeaderRole.RETENTION: ".retention",
     LeaderRole.OUTSIDE: ".outside",
     LeaderRole.HISTORY: ".history",
+    LeaderRole.ARCHIVE: ".archive",
 }
 
 StillLeading = Callable[[], bool]

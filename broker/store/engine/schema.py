@@ -47,6 +47,7 @@ REVISIONS = (
     "0035",
     "0036",
     "0037",
+    "0038",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

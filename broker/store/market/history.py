@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,14 @@ _AS_OF = len(PLACE) + 1  # where `OFFER_QUERY` has the date
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 
 
+# The columns after those of an offer: the number of the series, and the state's code; ``signalled``: since when the
+# score and the rate are what they are.
+_MORE = ("since", "learned", "polled_by", "series", "code", "signalled")
+_PAST: Sequence[str] = (*PLACE, "source", "as_of", *SAID, "doubt", "doubt_detail", *_MORE)
+# The checker wants the names to stand here, and takes no ``Any`` for them.
+_PastRow: Any = namedtuple("_PastRow", _PAST)  # type: ignore[misc]
+
+
 class PastChange(NamedTuple):
     """One row of `price_change`, or an archived one. Times: microseconds."""
 
@@ -33,6 +42,10 @@ class PastChange(NamedTuple):
     micros: int | None
     availability: int
     learned: int | None
+
+
+OlderState = tuple[PastChange | None, SignalPoint | None]
+"""The last change of a series by some moment that is in the archive."""
 
 
 def series(connection: Connection, query: OfferQuery) -> list[Series]:
@@ -48,19 +61,33 @@ def series(connection: Connection, query: OfferQuery) -> list[Series]:
     ]
 
 
-def offers_at(connection: Connection, when: datetime, known_at: datetime | None, query: OfferQuery) -> list[PastOffer]:
+def offers_at(
+    connection: Connection,
+    when: datetime,
+    known_at: datetime | None,
+    query: OfferQuery,
+    older: Mapping[int, OlderState],
+) -> list[PastOffer]:
     """See `MarketHistory.offers_at`."""
     moment = to_micros(when)
     known = moment if known_at is None else to_micros(known_at)
-    rows = connection.execute(_then(connection, moment, None if known_at is None else known, query)).all()
-    rows = _without_superseded(rows)
+    then = _then(connection, moment, None if known_at is None else known, query, with_unknown=bool(older))
+    rows = _without_superseded(list(_with_older(connection.execute(then).all(), older)))
     seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
-    dated = [(*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -3]) for row in rows]
+    dated = [
+        (*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -len(_MORE)])
+        for row in rows
+    ]
     as_time = lru_cache(maxsize=4096)(from_micros)  # most offers share their dates
     seen_at = {provider: from_micros(at) for provider, at in seen.items()}
     found = [
-        PastOffer(offer, as_time(since), as_time(since if learned is None else learned), seen_at.get(polled_by))
-        for offer, (*_, since, learned, polled_by) in zip(to_offers(dated), rows, strict=True)
+        PastOffer(
+            offer,
+            as_time(row.since),
+            as_time(row.since if row.learned is None else row.learned),
+            seen_at.get(row.polled_by),
+        )
+        for offer, row in zip(to_offers(dated), rows, strict=True)
     ]
     if query.max_price is not None:
         most = query.max_price
@@ -68,8 +95,9 @@ def offers_at(connection: Connection, when: datetime, known_at: datetime | None,
     return found
 
 
-def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
-    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then since, learned, polled_by."""
+def _then(connection: Connection, when: int, known: int | None, query: OfferQuery, *, with_unknown: bool) -> Any:
+    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`. ``with_unknown``: also every
+    other series that matches, without a price or with the state ended."""
     before, told = PRICE.alias("before"), SIGNAL.alias("told")
     in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
     if known is not None:
@@ -87,15 +115,35 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
     said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
     # Past doubts are not recorded.
     no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
-    more = (PRICE.c.at.label("since"), PRICE.c.learned.label("learned"), OFFER.c.polled_by)
+    values = (PRICE.c.at, PRICE.c.learned, OFFER.c.polled_by, OFFER.c.id, PRICE.c.availability, SIGNAL.c.at)
+    more = (value.label(name) for name, value in zip(_MORE, values, strict=True))
+    there = [] if with_unknown else [PRICE.c.availability != ENDED]
     return (
         select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *no_doubt, *more)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest))
+        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest), isouter=with_unknown)
         .outerjoin(SIGNAL, and_(SIGNAL.c.series == OFFER.c.id, SIGNAL.c.at == signalled))
-        .where(PRICE.c.availability != ENDED, *(condition for _, condition in conditions(connection, query)))
+        .where(*there, *(condition for _, condition in conditions(connection, query)))
         .order_by(OFFER.c.id)
     )
+
+
+def _with_older(rows: Sequence[Any], older: Mapping[int, OlderState]) -> Iterator[Any]:
+    """What was offered, by the archived state of a series where that is the later one."""
+    if not older:
+        yield from rows
+        return
+    for read in rows:
+        row: Any = _PastRow(*read)
+        change, signal = older.get(row.series, (None, None))
+        if change is not None and (row.since is None or row.since < change.at):
+            kind = _KINDS.get(change.availability)
+            row = row._replace(micros=change.micros, availability=None if kind is None else kind.value)
+            row = row._replace(since=change.at, learned=change.learned, code=change.availability)
+        if signal is not None and (row.signalled is None or row.signalled < to_micros(signal.at)):
+            row = row._replace(score=signal.score, interruption_rate=signal.interruption_rate)
+        if row.code not in (None, ENDED):
+            yield row
 
 
 def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarSelect[int]:

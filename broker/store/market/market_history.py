@@ -61,16 +61,24 @@ class MarketHistory:
             return history.series(connection, query or OfferQuery())
 
     def offers_at(
-        self, when: datetime, known_at: datetime | None = None, query: OfferQuery | None = None
+        self,
+        when: datetime,
+        known_at: datetime | None = None,
+        query: OfferQuery | None = None,
+        older: Mapping[int, ArchivedSeries] = MappingProxyType({}),
     ) -> list[PastOffer]:
         """The offers in force at ``when``, by present knowledge, or with ``known_at`` by what was known at that moment
         (a price dated 12:00 and polled at 12:10 applies at 12:05, but was not known then).
 
         For a moment in an outage of polling these are the offers before it: see ``seen``. Before the cut-off of
-        `prune`, only the kept changes count.
+        `prune`, only the kept changes count, and ``older``: the last archived ones by then, by the series' number.
         """
+        last = {
+            number: (one.changes[-1] if one.changes else None, one.signals[-1] if one.signals else None)
+            for number, one in older.items()
+        }
         with self._database.reading() as connection:
-            return history.offers_at(connection, when, known_at, query or OfferQuery())
+            return history.offers_at(connection, when, known_at, query or OfferQuery(), last)
 
     def price_series(
         self, offer: Offer, start: datetime, end: datetime, known_at: datetime | None = None

@@ -15,6 +15,7 @@ from broker.agent.store import ObjectFolder
 from broker.app.jobs import jobs
 from broker.app.jobs.past_events import JobStory, story
 from broker.app.market.price_history import PriceHistories, over
+from broker.app.market.price_history import at as at_moment
 from broker.app.service.archiving import ArchivedHistory, archive_history
 from broker.app.service.retention_duty import KeepingFiles
 from broker.app.wiring import Broker
@@ -30,7 +31,8 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.runfolder import archive
 from broker.store import archive as store_archive
-from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind
+from broker.store.engine.leader import LeaderRole
+from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind, PastOffer, UnfinishedFile
 from tests.actors import ANN, with_clock
 from tests.empty_store import empty_store
 from tests.store.fields import spot_offer
@@ -224,6 +226,9 @@ def test_of_two_who_archive_the_same_events_one_is_refused(broker: Broker) -> No
     assert due is not None
     moved(broker)
     (file,) = broker.store.archive.files()
+    with pytest.raises(StoreProblem, match="took over"):
+        broker.store.archive.take_out(due, file)
+    broker.store.archive.begin(UnfinishedFile(file.path, file.runs))
     with pytest.raises(StoreProblem, match="archived meanwhile"):
         broker.store.archive.take_out(due, file)
     assert told_of(broker, "old-aaaaa") == before
@@ -235,10 +240,70 @@ def test_a_file_that_lacks_rows_takes_none_out(broker: Broker) -> None:
     due = broker.store.archive.due_events(NOW)
     assert due is not None
     moment = datetime(2026, 8, 1, tzinfo=UTC)
-    file = ArchiveFile(ArchiveKind.EVENTS, "archive/events/x.parquet", "x", len(due.rows), 1, moment, moment)
+    path, runs = "archive/events/x.parquet", "file:///runs"
+    file = ArchiveFile(ArchiveKind.EVENTS, path, "x", len(due.rows), 1, moment, moment, runs)
+    broker.store.archive.begin(UnfinishedFile(path, runs))
     with pytest.raises(StoreProblem, match="nothing was deleted"):
         broker.store.archive.take_out(replace(due, rows=[*due.rows[1:], due.rows[-1]]), file)
     assert (told_of(broker, "old-aaaaa"), broker.store.archive.files()) == (before, [])
+
+
+@pytest.mark.parametrize("wrong", [KeyboardInterrupt(), StoreProblem("the database is gone")])
+def test_what_was_written_but_is_not_on_record_is_deleted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, wrong: BaseException
+) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+    deleted = archive.remove
+
+    def breaks_off(*_: object) -> None:
+        raise wrong
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_archive.Archive, "take_out", breaks_off)
+        patched.setattr(archive, "remove", breaks_off if isinstance(wrong, KeyboardInterrupt) else deleted)
+        with pytest.raises(type(wrong)):
+            moved(broker)
+    left = archived_files(broker, "events")
+    assert len(left) == (1 if isinstance(wrong, KeyboardInterrupt) else 0), "a killed process deletes nothing itself"
+    assert moved(broker).left == ()
+    (file,) = archived_files(broker, "events")
+    assert file not in left
+    assert told_of(broker, "old-aaaaa") == before
+    assert broker.store.archive.abandon() == []
+
+
+def test_a_file_that_cannot_be_deleted_is_told_and_tried_again(broker: Broker) -> None:
+    lost = UnfinishedFile("archive/events/x.parquet", "nowhere://bucket")
+    broker.store.archive.begin(lost)
+    assert "nowhere://bucket/archive/events/x.parquet" in moved(broker).left[0]
+    assert broker.store.archive.abandon() == [lost]
+
+
+def test_one_process_archives_at_a_time(broker: Broker) -> None:
+    ran(broker, "old-aaaaa", 110)
+    with broker.store.lead(LeaderRole.ARCHIVE), pytest.raises(StoreProblem, match="another process archives now"):
+        moved(broker)
+    assert moved(broker).jobs == 1
+
+
+def test_the_archive_is_found_after_the_run_store_changed_and_after_it_moved(broker: Broker, tmp_path: Path) -> None:
+    before = ran(broker, "old-aaaaa", 110)
+    moved(broker)
+    (file,) = archived_files(broker, "events")
+    new = tmp_path / "new"
+    changed = Broker(
+        broker.settings.model_copy(update={"runs": new.as_uri()}), broker.registries, broker.account, clock=broker.clock
+    )
+    assert told_of(changed, "old-aaaaa") == before
+    to = new / file.relative_to(file.parents[2])
+    to.parent.mkdir(parents=True)
+    file.rename(to)
+    assert told_of(changed, "old-aaaaa") == before
+    to.unlink()
+    archive._content.cache_clear()
+    missing = told_of(changed, "old-aaaaa").missing or ""
+    assert "is missing" in missing
+    assert str(new) in missing
 
 
 def test_a_job_that_was_closed_late_is_archived_after_others_that_ended_later(broker: Broker) -> None:
@@ -255,25 +320,29 @@ def test_prices_that_others_delete_meanwhile_are_in_no_file(broker: Broker) -> N
 
     def keep(kind: ArchiveKind, rows: Sequence[ArchivedRow]) -> ArchiveFile:
         broker.store.market.prune(NOW - 90 * DAY)
-        return ArchiveFile(kind, "archive/prices/x.parquet", "x", len(rows), 1, NOW, NOW, (1, 1))
+        return begun(broker, kind, len(rows))
 
     with pytest.raises(StoreProblem, match="prices changed"):
         broker.store.market.prune(NOW - 90 * DAY, archive=keep)
     assert broker.store.archive.files() == []
 
 
-def test_a_file_is_read_for_what_it_covers_although_an_older_price_was_kept(broker: Broker) -> None:
+def test_a_file_is_read_for_times_before_its_cut_off(broker: Broker) -> None:
     one = spot_offer("p5", Money(1), NOW)
     for days in (200, 190, 100):
         at = NOW - days * DAY
         broker.store.record_poll("aws", started=at, finished=at, offers=[replace(one, price=Money(days), as_of=at)])
-
-    def keep(kind: ArchiveKind, rows: Sequence[ArchivedRow]) -> ArchiveFile:
-        return ArchiveFile(kind, "archive/prices/x.parquet", "x", len(rows), 1, NOW - 300 * DAY, NOW - 50 * DAY, (1, 1))
-
-    broker.store.market.prune(NOW - 90 * DAY, archive=keep)
-    for start, files in ((60, 1), (40, 0)):
+    broker.store.market.prune(NOW - 90 * DAY, archive=lambda kind, rows: begun(broker, kind, len(rows)))
+    for start, files in ((91, 1), (90, 0)):
         assert len(broker.store.archive.files_of(one, NOW - start * DAY, NOW)[1]) == files
+        assert len(broker.store.archive.files_at(NOW - start * DAY)) == files
+
+
+def begun(broker: Broker, kind: ArchiveKind, rows: int) -> ArchiveFile:
+    """A file that says that it was written, of the first series and all times before the last 90 days."""
+    path, runs, until = f"archive/{kind}/x.parquet", "file:///runs", NOW - 90 * DAY
+    broker.store.archive.begin(UnfinishedFile(path, runs))
+    return ArchiveFile(kind, path, "x", rows, 1, NOW - 300 * DAY, until, runs, (1, 1), until)
 
 
 def prices(broker: Broker, first: float, last: float) -> PriceHistories:
@@ -294,6 +363,25 @@ def test_price_history_is_read_where_it_is(broker: Broker) -> None:
     assert {file.kind for file in broker.store.archive.files()} == {ArchiveKind.PRICES, ArchiveKind.SIGNALS}
     assert [prices(broker, *span) for span in spans] == before
     assert moved(broker).prices.prices == 0
+
+
+def test_offers_at_a_moment_are_read_where_they_are(broker: Broker) -> None:
+    for days in range(200, 0, -10):
+        at = NOW - days * DAY
+        found = [spot_offer(name, Money(1000 + days * n), at, score=days / 300) for n, name in enumerate(MACHINES, 1)]
+        broker.store.record_poll("aws", started=at, finished=at, offers=found[: 1 if days in (180, 60) else 2])
+    asked = [(NOW - days * DAY, known) for days in (205, 195, 180, 175, 150, 95, 60, 5) for known in (False, True)]
+
+    def then(when: datetime, known: bool) -> list[PastOffer]:
+        found = at_moment(broker, OfferQuery(), when, lambda _: True, when if known else None)
+        # The records of old polls, by which an offer was seen last, are deleted.
+        return [replace(past, seen=None, offer=replace(past.offer, as_of=NOW)) for past in found]
+
+    before = [then(*moment) for moment in asked]
+    assert [len(found) for found in before] == [0, 0, 2, 2, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 2, 2]
+    moved(broker)
+    assert [then(*moment) for moment in asked] == before
+    assert not broker.store.market.offers_at(NOW - 195 * DAY), "so the archive told it"
 
 
 def test_plans_and_reports_keep_their_last_month(broker: Broker) -> None:
