@@ -40,9 +40,10 @@ _Finding = tuple[Reason, str]
 
 @dataclass(frozen=True, slots=True)
 class _CompiledMachine:
-    """One acceptable machine, with its patterns compiled. ``rank``: its place in the job's list."""
+    """One acceptable machine, with its name and its patterns compiled. ``rank``: its place in the job's list."""
 
     rank: int
+    name: str
     request: MachineRequest
     provider: _Matches
     region: _Matches
@@ -138,11 +139,11 @@ def _constraints(offer: Offer, request: PreparedJob) -> _Finding | None:
         return Reason.WRONG_PROVIDER, f"{offer.provider}; the job allows {', '.join(limits.providers)}"
     if not request.region(offer.region):
         return Reason.WRONG_REGION, f"{offer.region}; the job allows {', '.join(limits.regions)}"
-    return _capacity_type(offer, limits.capacity_types)
+    return _capacity_type(offer, limits.capacity_types) if limits.capacity_types else None
 
 
 def _capacity_type(offer: Offer, allowed: tuple[CapacityType, ...]) -> _Finding | None:
-    if allowed and offer.capacity_type not in allowed:
+    if offer.capacity_type not in allowed:
         return Reason.WRONG_CAPACITY_TYPE, f"{offer.capacity_type}; the job allows {', '.join(allowed)}"
     return None
 
@@ -174,9 +175,9 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
         return 1, (Reason.WRONG_REGION, f"{offer.region}; the job asks for {wanted.infra}")
     if machine.zone and not (offer.zone and machine.zone(offer.zone)):
         return 1, (Reason.WRONG_REGION, f"zone {offer.zone or 'not known'}; the job asks for {wanted.infra}")
-    if finding := _capacity_type(offer, wanted.capacity_types):
+    if wanted.capacity_types and (finding := _capacity_type(offer, wanted.capacity_types)):
         return 2, finding
-    if failed := _accelerators(offer, wanted, cpu_jobs_on_gpus):
+    if failed := _accelerators(offer, machine, cpu_jobs_on_gpus):
         return failed
     if not machine.instance_type(offer.instance_type):
         return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {wanted.instance_type}")
@@ -187,21 +188,23 @@ def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: 
     return 8, None
 
 
-def _accelerators(offer: Offer, wanted: MachineRequest, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding] | None:
+def _accelerators(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding] | None:
     """The failed check of kind (3) or number (4) of the accelerators."""
+    wanted = machine.request
     if wanted.accelerator is None:
         # A job that names an instance type accepts its accelerators.
         if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
             return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
         return None
-    has = f"has {offer.machine}, needs {wanted.machine}"
     if offer.accelerator != wanted.accelerator:
-        return 3, (Reason.WRONG_ACCELERATOR, has)
-    if offer.count < wanted.count:
-        return 4, (Reason.TOO_FEW_ACCELERATORS, has)
-    if offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
-        return 4, (Reason.TOO_MANY_ACCELERATORS, has)
-    return None
+        stage, reason = 3, Reason.WRONG_ACCELERATOR
+    elif offer.count < wanted.count:
+        stage, reason = 4, Reason.TOO_FEW_ACCELERATORS
+    elif offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
+        stage, reason = 4, Reason.TOO_MANY_ACCELERATORS
+    else:
+        return None
+    return stage, (reason, f"has {offer.machine}, needs {machine.name}")
 
 
 def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
@@ -278,6 +281,7 @@ def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:
     provider, region, zone = [*(request.infra or "").split("/"), "", ""][:3]
     return _CompiledMachine(
         rank=rank,
+        name=request.machine,
         request=request,
         provider=_any_of((provider,) if provider else ()),
         region=_any_of((region,) if region else ()),

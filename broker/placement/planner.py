@@ -11,6 +11,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, RuleObjection
 from broker.core.market.offers import CapacityType, Offer
+from broker.core.memory import without_collection
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
@@ -136,12 +137,13 @@ def make_plan(
     )  # fmt: skip
     ranked: list[tuple[RankKey, Placement]] = []
     rejections: list[Rejection] = []
-    for offer in offers:
-        found = judge(offer)
-        if isinstance(found, Rejection):
-            rejections.append(found)
-        else:
-            ranked.append(found)
+    with without_collection():  # some ten objects for each offer, and no cycles: half of the time of a large plan
+        for offer in offers:
+            found = judge(offer)
+            if isinstance(found, Rejection):
+                rejections.append(found)
+            else:
+                ranked.append(found)
     ranked.sort(key=lambda pair: pair[0])
     placements = tuple(placement for _, placement in ranked)
     return Plan(

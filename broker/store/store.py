@@ -14,12 +14,12 @@ from sqlalchemy import false, select
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import Offer, OfferQuery
+from broker.core.memory import without_collection
 from broker.core.values.clock import Clock
 from broker.store import later
 from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
-from broker.store.engine.memory import without_collection
 from broker.store.engine.queries import looks
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros

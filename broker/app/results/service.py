@@ -266,7 +266,10 @@ class ArchivedHistoryResult(Result):
             polls=prices.polls,
             protected=prices.protected,
             unfinished=list(done.left),
-            files=[ArchiveFileResult.from_parts(one, run_store=one.runs, sha256=one.digest, bytes=one.size) for one in files],
+            files=[
+                ArchiveFileResult.from_parts(one, run_store=one.runs, sha256=one.digest, bytes=one.size)
+                for one in files
+            ],
         )
 
 

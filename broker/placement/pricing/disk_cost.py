@@ -82,8 +82,9 @@ def rates() -> tuple[DiskRate, ...]:
 def disk_rate(place: str, instance_type: str) -> DiskRate | None:
     """The rate at ``provider/region`` for machines of that type; None if none is known."""
     found = _row(place)
-    unknown = found is None or any(fnmatchcase(instance_type, pattern) for pattern in found.not_for)
-    return None if unknown else found
+    if found is None or not found.not_for:
+        return found
+    return None if any(fnmatchcase(instance_type, pattern) for pattern in found.not_for) else found
 
 
 # Called for every offer of a plan; there are few places and few sizes.

@@ -1,4 +1,4 @@
-"""The garbage collector, kept from searching a hundred thousand rows for cycles that they do not have."""
+"""The garbage collector, kept from searching a hundred thousand objects for cycles that they do not have."""
 
 from __future__ import annotations
 
