@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
+from mmap import mmap
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from traceback import format_exc
@@ -21,6 +22,7 @@ import pytest
 from tests.counts import FULL
 
 _PART = 8  # tests of a file that one process takes at once in a full run
+Placed = tuple[int, pytest.Item]  # a test, and its place among all, from 1 on
 _NUMBER = 4  # bytes that tell which tests are next; read at once, so that each number is one child's
 
 
@@ -32,6 +34,7 @@ def run(session: pytest.Session, processes: int) -> bool:
         return True
     groups = _groups(session.items)
     numbers = _numbers(len(groups))
+    running = mmap(-1, _NUMBER * processes)  # the test that each child runs: its place among all, from 1 on
     if terminal := session.config.pluginmanager.getplugin("terminalreporter"):
         terminal.showfspath = False  # files alternate
         terminal.flush()
@@ -44,13 +47,15 @@ def run(session: pytest.Session, processes: int) -> bool:
         if not pid:
             for other in (ours, *children):
                 other.close()  # only the parent reads: when it has gone, the next report fails
-            _work(session, groups, numbers, theirs, f"gw{number}")
+            _work(session, _taken(numbers, groups), _Parent(session.config, theirs, running, number))
         theirs.close()
         children[ours] = pid
     os.close(numbers)
     working = list(children)
     try:
-        finished = _listen(session, working)
+        finished = _listen(
+            session, working, lambda connection: _running(session, running, [*children].index(connection))
+        )
     finally:
         for connection, pid in children.items():
             connection.close()
@@ -64,12 +69,17 @@ def run(session: pytest.Session, processes: int) -> bool:
     return True
 
 
-def _groups(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
-    """What one process takes at once, in the order of the first tests."""
-    together: dict[str, list[pytest.Item]] = {}
-    for file, tests in groupby(items, lambda item: item.nodeid.partition("::")[0]):
-        for number, item in enumerate(tests):
-            together.setdefault(_group(item, file, number), []).append(item)
+def _running(session: pytest.Session, running: mmap, number: int) -> str:
+    place = int.from_bytes(running[number * _NUMBER : (number + 1) * _NUMBER], "big")
+    return session.items[place - 1].nodeid if place else "the first test"
+
+
+def _groups(items: Sequence[pytest.Item]) -> list[list[Placed]]:
+    """What one process takes at once, each with its place among all, in the order of the first tests."""
+    together: dict[str, list[Placed]] = {}
+    for file, tests in groupby(enumerate(items, 1), lambda one: one[1].nodeid.partition("::")[0]):
+        for number, (place, item) in enumerate(tests):
+            together.setdefault(_group(item, file, number), []).append((place, item))
     return list(together.values())
 
 
@@ -90,10 +100,10 @@ def _numbers(count: int) -> int:
     return reading
 
 
-def _listen(session: pytest.Session, working: list[Connection]) -> set[str]:
+def _listen(session: pytest.Session, working: list[Connection], at: Callable[[Connection], str]) -> set[str]:
     """Passes what the children tell on to the plugins here; returns the tests that have finished. ``working``: those
-    that have not told their end yet."""
-    hook, at = session.config.hook, dict.fromkeys(working, "the first test")
+    that have not told their end yet; ``at``: which test one of them runs."""
+    hook = session.config.hook
     finished: set[str] = set()
     while working:
         for connection in wait(working):
@@ -101,23 +111,24 @@ def _listen(session: pytest.Session, working: list[Connection]) -> set[str]:
             try:
                 told = connection.recv()
             except EOFError:
-                raise RuntimeError(f"a process of tests died in {at[connection]}") from None
+                raise RuntimeError(f"a process of tests died in {at(connection)}") from None
             match told:
-                case ("start", nodeid, location):
-                    at[connection] = nodeid
-                    hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
-                case ("report", data):
-                    report = hook.pytest_report_from_serializable(config=session.config, data=data)
-                    hook.pytest_runtest_logreport(report=report)
-                case ("finish", nodeid, location):
+                case ("ran", nodeid, location, reports):
                     finished.add(nodeid)
+                    hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
+                    for data in reports:
+                        if isinstance(data, dict):
+                            report = hook.pytest_report_from_serializable(config=session.config, data=data)
+                        else:
+                            report = _passed(nodeid, location, *data)
+                        hook.pytest_runtest_logreport(report=report)
                     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
                 case ("warning", warning):
                     hook.pytest_warning_recorded.call_historic(kwargs=warning)
                 case ("end", trouble):
                     working.remove(connection)
                     if trouble:
-                        raise RuntimeError(f"a process of tests broke off in {at[connection]}:\n{trouble}")
+                        raise RuntimeError(f"a process of tests broke off in {at(connection)}:\n{trouble}")
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
@@ -125,21 +136,32 @@ def _listen(session: pytest.Session, working: list[Connection]) -> set[str]:
     return finished
 
 
-class ForkReporter:
-    """The plugin of a child that hands what happens there to the parent."""
+def _passed(nodeid: str, location: Any, when: Any, start: float, stop: float, duration: float) -> pytest.TestReport:
+    """A report of what passed and printed nothing, of which no more than this is told."""
+    return pytest.TestReport(nodeid, location, {}, "passed", None, when, start=start, stop=stop, duration=duration)
 
-    def __init__(self, config: pytest.Config, parent: Connection) -> None:
-        self._config, self._parent = config, parent
 
-    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        self._parent.send(("start", nodeid, location))
+class _Parent:
+    """The plugin of a child that hands what happens there to the parent: each test in one message."""
+
+    def __init__(self, config: pytest.Config, connection: Connection, running: mmap, number: int) -> None:
+        self._config, self._connection, self._running = config, connection, running
+        self.number, self.close = number, connection.close
+        self._reports: list[Any] = []
+
+    def begins(self, place: int) -> None:
+        self._running[self.number * _NUMBER : (self.number + 1) * _NUMBER] = place.to_bytes(_NUMBER, "big")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._parent.send(("report", data))
+        if report.passed and not report.sections and not report.user_properties:
+            self._reports.append((report.when, report.start, report.stop, report.duration))
+        else:
+            hook = self._config.hook
+            self._reports.append(hook.pytest_report_to_serializable(config=self._config, report=report))
 
     def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        self._parent.send(("finish", nodeid, location))
+        self._connection.send(("ran", nodeid, location, self._reports))
+        self._reports = []
 
     def pytest_warning_recorded(self, warning_message: Any, when: Any, nodeid: str, location: Any) -> None:
         if when != "runtest":
@@ -147,23 +169,26 @@ class ForkReporter:
         warning_message.message = UserWarning(str(warning_message.message))  # others may refer to what cannot be sent
         warning_message.source = None
         warning = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
-        self._parent.send(("warning", warning))
+        self._connection.send(("warning", warning))
+
+    def ends(self, trouble: str) -> None:
+        with suppress(OSError):
+            self._connection.send(("end", trouble))
 
 
-def _work(
-    session: pytest.Session, groups: Sequence[Sequence[pytest.Item]], numbers: int, parent: Connection, name: str
-) -> None:
+def _work(session: pytest.Session, groups: Iterator[Sequence[Placed]], parent: _Parent) -> None:
     """The life of a child, which does not return: it runs groups of tests until none is left."""
     trouble = ""
     os.register_at_fork(after_in_child=parent.close)  # what a test forks keeps nobody waiting after this process died
     try:
-        _become(session.config, parent, name)
-        items = (item for group in _taken(numbers, groups) for item in group)
-        item = next(items, None)
-        while item is not None:
-            following = next(items, None)
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            item = following
+        _become(session.config, parent)
+        places = (one for group in groups for one in group)
+        following = next(places, None)
+        while following is not None:
+            place, item = following
+            following = next(places, None)
+            parent.begins(place)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following and following[1])
     except (KeyboardInterrupt, BrokenPipeError):  # a test may take an interrupt for its own: then the next report fails
         trouble = "interrupted"
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -172,25 +197,25 @@ def _work(
     except BaseException:  # noqa: BLE001  # whatever it is, the parent must hear of it, and its code not run here
         trouble = format_exc()
     finally:
-        with suppress(OSError):
-            parent.send(("end", trouble))
+        parent.ends(trouble)
         os._exit(0)
 
 
-def _become(config: Any, parent: Connection, name: str) -> None:
+def _become(config: Any, parent: _Parent) -> None:
     """Make this process one that runs tests: it writes nothing, and has folders and captured output of its own."""
+    name = f"gw{parent.number}"
     config.workerinput = {"workerid": name}  # as pytest-xdist calls it
     config.pluginmanager.unregister(name="terminalreporter")
-    config.pluginmanager.register(ForkReporter(config, parent))
+    config.pluginmanager.register(parent)
     folder = config._tmp_path_factory.getbasetemp() / f"popen-{name}"
     folder.mkdir(mode=0o700)
     config._tmp_path_factory._basetemp = folder
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()
-    capture.suspend_global_capture()
+    capture.suspend_global_capture = lambda in_=False: None  # six times a test, for a terminal that nobody here has
 
 
-def _taken(numbers: int, groups: Sequence[Sequence[pytest.Item]]) -> Iterator[Sequence[pytest.Item]]:
+def _taken(numbers: int, groups: Sequence[Sequence[Placed]]) -> Iterator[Sequence[Placed]]:
     while number := os.read(numbers, _NUMBER):
         yield groups[int.from_bytes(number, "big")]
