@@ -125,10 +125,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end: they are not looked through for garbage again and again."""
+    """Thousands of tests stay until the end, and so does what is imported meanwhile: what a search for garbage has left
+    is never looked through again. The little that a test still needed then, and that is a cycle, stays, too."""
     gc.freeze()
+    gc.callbacks.append(_frozen)
     gc.set_threshold(200_000)
     gc.enable()
+
+
+def _frozen(phase: str, _: object) -> None:
+    if phase == "stop":
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -138,7 +145,7 @@ def _without_waiting_for_disks() -> None:
     from sqlalchemy import Connection, Engine, event
     from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
     from sqlalchemy.engine import Compiled
-    from sqlalchemy.pool import Pool
+    from sqlalchemy.pool import ConnectionPoolEntry, Pool
     from sqlalchemy.util import LRUCache
 
     compiled: LRUCache[Any, Compiled] = LRUCache(2000)
@@ -153,8 +160,9 @@ def _without_waiting_for_disks() -> None:
             connection.engine._compiled_cache = compiled
 
     @event.listens_for(Pool, "checkout")
-    def quick(connection: object, *_: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
+    def quick(connection: object, record: ConnectionPoolEntry, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection) and "quick" not in record.info:
+            record.info["quick"] = True
             connection.execute("PRAGMA synchronous=OFF")
 
 
