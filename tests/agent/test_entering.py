@@ -19,7 +19,7 @@ ENTER = (sys.executable, "-P", "-m", "broker.agent", "enter")
 
 def enter(*words: str, **given: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*ENTER, *words], capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **given}
+        [*ENTER, *words], capture_output=True, text=True, check=False, timeout=240, env={**os.environ, **given}
     )
 
 
@@ -51,7 +51,7 @@ def test_a_shell_without_a_command(running: Node) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout == "here\n"
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_started_and_a_command_that_has_ended_are_told(running: N
     assert done.returncode == 127
     assert "no-such-program cannot be started" in done.stderr
     running.processes[0].terminate()
-    running.processes[0].wait(60)
+    running.processes[0].wait(240)
     done = enter("--scratch", str(running.scratch()), "--", "true")
     assert done.returncode == 75
     assert "not running" in done.stderr
@@ -74,8 +74,8 @@ def test_what_detached_itself_ends_with_the_attempt_and_visitors_are_known_while
     detached = int(eventually(lambda: pids.read_text().strip() if pids.exists() else None, "the program runs"))
     assert [one.pid for one in visitors(running.scratch())] == [visiting.pid]
     running.runs.write_lease(1, Lease(stop="cancelled_by_user"))
-    running.processes[0].wait(60)
-    assert visiting.wait(60) == 143
+    running.processes[0].wait(240)
+    assert visiting.wait(240) == 143
     assert not alive(detached)
     assert visitors(running.scratch()) == []
 

@@ -47,16 +47,16 @@ def test_from_notice_to_checkpoint_within_the_time_that_is_left(cloud: str, node
     with FakeServer(service) as server:
         agent = node.start(env=variables(cloud, server))
         node.until_said("up")
-        told_at = now()
-        service.taken = told_at + timedelta(seconds=30)
+        service.taken = now() + timedelta(seconds=600)
         assert agent.wait(240) == INTERRUPTED
     (notice,) = [body for body in node.events() if isinstance(body, NoticeReceived)]
     assert notice.source == cloud
     assert notice.terminates_at is not None
-    assert abs(notice.terminates_at - service.taken) < timedelta(seconds=3)
     ending = node.ending()
     assert ending.cause is Cause.PREEMPTED
-    assert ending.at < service.taken
+    assert ending.at < notice.terminates_at
+    if cloud != "Google Cloud":  # whose machines end 30 s after they are told
+        assert abs(notice.terminates_at - service.taken) < timedelta(seconds=3)
     assert node.saved() == [9]
     assert [node.runs.verify(one.id) for one in node.runs.checkpoints()] == [None]
 

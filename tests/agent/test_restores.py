@@ -128,7 +128,7 @@ def test_a_gang_ends_when_one_node_cannot_restore_and_is_no_failure_of_the_job(n
     folder.write(f"checkpoints/{newest}/rank-1/c/rank-1/a", b"x")
     node.spec("sleep 300", attempt=2, nodes=2)
     both = [node.start(2, rank, "gang") for rank in (0, 1)]
-    assert [one.wait(60) for one in both] == [INTERRUPTED, INTERRUPTED]
+    assert [one.wait(240) for one in both] == [INTERRUPTED, INTERRUPTED]
     assert node.ending(2).cause is Cause.MACHINE_LOST
     assert "SHA-256 differs" in node.ending(2).evidence
     assert not kept(node.runs.url)[-1].whole

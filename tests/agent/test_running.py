@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,9 +30,9 @@ class QuietMailbox:
         return None
 
 
-def watched(*messages: Any) -> SupervisedCommand:
+def watched(*messages: Any, grace: float = 2.0) -> SupervisedCommand:
     """A command of which all that comes has already come."""
-    inbox, spec = Inbox(), Spec("j", 1, "j-1", "true")
+    inbox, spec = Inbox(), Spec("j", 1, "j-1", "true", grace=grace)
     for message in messages:
         inbox.put(message)
     mailbox: Any = QuietMailbox()
@@ -60,3 +62,17 @@ def test_a_signal_right_after_the_end_is_the_reason_for_it(status: int) -> None:
 def test_who_ends_and_hears_nothing_ended_by_itself(status: int) -> None:
     ended = watched(CommandMessage(1, Exited(status)), CommandMessage(1, GroupEmpty())).to_its_end()
     assert (ended.status, ended.stop, ended.clean) == (status, None, status == 0)
+
+
+def test_half_of_the_notice_is_left_for_uploading(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = StopOrder("preempted", "a notice", NodeClock().now() + timedelta(seconds=1000))
+    command = watched(order, CommandMessage(1, Exited(0)), CommandMessage(1, GroupEmpty()), grace=3600.0)
+    next_message, left = command.stops.next, list[float]()
+
+    def noted(deadline: float) -> Any:
+        left.append(deadline - time.monotonic())
+        return next_message(deadline)
+
+    monkeypatch.setattr(command.stops, "next", noted)
+    assert command.to_its_end().stop == order
+    assert all(250 < one <= 500 for one in left[1:]), left

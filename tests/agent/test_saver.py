@@ -38,9 +38,11 @@ class FullDisk(ObjectFolder):
         super().__init__(MemoryStore())
         self.full = True
         self.tries = 0
+        self.tried_at: list[float] = []
 
     def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
         self.tries += 1
+        self.tried_at.append(time.monotonic())
         if self.full:
             raise StoreTrouble(f"cannot upload {path}: No space left on device (os error 28)")
         super().upload(path, pieces, size, room)
@@ -101,10 +103,8 @@ def test_a_full_disk_is_an_event_and_retried(rig: Rig, disk: FullDisk) -> None:
 
 def test_it_backs_off(rig: Rig, disk: FullDisk) -> None:
     (rig.folder / "step_1").write_text("one")
-    eventually(lambda: disk.tries >= 1, "it tries")
-    began = time.monotonic()
     eventually(lambda: disk.tries >= 6, "it tries again")
-    assert time.monotonic() - began > 0.2, "not in a busy loop"
+    assert disk.tried_at[5] - disk.tried_at[0] > 0.2, "not in a busy loop"
 
 
 def test_at_the_end_it_tries_until_the_deadline(rig: Rig, disk: FullDisk) -> None:
@@ -129,7 +129,7 @@ def test_in_a_hurry_the_newest_is_enough(rig: Rig, disk: FullDisk) -> None:
         (rig.folder / f"step_{step}").write_text("x")
     eventually(lambda: disk.tries >= 1, "it tries")
     disk.full = False
-    rig.saver.finish(killed=False, hurry=True, deadline=within(5))
+    rig.saver.finish(killed=False, hurry=True, deadline=within(240))
     assert rig.saver.last is not None
     assert rig.saver.last.step == 3
     assert rig.saver.unsaved == []
@@ -199,7 +199,7 @@ def test_what_goes_away_meanwhile_is_forgotten(tmp_path: Path) -> None:
     rig = Rig(tmp_path, store)
     (rig.folder / "step_1").write_text("pruned by the program")
     eventually(lambda: not (rig.folder / "step_1").exists(), "it begins to upload")
-    rig.saver.finish(killed=False, hurry=False, deadline=within(5))
+    rig.saver.finish(killed=False, hurry=False, deadline=within(240))
     assert rig.kinds() == []
     assert store.sizes("checkpoints") == {}
 
@@ -230,7 +230,7 @@ def test_beside_the_command_a_checkpoint_takes_little_of_its_memory_and_after_it
     eventually(lambda: store.tries >= 2, "it tries")
     assert set(store.rooms) == {1 << 12}
     store.full = False
-    rig.saver.finish(killed=False, hurry=False, deadline=within(20))
+    rig.saver.finish(killed=False, hurry=False, deadline=within(240))
     assert rig.saver.last is not None
     assert store.rooms[-1] == ROOM
 

@@ -81,7 +81,7 @@ def test_it_is_saved_on_a_stop_and_there_in_the_next_attempt(open_session: Node)
     node = open_session
     (node.scratch() / "home" / "notes").write_text("kept")
     node.processes[0].send_signal(signal.SIGTERM)
-    node.processes[0].wait(60)
+    node.processes[0].wait(240)
     assert node.saved() == [1]
     node.spec(COMMAND, 2, session=SessionSpec(idle=None))
     node.start(2)
@@ -89,14 +89,14 @@ def test_it_is_saved_on_a_stop_and_there_in_the_next_attempt(open_session: Node)
     node.until_said("the session is open", 2)
     assert (node.scratch(1) / "home" / "notes").read_text() == "kept"
     node.processes[1].send_signal(signal.SIGTERM)
-    node.processes[1].wait(60)
+    node.processes[1].wait(240)
     assert node.saved(2) == [], "nothing has changed"
 
 
 def test_a_session_that_nobody_uses_ends_and_its_home_is_saved(node: Node) -> None:
     loop = 'echo from the loop > "$HOME/notes"; (while :; do sleep 0.2; done) & '
     node.spec(loop + COMMAND, session=SessionSpec(idle=2), intervals={"session": 0.2})
-    assert node.start().wait(60) == 143
+    assert node.start().wait(240) == 143
     assert node.ending().cause == "idle"
     assert "no sign of use" in node.ending().evidence
     assert node.saved() == [1]
@@ -104,5 +104,5 @@ def test_a_session_that_nobody_uses_ends_and_its_home_is_saved(node: Node) -> No
 
 def test_jupyter_is_refused_by_name_where_there_is_none(node: Node, tmp_path: Path) -> None:
     node.spec(COMMAND, session=SessionSpec(idle=None, jupyter=True), envs={"PATH": "/usr/bin:/bin"})
-    assert node.start().wait(60) == 127
+    assert node.start().wait(240) == 127
     assert any("there is no jupyter on the PATH" in line for line in node.output())

@@ -66,7 +66,7 @@ def test_a_node_does_what_the_broker_signed_and_nothing_else(node: Node) -> None
         eventually(lambda said=said: said in node.said(), f"{said!r} is told")  # type: ignore[misc]  # bound at once
         assert agent.poll() is None
     node.runs.write_lease(1, Lease(stop="max_cost"), KEY)
-    assert agent.wait(60) == INTERRUPTED
+    assert agent.wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.MAX_COST
 
 
@@ -76,7 +76,7 @@ def test_a_lease_prolonged_by_somebody_else_does_not_prolong_it(node: Node) -> N
     agent = node.start(env={KEY_VARIABLE: KEY})
     node.until_event("claimed")
     node.runs.write_lease(1, Lease(paid_until=now + timedelta(hours=9)), OTHER)
-    assert agent.wait(60) == INTERRUPTED
+    assert agent.wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.PAID_UNTIL
 
 
@@ -87,7 +87,7 @@ def test_a_command_of_somebody_else_does_not_run(node: Node, signed: str | None,
     eventually(lambda: "spec.json is not signed" in node.said(), "it is refused")
     assert agent.poll() is None, "the right one may still come"
     agent.terminate()
-    assert agent.wait(60) == FOLDER_OUT_OF_REACH
+    assert agent.wait(240) == FOLDER_OUT_OF_REACH
     assert not (tmp_path / "ran").exists()
 
 
@@ -97,5 +97,5 @@ def test_a_node_of_an_earlier_release_goes_on(node: Node) -> None:
     agent = node.start()
     node.until_said("up")
     node.runs.write_lease(1, Lease(stop="cancelled_by_user"), KEY)
-    assert agent.wait(60) == INTERRUPTED
+    assert agent.wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.CANCELLED_BY_USER

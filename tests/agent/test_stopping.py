@@ -48,24 +48,13 @@ def test_a_notice_tells_when_the_machine_goes(node: Node) -> None:
     node.spec(SAVES_WHEN_TOLD, grace=60.0)
     agent = node.start(env={"GPUBROKER_NOTICE_FILE": str(notice)})
     node.until_said("up")
-    at = now() + timedelta(seconds=5)
+    at = now() + timedelta(seconds=600)
     notice.write_text(json.dumps({"source": "the cloud", "terminates_at": to_text(at)}))
     assert agent.wait(240) == INTERRUPTED
     told = [body for body in node.events() if isinstance(body, NoticeReceived)]
     assert [(body.source, body.terminates_at) for body in told] == [("the cloud", at)]
     assert node.ending().cause is Cause.PREEMPTED
     assert node.saved() == [9]
-
-
-def test_half_of_the_notice_is_left_for_uploading(node: Node) -> None:
-    notice = node.folder / "notice.json"
-    node.spec("trap '' TERM; echo up; while :; do sleep 0.02; done", grace=60.0)
-    agent = node.start(env={"GPUBROKER_NOTICE_FILE": str(notice)})
-    node.until_said("up")
-    began = now()
-    notice.write_text(json.dumps({"terminates_at": to_text(began + timedelta(seconds=4))}))
-    assert agent.wait(240) == INTERRUPTED
-    assert timedelta(seconds=1.9) < node.ending().at - began < timedelta(seconds=4)
 
 
 def test_who_ignores_sigterm_is_killed_after_the_grace(node: Node) -> None:

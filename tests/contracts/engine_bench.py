@@ -26,7 +26,7 @@ NEEDS = {
     "several_nodes", "workdir", "setup", "file_mounts", "secrets", "image", "disk_tier", "network_tier",
     "skypilot_config", "another_machine",
 }  # fmt: skip
-QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
+QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=60.0)
 SECONDS = LONGEST  # after which something that should have happened has not
 
 

@@ -154,7 +154,7 @@ def test_people_enter_through_the_ssh_configuration_of_the_cluster(
     way = bench.engine.way_in(handle, 0, ["--", "sh", "-c", script], terminal=False)
 
     def entered() -> subprocess.CompletedProcess[str] | None:
-        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=240)
         return None if done.returncode == NOT_RUNNING else done
 
     done = eventually(entered, "the command runs")

@@ -162,7 +162,7 @@ class FakeServer:
         self.requests.append(request)
         fault = self._fault_for(parts.path)
         if fault is Fault.HANG:
-            self._closing.wait(10)
+            self._closing.wait(240)
             http.close_connection = True
         elif fault is Fault.DISCONNECTED:
             http.close_connection = True

@@ -120,4 +120,4 @@ def test_one_polls_and_the_other_takes_over(url: str, tmp_path: Path) -> None:
 
 
 def _left_to_nobody(store: Store) -> None:
-    eventually(lambda: not store.is_led(LeaderRole.PRICES), "the lead is given up", seconds=10)
+    eventually(lambda: not store.is_led(LeaderRole.PRICES), "the lead is given up")

@@ -60,7 +60,7 @@ OTHERS: dict[str, tuple[int, dict[str, tuple[int, str | None]]]] = {
 
 
 def nebius(url: str, clock: ManualClock, token: str = TOKEN, **settings: Any) -> Nebius:
-    chosen = NebiusSettings(**{"base_url": url, "iam_token": token, "attempts": 1, "timeout_seconds": 5, **settings})
+    chosen = NebiusSettings(**{"base_url": url, "iam_token": token, "attempts": 1, "timeout_seconds": 60, **settings})
     return Nebius(clock=clock, settings=chosen, environment={})
 
 

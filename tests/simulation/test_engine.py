@@ -274,7 +274,7 @@ def test_people_enter_the_process_that_plays_the_machine(bench: Bench) -> None:
     way = bench.engine.way_in(handle, 0, words, terminal=False)
 
     def entered() -> subprocess.CompletedProcess[str] | None:
-        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=240)
         return None if done.returncode == NOT_RUNNING else done
 
     done = eventually(entered, "the command runs")

@@ -26,6 +26,7 @@ from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.new_jobs import NewJobs
 from tests.actors import ANN
+from tests.waiting import LONGEST
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $3, period: month, counts: [sandbox]}]\n"
 JOB = (
@@ -228,18 +229,18 @@ def test_work_that_waits_is_done_by_the_next_turn() -> None:
     def do(some: Sequence[int]) -> None:
         done.append(sorted(some))
         begun.set()
-        go_on.wait(10)
+        go_on.wait(LONGEST)
 
     turns = GroupCommit(do, most=3)
     with ThreadPoolExecutor(5) as pool:
         first = pool.submit(turns.take, 0)
-        assert begun.wait(10)
+        assert begun.wait(LONGEST)
         others = [pool.submit(turns.take, n) for n in range(1, 5)]
         while len(turns._waiting) < 4:
             threading.Event().wait(0.001)
         go_on.set()
         for one in (first, *others):
-            one.result(10)
+            one.result(LONGEST)
     assert done[0] == [0]
     assert sorted(map(len, done[1:])) == [1, 3]
     assert sorted(n for some in done for n in some) == [0, 1, 2, 3, 4]

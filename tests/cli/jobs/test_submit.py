@@ -28,6 +28,7 @@ from broker.settings import read_settings
 from tests.actors import ANN, EVERYBODYS
 from tests.program import eventually
 from tests.this_machine import CPUS
+from tests.waiting import LONGEST
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
     seen += read_until(keyboard, "Ctrl-C detaches")
     process.send_signal(signal.SIGINT)
     seen += read_until(keyboard, "jobs cancel real-")
-    assert process.wait(timeout=60) == 130
+    assert process.wait(LONGEST) == 130
     os.close(keyboard)
     assert "owned/local" in seen
     assert "Detached" in seen
@@ -295,7 +296,7 @@ def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
 
 
 def read_until(descriptor: int, text: str) -> str:
-    seen, deadline = "", time.monotonic() + 60
+    seen, deadline = "", time.monotonic() + LONGEST
     while text not in seen:
         assert time.monotonic() < deadline, seen
         try:

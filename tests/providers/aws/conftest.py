@@ -57,7 +57,7 @@ def make(files: Files, clock: ManualClock) -> Callable[..., Aws]:
         known = {
             "regions": ("us-east-1",),
             "attempts": 1,
-            "timeout_seconds": 5,
+            "timeout_seconds": 60,
             "price_list_url": files.url,
             "spot_advisor_url": files.url,
         }
@@ -155,7 +155,7 @@ def _login(_cloud: AwsCloud) -> AwsLogin:
         patch.setenv("AWS_ENDPOINT_URL", _cloud.url)
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-        found = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=20))
+        found = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=60))
         assert found is not None
         for region in ("us-east-1", "eu-west-1"):
             for service in ("ec2", "service-quotas"):

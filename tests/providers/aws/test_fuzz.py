@@ -178,7 +178,7 @@ def target(part: str = "list") -> Iterator[MutationTarget]:
             patch.setenv(variable, os.devnull + "/none")
         url = files.url
         settings = AwsSettings(
-            regions=("us-east-1",), attempts=1, timeout_seconds=5, price_list_url=url, spot_advisor_url=url
+            regions=("us-east-1",), attempts=1, timeout_seconds=60, price_list_url=url, spot_advisor_url=url
         )
         targets = {"list": list_target, "plans": plans_target}
 

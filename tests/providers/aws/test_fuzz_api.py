@@ -164,7 +164,7 @@ def target(what: str) -> Iterator[MutationTarget]:
         patch.setenv("AWS_ENDPOINT_URL", cloud.url)
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-        login = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=20))
+        login = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=60))
         assert login is not None
         yield spot_target(login, cloud, patch)
 

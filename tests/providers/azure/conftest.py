@@ -128,7 +128,7 @@ def settings(_tls: tuple[FakeServer, Path], prices: FakeServer) -> Callable[...,
             "management_url": _tls[0].url,
             "ca_bundle": _tls[1],
             "attempts": 1,
-            "timeout_seconds": 20,
+            "timeout_seconds": 60,
         }
         return AzureSettings(**{**known, **more})
 

@@ -69,7 +69,7 @@ def server(cloud: GcpCloud) -> Iterator[FakeServer]:
 def gcp(url: str, clock: ManualClock, login: GcpLogin | None = None, **settings: Any) -> Gcp:
     """A provider that asks the fake at ``url``, with google-auth's own anonymous credentials."""
     known = {"compute_url": url, "billing_url": url, "project": "team-ml", "anonymous": True, "attempts": 1}
-    return Gcp(clock=clock, settings=GcpSettings(**{**known, "timeout_seconds": 10, **settings}), login=login)
+    return Gcp(clock=clock, settings=GcpSettings(**{**known, "timeout_seconds": 60, **settings}), login=login)
 
 
 @pytest.fixture

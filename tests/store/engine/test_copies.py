@@ -29,7 +29,7 @@ def test_a_copy_gets_done_while_others_write_all_the_time(tmp_path: Path, clock:
     over = threading.Event()
 
     def write() -> None:
-        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None, timeout=30)) as writer:
+        with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None, timeout=240)) as writer:
             while not over.wait(0.001):
                 writer.execute("INSERT INTO filling VALUES (1)")
 
@@ -42,7 +42,7 @@ def test_a_copy_gets_done_while_others_write_all_the_time(tmp_path: Path, clock:
     threads = [threading.Thread(target=write), threading.Thread(target=copy, daemon=True)]
     for thread in threads:
         thread.start()
-    done = copied.wait(30)
+    done = copied.wait(240)
     over.set()
     for thread in threads:
         thread.join()

@@ -19,7 +19,7 @@ from broker.core.values.clock import SystemClock
 from broker.store import open_store
 with open_store(sys.argv[1], clock=SystemClock()).lead() as still:
     print("leading" if still else "not", flush=True)
-    time.sleep(60)  # until it is killed
+    time.sleep(600)  # until it is killed
 """
 
 
