@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
+from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.store import Store
 from broker.store.engine.leader import LeaderRole
 
 
-class Rounds:
-    """The runs of a periodic duty. ``first_after``, ``every``: seconds of the wall clock before the first run (at most
-    ``every``) and between two. ``say``: receives each message once until it no longer applies. ``duty``: the leader
-    role that only one process of a store has at a time."""
+class PeriodicDuty:
+    """A duty of `broker.app.service.serve` that does its work `once` in each round.
 
-    def __init__(
-        self, say: Callable[[str], None], first_after: float, every: float, duty: LeaderRole = LeaderRole.SWEEP
-    ) -> None:
+    ``first_after``, ``every``: seconds of the wall clock before the first round (at most ``every``) and between two.
+    ``role``: the leader role that only one process of a store has at a time. ``say``: receives each message once until
+    it no longer applies.
+    """
+
+    name: ClassVar[str]
+    first_after: ClassVar[float]
+    every: ClassVar[float]
+    role: ClassVar[LeaderRole] = LeaderRole.SWEEP
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
+        """``every``: instead of the duty's own."""
+        # Its own providers and engines, for its thread.
+        self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
         self._say = say
-        self._duty = duty
-        self._pauses = min(first_after, every), every
+        self._every = self.every if every is None else every
         self._said: set[str] = set()
 
-    def run(self, store: Store, once: Callable[[], object], stop: threading.Event) -> None:
-        """Call ``once`` in each round in which no other process has the role, until ``stop`` is set. Errors are
-        reported, and the next round tries again."""
-        pause, every = self._pauses
-        while not stop.wait(pause):
-            pause = every
-            try:
-                with store.lead(self._duty) as leading:
-                    if leading is not None:
-                        once()
-            except BrokerError as error:
-                self.tell({str(error)})
+    def once(self) -> object:
+        """One round."""
+        raise NotImplementedError
 
-    def tell(self, said: set[str]) -> None:
+    def run(self, stop: threading.Event) -> None:
+        """A round whenever no other process has the role, until ``stop`` is set. Errors are reported, and the next
+        round tries again."""
+        pause = min(self.first_after, self._every)
+        while not stop.wait(pause):
+            pause = self._every
+            try:
+                with self._broker.store.lead(self.role) as leading:
+                    if leading is not None:
+                        self.once()
+            except BrokerError as error:
+                self._tell({str(error)})
+
+    def _tell(self, said: set[str]) -> None:
         """Report the messages that were not in the last round."""
         for sentence in sorted(said - self._said):
             self._say(sentence)

@@ -3,34 +3,20 @@ resolves orders without an answer; `CheckingCapacity` compares what providers li
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 from broker.app.alerts.routes import recipients
 from broker.app.capacity.check import CapacityCheck, check
 from broker.app.capacity.purchases import buyer
-from broker.app.service.periodic_duty import Rounds
-from broker.app.wiring import Broker
+from broker.app.service.periodic_duty import PeriodicDuty
 from broker.core.errors import BrokerError
 from broker.store.engine.leader import LeaderRole
 
-CHECKED_EVERY = 3600.0  # seconds of the wall clock; each check asks every region of every provider
-EVERY = 20.0  # seconds of the wall clock, so that an order without an answer is reported within a minute
-_FIRST_CHECK_AFTER = 120.0
 
-
-class Purchasing:
+class Purchasing(PeriodicDuty):
     """``say``: receives each error once."""
 
     name = "purchases"
-
-    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        self._broker = Broker(broker.settings, broker.registries, broker.account)  # its own providers for this thread
-        self._rounds = Rounds(say, every, every, LeaderRole.PURCHASES)
-
-    def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. What goes wrong is said, and tried again in the next round."""
-        self._rounds.run(self._broker.store, self.once, stop)
+    first_after, every = 20.0, 20.0  # so that an order without an answer is reported within a minute
+    role = LeaderRole.PURCHASES
 
     def once(self) -> int:
         """Advance every open purchase, also after an error in another; returns their number."""
@@ -41,22 +27,16 @@ class Purchasing:
                 carried_out.advance(purchase.id)
             except BrokerError as error:
                 said.add(f"{purchase.id}: {error}")
-        self._rounds.tell(said)
+        self._tell(said)
         return len(found)
 
 
-class CheckingCapacity:
+class CheckingCapacity(PeriodicDuty):
     """Sends a notice of each difference, once. ``say``: receives each difference and error once."""
 
     name = "capacity check"
-
-    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = CHECKED_EVERY) -> None:
-        self._broker = Broker(broker.settings, broker.registries, broker.account)
-        self._rounds = Rounds(say, _FIRST_CHECK_AFTER, every, LeaderRole.CAPACITY)
-
-    def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set. What goes wrong is said, and tried again in the next round."""
-        self._rounds.run(self._broker.store, self.once, stop)
+    first_after, every = 120.0, 3600.0  # each check asks every region of every provider
+    role = LeaderRole.CAPACITY
 
     def once(self) -> CapacityCheck:
         """One check. Raises `StoreProblem`."""
@@ -66,5 +46,5 @@ class CheckingCapacity:
         for one in found.differences:
             broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
             said.add(f"{one.notice.title}: {one.told}")
-        self._rounds.tell(said)
+        self._tell(said)
         return found

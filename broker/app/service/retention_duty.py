@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
 from broker.app.service.archiving import archive_history
-from broker.app.service.periodic_duty import Rounds
+from broker.app.service.periodic_duty import PeriodicDuty
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole
 
-EVERY = 86400.0  # seconds of the wall clock
-_FIRST_AFTER = 600.0
 # A look lists a run folder. Jobs whose time was over earlier are left to `gpubroker jobs prune`.
 _WITHIN = timedelta(days=14)
 
 
-class KeepingFiles:
+class KeepingFiles(PeriodicDuty):
     """Deletes files of ended jobs that are older than ``keep_results`` and its like say, and snapshots; moves events
     and price history that are older than ``keep_events`` and ``keep_prices`` say to the archive.
     ``say``: receives each error once, also of a single run folder."""
 
     name = "keeping files"
+    first_after, every = 600.0, 86_400.0
+    role = LeaderRole.RETENTION
 
-    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
-        self._rounds = Rounds(say, _FIRST_AFTER, every, LeaderRole.RETENTION)
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
+        super().__init__(broker, say=say, every=every)
         self._failed: set[str] = set()  # jobs whose run folders failed in some round, and not in a later one
-
-    def run(self, stop: threading.Event) -> None:
-        """Look and delete until ``stop`` is set. Errors are reported, and the next round tries again."""
-        self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> DeletedFiles:
         """One round. Raises as `delete_due` and `archive_history`."""
@@ -44,5 +38,5 @@ class KeepingFiles:
             delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
         left = archive_history(self._broker, by=None).left
         stay = {f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()}
-        self._rounds.tell(stay | {f"an unfinished file of the archive is not deleted: {one}" for one in left})
+        self._tell(stay | {f"an unfinished file of the archive is not deleted: {one}" for one in left})
         return done

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 from broker.app.alerts.routes import recipients
-from broker.app.service.periodic_duty import Rounds
+from broker.app.service.periodic_duty import PeriodicDuty
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
-from broker.app.wiring import Broker
 from broker.reconciler.sweep import LeftoverState
 
-EVERY = 600.0  # seconds of the wall clock; each sweep asks every cloud for its machines
-_FIRST_AFTER = 60.0
 
-
-class Sweeping:
+class Sweeping(PeriodicDuty):
     """Sends a notice of each orphan, once, and ends it if the active policy says so (``end_orphans_after``). ``say``:
     receives each orphan and error once."""
 
     name = "sweeping"
-
-    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
-        self._broker = Broker(broker.settings, broker.registries, broker.account)  # its own engines for this thread
-        self._rounds = Rounds(say, _FIRST_AFTER, every)
-
-    def run(self, stop: threading.Event) -> None:
-        """Sweep until ``stop`` is set. Errors are reported, and the next sweep tries again."""
-        self._rounds.run(self._broker.store, self.once, stop)
+    first_after, every = 60.0, 600.0  # each sweep asks every cloud for its machines
 
     def once(self) -> Swept:
         """One sweep. Raises `StoreProblem`, and `InvalidInput` if the active policy cannot be read."""
@@ -42,5 +28,5 @@ class Sweeping:
                 notice = notice_of(one, ended=result is not None and not result.error)
                 broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
                 said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
-        self._rounds.tell(said)
+        self._tell(said)
         return swept

@@ -5,52 +5,67 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from broker.app.service.periodic_duty import Rounds
+from broker.app.service.periodic_duty import PeriodicDuty
+from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
-from broker.store import Store
 from broker.store.engine.leader import LeaderRole
 from tests.contracts.engine_bench import eventually
 
 
-class FailingWork:
+class FailingDuty(PeriodicDuty):
     """Fails the first times, then stops the rounds."""
 
-    def __init__(self, stop: threading.Event, failures: int = 0) -> None:
+    name = "failing"
+    first_after, every = 60.0, 0.001
+
+    def __init__(self, broker: Broker, say: Callable[[str], None], stop: threading.Event, failures: int = 0) -> None:
+        super().__init__(broker, say=say)
         self.stop, self.failures, self.done = stop, failures, 0
 
-    def __call__(self) -> None:
+    def once(self) -> None:
         self.done += 1
         if self.done <= self.failures:
             raise Unreachable("the store is away")
         self.stop.set()
 
 
-def going(rounds: Rounds, store: Store, once: Callable[[], object], stop: threading.Event) -> threading.Thread:
-    thread = threading.Thread(target=rounds.run, args=(store, once, stop), daemon=True)
-    thread.start()
-    return thread
+class WordsDuty(PeriodicDuty):
+    """Tells other sentences in each round."""
+
+    name = "words"
+    first_after, every = 0.001, 0.001
+
+    def __init__(
+        self, broker: Broker, say: Callable[[str], None], words: list[set[str]], stop: threading.Event
+    ) -> None:
+        super().__init__(broker, say=say)
+        self.words, self.stop = words, stop
+
+    def once(self) -> None:
+        self._tell(self.words.pop(0))
+        if not self.words:
+            self.stop.set()
 
 
-def test_what_goes_wrong_is_said_once_and_tried_again(store: Store) -> None:
+def test_what_goes_wrong_is_said_once_and_tried_again(broker: Broker) -> None:
     said: list[str] = []
     stop = threading.Event()
-    work = FailingWork(stop, failures=3)
-    going(Rounds(said.append, 60, 0.001), store, work, stop).join(240)
-    assert work.done == 4
+    duty = FailingDuty(broker, said.append, stop, failures=3)
+    duty.run(stop)
+    assert duty.done == 4
     assert said == ["the store is away"]
 
 
-def test_a_sentence_is_said_again_only_after_it_was_no_longer_true() -> None:
+def test_a_sentence_is_said_again_only_after_it_was_no_longer_true(broker: Broker) -> None:
     said: list[str] = []
-    rounds = Rounds(said.append, 1, 1)
-    for now in ({"a", "b"}, {"b"}, {"b", "c"}, {"a"}):
-        rounds.tell(now)
+    stop = threading.Event()
+    WordsDuty(broker, said.append, stop, {"a", "b"}, {"b"}, {"b", "c"}, {"a"}).run(stop)
     assert said == ["a", "b", "c", "a"]
 
 
-def test_nobody_makes_a_round_that_another_one_makes(store: Store) -> None:
+def test_nobody_makes_a_round_that_another_one_makes(broker: Broker) -> None:
     stop, waited = threading.Event(), threading.Event()
-    work = FailingWork(stop)
+    duty = FailingDuty(broker, print, stop)
 
     class Counted(threading.Event):
         """Knows how often it was waited for."""
@@ -63,11 +78,12 @@ def test_nobody_makes_a_round_that_another_one_makes(store: Store) -> None:
                 waited.set()
             return stop.wait(timeout)
 
-    with store.lead(LeaderRole.SWEEP) as leading:
+    with broker.store.lead(LeaderRole.SWEEP) as leading:
         assert leading is not None
-        thread = going(Rounds(lambda _: None, 0, 0.001), store, work, Counted())
+        thread = threading.Thread(target=duty.run, args=(Counted(),), daemon=True)
+        thread.start()
         assert waited.wait(240), "it came round"
-        assert work.done == 0
-    eventually(lambda: work.done > 0, "and does it once nobody else does")
+        assert duty.done == 0
+    eventually(lambda: duty.done > 0, "and does it once nobody else does")
     thread.join(240)
     assert not thread.is_alive()
