@@ -13,10 +13,9 @@ from sqlalchemy import Connection, Table, bindparam, func, select
 
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
-from broker.core.access.device_logins import DeviceLogin
 from broker.core.access.people import Person
 from broker.core.access.sessions import AT_PROVIDER, WITH_PASSWORD, PageSession
-from broker.store.access import device_logins, passwords, provider_sign_ins, requests, second_factors, sessions
+from broker.store.access import passwords, requests, sign_ins
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.queries import asks
@@ -75,13 +74,13 @@ class AccessReading:
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
     request = asks(lambda: requests.read)
-    session = asks(lambda: sessions.read)
-    device_login = asks(lambda: device_logins.of_program)
-    device_login_of = asks(lambda: device_logins.of_person)
-    person_of = asks(lambda: provider_sign_ins.person_of)
+    session = asks(lambda: sign_ins.session)
+    device_login = asks(lambda: sign_ins.device_login)
+    device_login_of = asks(lambda: sign_ins.device_login_of)
+    person_of = asks(lambda: sign_ins.person_of)
     password = asks(lambda: passwords.read)
     password_origin = asks(lambda: passwords.origin)
-    second_factor = asks(lambda: second_factors.read)
+    second_factor = asks(lambda: sign_ins.second_factor)
     invitation = asks(lambda: passwords.invitation)
 
     def audit(
@@ -122,28 +121,20 @@ class AccessWriting(AccessReading):
     keep_password = asks(lambda: passwords.keep)
     keep_password_origin = asks(lambda: passwords.keep_origin)
     forget_password_origins = asks(lambda: passwords.forget_origins)
-    keep_second_factor = asks(lambda: second_factors.keep)
-    drop_second_factor = asks(lambda: second_factors.drop)
+    keep_second_factor = asks(lambda: sign_ins.keep_second_factor)
+    drop_second_factor = asks(lambda: sign_ins.drop_second_factor)
     invite = asks(lambda: passwords.invite)
     end_invitations = asks(lambda: passwords.end_invitations)
-    begin_session = asks(lambda: sessions.begin)
-    session_seen = asks(lambda: sessions.seen)
-    end_session = asks(lambda: sessions.end)
-    end_sessions = asks(lambda: sessions.end_all)
-
-    def begin_device_login(self, login: DeviceLogin, *, most: int) -> bool:
-        """Delete logins that are over, and store a new one; False if there are ``most`` already."""
-        device_logins.end_expired(self._connection, login.made_at)
-        if device_logins.count(self._connection) >= most:
-            return False
-        device_logins.keep(self._connection, login)
-        return True
-
-    keep_device_login = asks(lambda: device_logins.keep)
-    end_device_login = asks(lambda: device_logins.end)
-    begin_provider_sign_in = asks(lambda: provider_sign_ins.begin)
-    take_provider_sign_in = asks(lambda: provider_sign_ins.take)
-    link_identity = asks(lambda: provider_sign_ins.link)
+    begin_session = asks(lambda: sign_ins.begin_session)
+    session_seen = asks(lambda: sign_ins.session_seen)
+    end_session = asks(lambda: sign_ins.end_session)
+    end_sessions = asks(lambda: sign_ins.end_sessions)
+    begin_device_login = asks(lambda: sign_ins.begin_device_login)
+    keep_device_login = asks(lambda: sign_ins.keep_device_login)
+    end_device_login = asks(lambda: sign_ins.end_device_login)
+    begin_provider_sign_in = asks(lambda: sign_ins.begin_provider_sign_in)
+    take_provider_sign_in = asks(lambda: sign_ins.take_provider_sign_in)
+    link_identity = asks(lambda: sign_ins.link_identity)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; its number."""

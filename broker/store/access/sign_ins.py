@@ -1,0 +1,121 @@
+"""How people come in: sessions of the page, logins of programs, sign-ins at the identity provider, second factors."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+
+from broker.core.access.device_logins import DeviceLogin
+from broker.core.access.provider_sign_ins import PendingSignIn
+from broker.core.access.second_factors import SecondFactor
+from broker.core.access.sessions import PageSession
+from broker.store.engine.fields import columns_of, value_of
+from broker.store.engine.times import to_micros
+from broker.store.tables.access import DEVICE_LOGIN, IDENTITY, PAGE_SESSION, PROVIDER_SIGN_IN, SECOND_FACTOR
+
+
+def session(connection: Connection, digest: str) -> PageSession | None:
+    """The page session with that hash; None if unknown."""
+    row = connection.execute(select(PAGE_SESSION).where(PAGE_SESSION.c.digest == digest)).first()
+    return None if row is None else value_of(PageSession, row)
+
+
+def begin_session(connection: Connection, session: PageSession) -> None:
+    """Store a new session and delete expired ones."""
+    connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.ends_at <= to_micros(session.made_at)))
+    connection.execute(PAGE_SESSION.insert().values(columns_of(PAGE_SESSION, session)))
+
+
+def session_seen(connection: Connection, digest: str, at: datetime) -> None:
+    """Record a use of the session."""
+    change = PAGE_SESSION.update().where(PAGE_SESSION.c.digest == digest)
+    connection.execute(change.values(seen_at=to_micros(at)))
+
+
+def end_session(connection: Connection, digest: str) -> None:
+    """Delete the session."""
+    connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.digest == digest))
+
+
+def end_sessions(connection: Connection, person: str) -> int:
+    """Delete all sessions of a person; returns their number."""
+    return connection.execute(PAGE_SESSION.delete().where(PAGE_SESSION.c.person == person)).rowcount
+
+
+def device_login(connection: Connection, digest: str) -> DeviceLogin | None:
+    """The login with that hash of the program's code; None if unknown."""
+    row = connection.execute(select(DEVICE_LOGIN).where(DEVICE_LOGIN.c.digest == digest)).first()
+    return None if row is None else value_of(DeviceLogin, row)
+
+
+def device_login_of(connection: Connection, user_code: str) -> DeviceLogin | None:
+    """The login with that code for people; None if unknown."""
+    row = connection.execute(select(DEVICE_LOGIN).where(DEVICE_LOGIN.c.user_code == user_code)).first()
+    return None if row is None else value_of(DeviceLogin, row)
+
+
+def keep_device_login(connection: Connection, login: DeviceLogin) -> None:
+    """Store the login; replaces an earlier record."""
+    end_device_login(connection, login.digest)
+    connection.execute(DEVICE_LOGIN.insert().values(columns_of(DEVICE_LOGIN, login)))
+
+
+def end_device_login(connection: Connection, digest: str) -> None:
+    """Delete the login."""
+    connection.execute(DEVICE_LOGIN.delete().where(DEVICE_LOGIN.c.digest == digest))
+
+
+def begin_device_login(connection: Connection, login: DeviceLogin, *, most: int) -> bool:
+    """Delete logins that are over, and store a new one; False if there are ``most`` already."""
+    connection.execute(DEVICE_LOGIN.delete().where(DEVICE_LOGIN.c.ends_at <= to_micros(login.made_at)))
+    if (connection.scalar(select(func.count()).select_from(DEVICE_LOGIN)) or 0) >= most:
+        return False
+    keep_device_login(connection, login)
+    return True
+
+
+def begin_provider_sign_in(connection: Connection, pending: PendingSignIn, now: datetime) -> None:
+    """Store a sign-in at the identity provider, and delete those that are over."""
+    connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.ends_at <= to_micros(now)))
+    connection.execute(PROVIDER_SIGN_IN.insert().values(columns_of(PROVIDER_SIGN_IN, pending)))
+
+
+def take_provider_sign_in(connection: Connection, state: str) -> PendingSignIn | None:
+    """The sign-in with that hash of its state, deleted with this: an answer counts once. None if unknown."""
+    row = connection.execute(select(PROVIDER_SIGN_IN).where(PROVIDER_SIGN_IN.c.state == state)).first()
+    if row is None:
+        return None
+    connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.state == state))
+    return value_of(PendingSignIn, row)
+
+
+def person_of(connection: Connection, issuer: str, subject: str) -> str | None:
+    """The name of the person behind an identity of the provider; None if unknown."""
+    c = IDENTITY.c
+    return connection.scalar(select(c.person).where(c.issuer == issuer, c.subject == subject))
+
+
+def link_identity(connection: Connection, issuer: str, subject: str, person: str, at: datetime) -> None:
+    """Make the identity that of the person; replaces an earlier one."""
+    c = IDENTITY.c
+    connection.execute(IDENTITY.delete().where(c.issuer == issuer, c.subject == subject))
+    values = {"issuer": issuer, "subject": subject, "person": person, "linked_at": to_micros(at)}
+    connection.execute(IDENTITY.insert().values(**values))
+
+
+def second_factor(connection: Connection, person: str) -> SecondFactor | None:
+    """The person's second factor, also one that is not confirmed; None without one."""
+    row = connection.execute(select(SECOND_FACTOR).where(SECOND_FACTOR.c.person == person)).first()
+    return None if row is None else value_of(SecondFactor, row)
+
+
+def keep_second_factor(connection: Connection, factor: SecondFactor) -> None:
+    """Store the second factor; replaces an earlier one."""
+    drop_second_factor(connection, factor.person)
+    connection.execute(SECOND_FACTOR.insert().values(columns_of(SECOND_FACTOR, factor)))
+
+
+def drop_second_factor(connection: Connection, person: str) -> None:
+    """Delete the person's second factor."""
+    connection.execute(SECOND_FACTOR.delete().where(SECOND_FACTOR.c.person == person))
