@@ -15,7 +15,7 @@ from broker.core.validation import each
 from broker.core.values.accelerators import canonical
 from policies.bound_rule import BoundRule
 from policies.rules.allowed_locations import Names
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _PATTERN_SIGNS = frozenset("*?[")
 
@@ -51,9 +51,7 @@ class AllowedAccelerators(BoundRule[AcceleratorNames]):
         """Cached objections by accelerator: few accelerators, many offers."""
         return {}
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         accelerator = action.placement.offer.accelerator if action.placement else None
         if accelerator is None:
             return allow(self, "no_accelerator", "no accelerator is requested")

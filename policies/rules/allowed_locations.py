@@ -16,7 +16,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.fields import Patterns, PolicyPart
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Names(PolicyPart):
@@ -70,9 +70,7 @@ class AllowedLocations(BoundRule[LocationPatterns]):
     kind: ClassVar[str] = "allowed_locations"
     Config: ClassVar[type[BaseModel]] = LocationPatterns
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None:
             return allow(self, "no_place", "no place is requested")
         return self._at(action.placement.offer.provider, action.placement.offer.region)

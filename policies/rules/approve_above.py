@@ -14,7 +14,7 @@ from broker.core.values.units import PositiveDuration
 from policies.approval_config import ApprovalConfig
 from policies.bound_rule import BoundRule
 from policies.fields import GpuCount, Limit
-from policies.verdicts import allow, ask, length, out_of_scope
+from policies.verdicts import allow, ask, length
 
 
 class Thresholds(ApprovalConfig):
@@ -42,9 +42,7 @@ class ApproveAbove(BoundRule[Thresholds]):
     Config: ClassVar[type[BaseModel]] = Thresholds
     never_asks: ClassVar[str] = "is redundant: approve_above always asks its approvers; delete `action`"
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is ActionKind.CONTINUE:
             return allow(self, "runs_already", "applies to requests, not to running jobs")
         if action.hold is None:

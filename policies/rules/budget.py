@@ -23,7 +23,7 @@ from broker.ledger.forecast import FORECAST
 from policies.approval_config import MayAsk, only_for
 from policies.bound_rule import BoundRule
 from policies.fields import Day, Limit, TimeZone, parse_percent
-from policies.verdicts import allow, ask, deny, length, out_of_scope, undecided
+from policies.verdicts import allow, ask, deny, length, undecided
 
 _KIND = {"enum": list(MoneyKind)}
 Kinds = Annotated[
@@ -162,9 +162,7 @@ class Budget(BoundRule[BudgetTerms]):
             environments=self.scope.environment,
         )
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is ActionKind.CONTINUE:
             return self._running(action, facts)
         if action.hold is None:

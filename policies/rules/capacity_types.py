@@ -12,7 +12,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.fields import PolicyPart
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Types(PolicyPart):
@@ -39,9 +39,7 @@ class CapacityTypes(BoundRule[Types]):
     kind: ClassVar[str] = "capacity_types"
     Config: ClassVar[type[BaseModel]] = Types
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None:
             return allow(self, "no_place", "no capacity is requested")
         asked, config = action.placement.offer.capacity_type, self.config

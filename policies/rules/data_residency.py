@@ -12,7 +12,7 @@ from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.fields import Patterns, PolicyPart
 from policies.rules.allowed_locations import Names
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Residency(PolicyPart):
@@ -30,9 +30,7 @@ class DataResidency(BoundRule[Residency]):
     kind: ClassVar[str] = "data_residency"
     Config: ClassVar[type[BaseModel]] = Residency
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         data, placement = action.job.data, action.placement
         if placement is None:
             return allow(self, "no_place", "no place is requested")

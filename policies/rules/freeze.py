@@ -14,7 +14,7 @@ from broker.core.validation import each
 from broker.ledger.budgets import zone
 from policies.bound_rule import BoundRule
 from policies.fields import LocalTime, PolicyPart, TimeZone, parse_local_time
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 def _parse_end(value: object) -> datetime:
@@ -63,9 +63,7 @@ class Freeze(BoundRule[FreezeWindow]):
     kind: ClassVar[str] = "freeze"
     Config: ClassVar[type[BaseModel]] = FreezeWindow
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         config = self.config
         if not config.contains(facts.now):
             return allow(self, "not_frozen", f"is frozen from {config.start:%Y-%m-%d %H:%M}")

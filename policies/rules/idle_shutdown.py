@@ -11,7 +11,7 @@ from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verd
 from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
 from policies.fields import Percent, PolicyPart
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 
 class IdleThreshold(PolicyPart):
@@ -30,9 +30,7 @@ class IdleShutdown(BoundRule[IdleThreshold]):
     needs_usage: ClassVar[bool] = True
     never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is not ActionKind.CONTINUE:
             return allow(self, "does_not_run", "judges running jobs")
         begins = facts.now - self.config.stretch

@@ -12,7 +12,7 @@ from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.concurrency import Others, room, starts, whose
 from policies.fields import GpuCount
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Gpus(RootModel[GpuCount]):
@@ -31,9 +31,7 @@ class MaxConcurrentGpus(BoundRule[Gpus]):
     Config: ClassVar[type[BaseModel]] = Gpus
     counts_live: ClassVar[bool] = True
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
         if placement is None or not placement.gpus or not starts(action):
             return allow(self, "starts_none", "no GPU is started")

@@ -12,7 +12,7 @@ from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.concurrency import Others, starts, whose
 from policies.fields import JobCount
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Jobs(RootModel[JobCount]):
@@ -31,9 +31,7 @@ class MaxConcurrentJobs(BoundRule[Jobs]):
     Config: ClassVar[type[BaseModel]] = Jobs
     counts_live: ClassVar[bool] = True
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not starts(action):
             return allow(self, "starts_none", "no job is started")
         running, limit = self._others.beside(action, facts).jobs, self.config.root

@@ -13,7 +13,6 @@ from broker.core.values.money import Money, alike
 from policies.bound_rule import BoundRule
 from policies.fields import Limit
 from policies.job_limits import JobLimit
-from policies.verdicts import out_of_scope
 
 
 class Amount(RootModel[Limit]):
@@ -37,9 +36,7 @@ class MaxJobCost(BoundRule[Amount]):
     kind: ClassVar[str] = "max_job_cost"
     Config: ClassVar[type[BaseModel]] = Amount
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         in_all = None if action.hold is None else total_of(action)
         return _COST.judge(self, action, self.config.root, so_far=action.spent, in_all=in_all)
 

@@ -13,7 +13,7 @@ from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
 from policies.job_limits import JobLimit
-from policies.verdicts import length, out_of_scope
+from policies.verdicts import length
 
 
 class Length(RootModel[PositiveDuration]):
@@ -37,9 +37,7 @@ class MaxJobDuration(BoundRule[Length]):
     kind: ClassVar[str] = "max_job_duration"
     Config: ClassVar[type[BaseModel]] = Length
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         return _DURATION.judge(self, action, self.config.root, so_far=action.elapsed, in_all=lasts(action))
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:

@@ -14,7 +14,7 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from policies.bound_rule import BoundRule
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
 _EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"
@@ -58,9 +58,7 @@ class MaxKgCo2e(BoundRule[Emissions]):
     kind: ClassVar[str] = "max_kg_co2e"
     Config: ClassVar[type[BaseModel]] = Emissions
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
         if placement is None or not placement.gpus or placement.money is MoneyKind.SANDBOX:
             return allow(self, "no_gpus", "uses no GPU")

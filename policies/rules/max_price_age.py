@@ -12,7 +12,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 
 class Age(RootModel[PositiveDuration]):
@@ -27,9 +27,7 @@ class MaxPriceAge(BoundRule[Age]):
     kind: ClassVar[str] = "max_price_age"
     Config: ClassVar[type[BaseModel]] = Age
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
         if placement is None or placement.money is not MoneyKind.CASH or action.kind is ActionKind.CONTINUE:
             return allow(self, "no_cash", "starts nothing that costs cash")

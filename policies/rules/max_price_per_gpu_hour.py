@@ -19,7 +19,7 @@ from broker.core.values.money import Money, alike
 from broker.core.values.units import print_money
 from policies.bound_rule import BoundRule
 from policies.fields import Limit, parse_limit
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _DEFAULT = "default"
 
@@ -74,9 +74,7 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
         each_limit = (f"{'others' if name == _DEFAULT else name} {print_money(limit)}" for name, limit in limits)
         return f"at most {', '.join(each_limit)} per GPU-hour"
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         offer = action.placement.offer if action.placement else None
         if offer is None or not offer.count:
             return allow(self, "no_gpus", "uses no GPU")

@@ -12,7 +12,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
 from policies.fields import GpuCount, PolicyPart
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 
@@ -37,9 +37,7 @@ class MinInterconnect(BoundRule[Link]):
     kind: ClassVar[str] = "min_interconnect"
     Config: ClassVar[type[BaseModel]] = Link
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         offer = action.placement.offer if action.placement else None
         if offer is None or offer.count < self.config.from_gpus:
             return allow(self, "too_small", f"applies to machines with {self.config.from_gpus} or more accelerators")

@@ -16,7 +16,7 @@ from broker.ledger.budgets import matches
 from policies.approval_config import ApprovalConfig
 from policies.bound_rule import BoundRule
 from policies.fields import Limit, Patterns
-from policies.verdicts import allow, ask, deny, length, out_of_scope
+from policies.verdicts import allow, ask, deny, length
 
 
 class PurchaseTerms(ApprovalConfig):
@@ -42,9 +42,7 @@ class Purchases(BoundRule[PurchaseTerms]):
     never_asks: ClassVar[str] = "is redundant: purchases always asks its approvers; delete `action`"
     never_warns: ClassVar[str] = "does not apply to purchases, which always need an approval; delete `action`"
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is not ActionKind.RESERVE or action.placement is None:
             return allow(self, "no_purchase", "applies to purchases of capacity")
         terms, placement = self.config, action.placement

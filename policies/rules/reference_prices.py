@@ -10,7 +10,7 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from policies.bound_rule import BoundRule
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class ReferencePriceUse(RootModel[Literal["forbidden"]]):
@@ -25,9 +25,7 @@ class ReferencePrices(BoundRule[ReferencePriceUse]):
     kind: ClassVar[str] = "reference_prices"
     Config: ClassVar[type[BaseModel]] = ReferencePriceUse
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None or action.kind is ActionKind.CONTINUE:
             return allow(self, "starts_none", "nothing is started")
         offer = action.placement.offer

@@ -17,7 +17,7 @@ from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
 from policies.concurrency import starts
 from policies.fields import Percent, PolicyPart
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
@@ -51,9 +51,7 @@ class Renting(BoundRule[RentingThresholds]):
         """Whether callers must provide the capacity that is held (`Facts.in_hand`)."""
         return self.config.utilisation is not None or self.config.break_even is not None
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         placed = action.placement
         if placed is None or not starts(action) or action.in_place:
             return allow(self, "starts_none", "applies to starts")

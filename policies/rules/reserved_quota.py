@@ -17,7 +17,7 @@ from broker.ledger.budgets import matches
 from policies.bound_rule import BoundRule
 from policies.concurrency import Others, room, starts
 from policies.fields import GpuCount, Patterns, PolicyPart, parse_name
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
@@ -56,9 +56,7 @@ class ReservedQuota(BoundRule[Shares]):
     Config: ClassVar[type[BaseModel]] = Shares
     counts_live: ClassVar[bool] = True
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         placed = action.placement
         if placed is None or not starts(action):
             return allow(self, "starts_none", "applies to starts")

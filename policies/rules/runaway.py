@@ -13,7 +13,7 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
 from policies.fields import AttemptCount, PolicyPart
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 
 class Runaway(PolicyPart):
@@ -37,9 +37,7 @@ class RunawayLimit(BoundRule[Runaway]):
     kind: ClassVar[str] = "runaway"
     Config: ClassVar[type[BaseModel]] = Runaway
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         attempts, most = action.attempts, self.config.max_attempts
         if self._too_many(action):
             return deny(

@@ -11,7 +11,7 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 
 class Where(RootModel[Literal["on_premises"]]):
@@ -26,9 +26,7 @@ class SensitiveData(BoundRule[Where]):
     kind: ClassVar[str] = "sensitive_data"
     Config: ClassVar[type[BaseModel]] = Where
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not action.job.data.sensitive:
             return allow(self, "not_sensitive", "the job's data is not sensitive")
         if action.placement is None:

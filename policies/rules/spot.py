@@ -16,7 +16,7 @@ from broker.core.policy.policy import Action, Facts, LiveAttempt, Verdict
 from policies.bound_rule import BoundRule
 from policies.concurrency import Others, starts
 from policies.fields import Percent, PolicyPart
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
@@ -53,9 +53,7 @@ class Spot(BoundRule[SpotUse]):
     def _others(self) -> Others:
         return Others(self.scope)
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None or action.placement.offer.capacity_type not in _RENTED:
             return allow(self, "not_rented", "rents nothing")
         if action.placement.offer.capacity_type is CapacityType.SPOT:

@@ -12,7 +12,7 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.units import Duration
 from policies.bound_rule import BoundRule
 from policies.fields import Limit, PolicyPart
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import allow, deny, length
 
 
 class UnusualSpendingLimit(PolicyPart):
@@ -36,9 +36,7 @@ class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
         "does not apply to unusual_spending, which asks whether spending was planned; delete `action`"
     )
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is not ActionKind.CONTINUE:
             return allow(self, "does_not_run", "judges running jobs")
         found, limit = facts.unusual, self.config.above

@@ -14,7 +14,7 @@ from broker.core.validation import each
 from broker.ledger.budgets import zone
 from policies.bound_rule import BoundRule
 from policies.fields import PolicyPart, TimeZone, WallTime
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, deny
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -79,9 +79,7 @@ class WorkingHours(BoundRule[Hours]):
     kind: ClassVar[str] = "working_hours"
     Config: ClassVar[type[BaseModel]] = Hours
 
-    def judge(self, action: Action, facts: Facts) -> Verdict:
-        if not self.scope.covers(action):
-            return out_of_scope(self)
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
         if self.config.contain(facts.now):
             return allow(self, "within_hours", f"runs {self.config}")
         local, opens = facts.now.astimezone(zone(self.config.timezone)), self.config.opens(facts.now)
