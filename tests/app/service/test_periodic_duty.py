@@ -35,11 +35,9 @@ class WordsDuty(PeriodicDuty):
     name = "words"
     first_after, every = 0.001, 0.001
 
-    def __init__(
-        self, broker: Broker, say: Callable[[str], None], words: list[set[str]], stop: threading.Event
-    ) -> None:
+    def __init__(self, broker: Broker, say: Callable[[str], None], stop: threading.Event, *words: set[str]) -> None:
         super().__init__(broker, say=say)
-        self.words, self.stop = words, stop
+        self.stop, self.words = stop, list(words)
 
     def once(self) -> None:
         self._tell(self.words.pop(0))
