@@ -127,6 +127,9 @@ class Reading(Protocol):
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """A job's balance by kind of money."""
 
+    def balances(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each of those jobs that has entries."""
+
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """The spend that counts under that budget in the half-open time, entries across an edge pro rata."""
 
@@ -211,6 +214,10 @@ class Reading(Protocol):
         """One purchase of capacity; None if the id is unknown."""
 
 
+DatedBody = tuple[datetime, int | None, EventBody]
+"""An event to append: its time (UTC), the number of its attempt or None, and its body."""
+
+
 class Writing(Reading, Protocol):
     """A transaction. Leaving it without an exception commits; any exception rolls all of it back."""
 
@@ -218,6 +225,11 @@ class Writing(Reading, Protocol):
         """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
 
         Raises `ImpossibleSequence`; then nothing of the transaction is kept.
+        """
+
+    def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> Sequence[JobView]:
+        """`append` to several jobs, with one statement a table. ``news``: each job once, with its view in this
+        transaction (`last_events` tells whether it is). Returns the new views in that order.
         """
 
     def at_once(self) -> AbstractContextManager[None]:

@@ -25,6 +25,7 @@ from broker.reconciler.engine_calls import CallOutcome, Purpose
 from broker.reconciler.isolation import isolated
 from broker.reconciler.leases import Leases
 from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.recording import Recording
 from broker.runfolder.mailbox import LeaseGrant
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,19 @@ Secrets = Callable[[JobView], Mapping[str, str]]
 
 class Launching(Controller):
     """Launches the attempt concerned, or abandons it. ``secrets``: returns the secrets for a launch of the job.
-    ``patience``: how long an engine may postpone a launch, in broker time."""
+    ``patience``: how long an engine may postpone a launch, in broker time. ``recording``: takes what was launched."""
 
     def __init__(
-        self, ports: ReconcilerPorts, leases: Leases, check: LaunchCheck, secrets: Secrets, patience: timedelta
+        self,
+        ports: ReconcilerPorts,
+        leases: Leases,
+        check: LaunchCheck,
+        secrets: Secrets,
+        patience: timedelta,
+        recording: Recording,
     ) -> None:
         self._ports = ports
+        self._recording = recording
         self._leases = leases
         self._check = check
         self._secrets = secrets
@@ -71,7 +79,7 @@ class Launching(Controller):
             if prepared is None:
                 return False
             if prepared.value is not None:
-                return self._append(view, (attempt.number, ev.Launched(handle=prepared.value)))
+                return self._is_launched(view, attempt, prepared.value)
             secrets = self._secrets(view)
             ruling = self._check(view, attempt)  # last: nothing slow may come between it and the launch
         except BrokerError as error:
@@ -113,7 +121,7 @@ class Launching(Controller):
             case None if outcome.value is None:
                 return False
             case None:
-                return self._append(view, (attempt.number, ev.Launched(handle=outcome.value)))
+                return self._is_launched(view, attempt, outcome.value)
             case TryAnotherOffer() as error:
                 return self._failed(view, attempt, Cause.NO_CAPACITY, error)
             case RetryLater() as error if self._ports.clock.now() - attempt.requested_at > self._patience:
@@ -177,6 +185,12 @@ class Launching(Controller):
         reason = _why_not_launched(error)
         if reason != view.waiting:
             self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
+        return False
+
+    def _is_launched(self, view: JobView, attempt: AttemptView, handle: str) -> bool:
+        """Note the launch, to be recorded with what is found of other jobs: a process that ends before leaves it to the
+        engine, which knows the attempt."""
+        self._recording.note(view, [(self._ports.clock.now(), attempt.number, ev.Launched(handle=handle))])
         return False
 
     def _append(self, view: JobView, item: tuple[int, EventBody]) -> bool:

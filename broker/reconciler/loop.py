@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from broker.core.errors import BrokerError
@@ -19,7 +20,7 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState
-from broker.ledger.journal import NoLongerCurrent, Writing, writing_if
+from broker.ledger.journal import NoLongerCurrent, append_if, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
@@ -32,13 +33,12 @@ from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
 from broker.reconciler.look_turns import LookTurns
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.progress import billed_time
+from broker.reconciler.recording import AT_ONCE, Recording
 from broker.reconciler.removal import Removals
-from broker.reconciler.settlement.batch import Settling, catch_up, post_due
-from broker.reconciler.settlement.settlement import is_metered, release
+from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import in_turn
 from broker.reconciler.worklist import Worklist, WorkQueue
-from broker.runfolder.node_state import Dated
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,6 @@ class Reconciler:
         self._timing = timing or Timing()
         self._place, self._tasks, self._following = controllers.place, controllers.tasks, ComingAfter(ports.journal)
         self._judges = controllers.judges
-        self._closing = closing
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist, self._queue = Worklist(ports.journal), WorkQueue()
         self._turns = LookTurns(self._timing.visits, self._worklist.balances)
@@ -126,7 +125,9 @@ class Reconciler:
         self._mine = frozenset[str]()
         self._signals = Signals(ports, self._leases)
         self._removals = Removals(ports)
-        self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start)
+        self._recording = Recording(ports.journal, self._worklist, self._timing.settle_every, closing)
+        self._recorded = Counter[str]()  # how often each job was recorded in this tick
+        self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start, self._recording)
         retry = self._timing.retry_place
         self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
@@ -135,6 +136,7 @@ class Reconciler:
         logged and does not delay the others. ``mine``: which jobs to look after, by id; the others count where order
         and room depend on all. Raises `StoreProblem`."""
         every = self._worklist.look()
+        self._recorded.clear()
         views = self._those(mine, every)
         chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
         chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
@@ -182,6 +184,12 @@ class Reconciler:
         steps, waiting, until = 0, set[str](), 0.0
         while True:
             job_id = self._queue.next()
+            if self._recording and (job_id is None or job_id in self._recording or len(self._recording) >= AT_ONCE):
+                written = self._write()
+                steps += len(written)
+                waiting -= written
+                if job_id is None:
+                    continue
             if job_id is None:
                 until = until or time.monotonic() + _A_MOMENT
                 left = until - time.monotonic()
@@ -194,15 +202,35 @@ class Reconciler:
             (waiting.add if people else waiting.discard)(job_id)
             self._hear(0.0)
 
+    def _write(self) -> set[str]:
+        """Record what was noted, and queue these jobs for their next steps; returns their ids."""
+        try:
+            written = self._recording.write(self._clock.now())
+        except BrokerError as error:  # the next look reads them
+            log.warning("%s (%s)", error, error.hint)
+            return set()
+        for id, view in reversed(list(written.items())):
+            fresh = self._worklist.view(id)
+            if fresh is None:
+                self._forget(view)
+                continue
+            self._forget_attempts(attempt for attempt in fresh.attempts if attempt.over)
+            self._recorded[id] += 1
+            if self._recorded[id] < _STEPS_PER_TICK:
+                self._queue.news(id)
+        return set(written)
+
     def _hear(self, seconds: float) -> bool:
         """Move jobs whose engine calls have ended to the front of the queue; returns whether there were any. Waits up
         to ``seconds`` (wall clock) for the first one."""
         ended = self._calls.ended(seconds)
-        for key in ended:
-            attempts = self._signals.take(key)
+        told = {key: self._signals.take(key) for key in ended}
+        with isolated("jobs whose engine answered"):
+            self._worklist.refresh([_job_of(key) for key, attempts in told.items() if attempts is None])
+        for key, attempts in told.items():
             for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
                 with isolated(f"job {job_id}: what its engine answered"):
-                    if job_id in self._mine and (attempts is not None or self._worklist.again(job_id) is not None):
+                    if job_id in self._mine and (attempts is not None or self._worklist.view(job_id) is not None):
                         self._queue.news(job_id)
                     else:  # given up, or closed: the outcome is not taken here, and would keep the job `busy`
                         self._calls.forget(key)
@@ -221,7 +249,7 @@ class Reconciler:
                 holds=any(balance.held for balance in about.money.values()),
                 paid_until=self._leases.paid_until(view, now),
             )
-            if not self._act(steps, about):
+            if not self._act(steps, about) or view.id in self._recording:
                 break
             taken += 1
             fresh = self._worklist.again(view.id)
@@ -242,7 +270,7 @@ class Reconciler:
         changed = False
         for step in steps:
             changed |= self._tried(partial(self._take, step), about, type(step).__name__.lower())
-        for judge in self._judges:
+        for judge in self._judges if about.view.id not in self._recording else ():
             changed = changed or self._tried(partial(self._agenda.ask, judge), about, "judging what runs")
         return changed
 
@@ -275,12 +303,11 @@ class Reconciler:
             case decide.AwaitJobs():
                 return self._agenda.ask(self._following, about)
             case decide.Release():
-                return self._release(view)
+                self._recording.release(view, self._clock.now())
+                return True
             case decide.Close():
-                self._catch_up(view, self._clock.now())
-                with isolated(f"job {view.id}: what only an open job needs"):
-                    self._closing(view)
-                return self._append(view, (None, ev.JobClosed()), first=release_all)
+                self._recording.close(view, self._clock.now())
+                return True
             case decide.Wait():
                 return False
 
@@ -293,8 +320,8 @@ class Reconciler:
         return True
 
     def _watch(self, about: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
-        """Record new events of the attempt with their money, and then end a machine that is no longer needed: an engine
-        that fails to end it delays neither the record nor the bill."""
+        """Note new events of the attempt, and once they are recorded with their money, end a machine that is no longer
+        needed: an engine that fails to end it delays neither the record nor the bill."""
         if attempt.handle is None:
             return False
         view, now = about.view, about.now
@@ -311,41 +338,24 @@ class Reconciler:
         found = news(attempt, node, seen, silent, now, self._timing.patience)
         there = seen.state in (EngineState.UP, EngineState.PENDING, EngineState.QUEUED)
         forgotten = seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found)
-        try:
-            return self._record(view, attempt, found, now)
-        finally:
-            if there and (remove or self._removals.due(attempt, now, self._timing.grace)):
-                self._agenda.ask(self._removals, about)
-            if forgotten:
-                # The attempt is not visited again. If its machine still exists, it is ended, or stops itself by its
-                # lease.
-                with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
-                    self._leases.withdraw(view, attempt, now)
-                self._agenda.ask(self._removals, about)
-
-    def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
-        """Record events with the entries that follow from them, in one transaction. Without events, due entries are
-        settled together with those of other jobs."""
-        if not found:
+        removing = there and (remove or self._removals.due(attempt, now, self._timing.grace))
+        then = partial(self._end_machine, about, attempt, removing=removing, forgotten=forgotten)
+        if found:
+            self._recording.note(view, [(dated.at, attempt.number, dated.body) for dated in found], then)
+        else:  # due entries are settled together with those of other jobs
             self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
-            return False
-        self._catch_up(view, now)
-        with writing_if(self._journal, view) as tx:
-            for dated in found:
-                view = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
-            post_due(tx, [view], now, self._timing.settle_every)
-        return True
+            then()
+        return False
 
-    def _catch_up(self, view: JobView, now: datetime) -> None:
-        """Settle the job outside of the next transaction if a settlement there would read all its entries."""
-        if not is_metered(view, self._worklist.sums(view.id), self._worklist.meters(view.id)):
-            catch_up(self._journal, view, now)
-
-    def _release(self, view: JobView) -> bool:
-        self._catch_up(view, self._clock.now())
-        with writing_if(self._journal, view) as tx:
-            release_all(tx, view, self._clock.now())
-        return True
+    def _end_machine(self, about: JobContext, attempt: AttemptView, *, removing: bool, forgotten: bool) -> None:
+        """End the machine of the attempt if it is not needed any more; ``forgotten``: its engine knows it no more."""
+        if removing:
+            self._agenda.ask(self._removals, about)
+        if forgotten:
+            # The attempt is not visited again. If its machine still exists, it is ended, or stops itself by its lease.
+            with isolated(f"job {about.view.id}, attempt {attempt.number}: its lease"):
+                self._leases.withdraw(about.view, attempt, about.now)
+            self._agenda.ask(self._removals, about)
 
     def _forget(self, view: JobView) -> None:
         """The job is closed: drop its state."""
@@ -361,17 +371,8 @@ class Reconciler:
             self._calls.forget(attempt.key)
             self._silence.forget(attempt.key)
 
-    def _append(
-        self,
-        view: JobView,
-        *items: tuple[int | None, EventBody],
-        first: Callable[[Writing, JobView, datetime], None] | None = None,
-    ) -> bool:
-        now = self._clock.now()
-        with writing_if(self._journal, view) as tx:
-            if first:
-                first(tx, view, now)
-            tx.append(view.id, items, now)
+    def _append(self, view: JobView, item: tuple[int | None, EventBody]) -> bool:
+        append_if(self._journal, view, [item], self._clock.now())
         return True
 
 
@@ -391,9 +392,3 @@ def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.En
             return None, ev.Paused(reason=reason)
         case decide.End(state, ending):
             return None, ev.JobEnded(state=state, reason=ending)
-
-
-def release_all(tx: Writing, view: JobView, now: datetime) -> None:
-    """Settle all attempts at the prices known now and release the job's remaining hold."""
-    post_due(tx, [view], now, late=timedelta.max)
-    tx.post(release(view, tx.sums([view.id]).get(view.id, ()), now))

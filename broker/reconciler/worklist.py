@@ -108,15 +108,43 @@ class Worklist:
         with self._journal.reading() as look:
             view = look.job(job_id)
             if view is None or view.closed:
-                self._views.pop(job_id, None)
-                self._sums.pop(job_id, None)
-                self._meters.pop(job_id, None)
+                self._drop(job_id)
                 return None
             self._views[job_id] = view
             self._sums[job_id] = look.sums([job_id]).get(job_id, ())
             self._meters[job_id] = look.meters([job_id]).get(job_id, {})
             self._balances[job_id] = look.balance(job_id)
         return view
+
+    def took(self, views: Mapping[str, JobView | None]) -> None:
+        """Take over jobs that were just recorded, with their new views (None: unknown), and read their money again.
+        Raises `StoreProblem`."""
+        known = {id: view for id, view in views.items() if view is not None}
+        with self._journal.reading() as look:
+            if unknown := [id for id in views if id not in known]:
+                known |= {view.id: view for view in look.views(unknown)}
+            still = [id for id, view in known.items() if not view.closed]
+            if still:
+                sums, meters, money = look.sums(still), look.meters(still), look.balances(still)
+        for id in views:
+            if id not in still:
+                self._drop(id)
+                continue
+            self._views[id], self._balances[id] = known[id], money.get(id, _NONE)
+            self._sums[id], self._meters[id] = sums.get(id, ()), meters.get(id, {})
+
+    def refresh(self, job_ids: Sequence[str]) -> None:
+        """Read those of these jobs again that have changed. Raises `StoreProblem`."""
+        if not job_ids:
+            return
+        with self._journal.reading() as look:
+            last = look.last_events(job_ids)
+        if changed := [id for id in job_ids if id not in self._views or self._views[id].seq != last.get(id)]:
+            self.took(dict.fromkeys(changed))
+
+    def _drop(self, job_id: str) -> None:
+        for kept in (self._views, self._sums, self._meters, self._balances):
+            kept.pop(job_id, None)
 
     def sums(self, job_id: str) -> Sequence[Sum]:
         """The cached sums of the job's entries (`Reading.sums`)."""

@@ -163,7 +163,8 @@ NO_QUERIES = frozenset(
         *("StoreWriting.add_holding", "StoreWriting.add_statement", "StoreWriting.answer_anomaly"),
         *("StoreWriting.append_purchase", "StoreWriting.give_standing", "StoreWriting.remove_holding"),
         *("StoreWriting.revoke_standing", "StoreWriting.use_standing"),
-        "StoreWriting.spent_until",  # as of StoreReading
+        *("StoreWriting.job", "StoreWriting.spent_until"),  # as of StoreReading
+        "StoreWriting.append_each",
     }
 )
 PARTS = (StoreReading, StoreWriting, MarketHistory, Store, Archive)

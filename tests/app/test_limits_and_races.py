@@ -172,10 +172,10 @@ def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
     grant(broker)
     view = submit(broker, job(broker, SANDBOX), by=ANN)
     view = lose(broker, view)
-    from broker.reconciler.loop import release_all
+    from broker.reconciler.settlement.batch import release_all
 
     with broker.store.writing() as tx:
-        release_all(tx, view, broker.clock.now())
+        release_all(tx, [view], broker.clock.now())
     assert placing(broker)(view)
     with broker.store.reading() as look:
         assert look.decisions(job_id=view.id)[0].action is ActionKind.EXTEND

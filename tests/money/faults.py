@@ -99,10 +99,9 @@ FAULTS = (
         "8",
         "a machine is ended before what is new of it is recorded",
         "broker/reconciler/loop.py",
-        "        try:\n            return self._record(view, attempt, found, now)\n        finally:\n",
-        "        if there and (remove or must_be_removed(attempt, now, self._timing.grace)):\n"
-        "            self._engines(attempt.engine).cancel(attempt.handle)\n"
-        "        try:\n            return self._record(view, attempt, found, now)\n        finally:\n",
+        "        if found:\n            self._recording.note(view,",
+        "        if removing:\n            self._engines(attempt.engine).cancel(attempt.handle)\n"
+        "        if found:\n            self._recording.note(view,",
         ("tests/reconciler/test_isolation.py",),
     ),
     PlantedFault(

@@ -15,7 +15,7 @@ from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults, move
-from broker.reconciler.loop import release_all
+from broker.reconciler.settlement.batch import release_all
 from broker.reconciler.settlement.settlement import Settled, settle
 from broker.store import Store
 from tests.billing import one_by_one
@@ -113,7 +113,7 @@ def test_a_price_known_late_counts_until_a_day_after_the_end_or_until_the_job_cl
     view = gone(store, clock)
     assert spent(store) == Money.usd("2" if seen else "1")
     with store.writing() as tx:
-        release_all(tx, view, clock.now())
+        release_all(tx, [view], clock.now())
     assert spent(store) == Money.usd("2")
     with store.reading() as look:
         assert look.balance("j-0")[MoneyKind.CASH].held == Money.ZERO

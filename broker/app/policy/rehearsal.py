@@ -34,8 +34,8 @@ from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import Objection
 from broker.reconciler.controller import Controller, JobContext
 from broker.reconciler.controllers.enforcement import said_to_running
-from broker.reconciler.loop import release_all
 from broker.reconciler.progress import billed_time
+from broker.reconciler.settlement.batch import release_all
 from broker.reconciler.visit_order import in_turn, waits
 from broker.store import Store
 
@@ -193,7 +193,7 @@ class _JobRehearsal:
                 case decide.End(state, ending):
                     tx.append(view.id, [(None, ev.JobEnded(state=state, reason=ending))], self.now)
                 case decide.Release() | decide.Close():
-                    release_all(tx, view, self.now)
+                    release_all(tx, [view], self.now)
                 case _:
                     return
 

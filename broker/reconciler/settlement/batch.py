@@ -22,7 +22,7 @@ from broker.ledger.journal import Journal, Reading, Writing
 from broker.ledger.lending import credit_for
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.outside import charged_outside, uncharged
-from broker.reconciler.settlement.settlement import LATE, LentTime, Settled, is_due, is_metered, settle
+from broker.reconciler.settlement.settlement import LATE, LentTime, Settled, is_due, is_metered, release, settle
 
 # The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
 AT_ONCE, AT_MOST = 10, 300
@@ -32,6 +32,9 @@ def post_due(
     tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
 ) -> None:
     """Settle these jobs in this transaction. Call `catch_up` before it."""
+    views = [view for view in views if any(one.up_since is not None or one.outside for one in view.attempts)]
+    if not views:
+        return  # no machine was ever up
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
@@ -49,6 +52,13 @@ def post_due(
     for view in views:
         if left := uncharged(view, sums.get(view.id, ()), tx.entries):
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
+
+
+def release_all(tx: Writing, views: Sequence[JobView], now: datetime) -> None:
+    """Settle all attempts of these jobs at the prices known now and release what the jobs still hold."""
+    post_due(tx, views, now, late=timedelta.max)
+    sums = tx.sums([view.id for view in views]) if views else {}
+    tx.post([entry for view in views for entry in release(view, sums.get(view.id, ()), now)])
 
 
 def _credited(tx: Writing, lent: Iterable[LentTime], now: datetime) -> list[Entry]:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -22,6 +22,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry
+from broker.ledger.journal import DatedBody
 from broker.store import later
 from broker.store.engine.queries import asks
 from broker.store.engine.times import from_micros, to_micros
@@ -48,6 +49,7 @@ class StoreWriting(StoreReading):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._new: NewJobs | None = None
+        self._views: dict[str, JobView | None] = {}
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
         """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
@@ -61,34 +63,50 @@ class StoreWriting(StoreReading):
         if self._new is not None and not isinstance(items[0][1], Submitted):
             raise ValueError("only a new job is appended with its first records")
         # A duplicate submission shows as an integrity error: this saves a query while all other writers wait.
-        before = after = None if isinstance(items[0][1], Submitted) else self.job(job_id)
-        rows = []
-        for seq, (attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
-            text = body_to_json(body)
-            # Fold what a reader will find, not what was passed in, so that a rebuild gives the same.
-            row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
-            after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
-            rows.append({**row, "body": text})
-        assert after is not None
+        if (before := None if isinstance(items[0][1], Submitted) else self.job(job_id)) is not None:
+            (after,) = self.append_each([(before, [(at, *item) for item in items])])
+            return after
+        rows, after = _folded(job_id, None, [(at, *item) for item in items])
         if self._new is not None:
             self._new.append(rows, _job_row(after), after)
+            self._views.pop(job_id, None)
             return after
         try:
             self._connection.execute(EVENT.insert(), rows)
         except IntegrityError as error:
-            if before is not None:
-                raise
             raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
-        if before is None:
-            self._connection.execute(JOB.insert(), _job_row(after))
-        else:
-            row = {name: value for name, value in _job_row(after).items() if name not in _AS_SUBMITTED}
-            self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(row))
-        self._live = None
-        machine_time.keep(self._connection, before, after)
-        if after.closed and not (before and before.closed):
-            approvals.close(self._connection, job_id)
+        self._connection.execute(JOB.insert(), _job_row(after))
+        self._changed([(None, after)])
         return after
+
+    def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
+        """Append events (time, attempt number or None, body) to the streams of several jobs, with one statement a
+        table. ``news``: each job once, with its view in this transaction; an older one raises `StoreProblem`. Returns
+        the new views. Raises as `append`."""
+        rows, changes = list[dict[str, Any]](), list[tuple[JobView | None, JobView]]()
+        for view, items in news:
+            events, after = _folded(view.id, view, items)
+            rows += events
+            changes.append((view, after))
+        if changes:
+            self._connection.execute(EVENT.insert(), rows)
+            self._connection.execute(_CHANGE_JOB, [_changed_row(after) for _, after in changes])
+            self._changed(changes)
+        return [after for _, after in changes]
+
+    def _changed(self, changes: Sequence[tuple[JobView | None, JobView]]) -> None:
+        """What follows from new views."""
+        self._live = None
+        self._views |= {after.id: after for _, after in changes}
+        machine_time.keep(self._connection, changes)
+        closed = [after.id for before, after in changes if after.closed and not (before and before.closed)]
+        approvals.close(self._connection, closed)
+
+    def job(self, job_id: str) -> JobView | None:
+        """As `StoreReading.job`; read once, as nobody else writes meanwhile."""
+        if job_id not in self._views:
+            self._views[job_id] = super().job(job_id)
+        return self._views[job_id]
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -189,6 +207,7 @@ class StoreWriting(StoreReading):
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
         """Rebuild the views of these jobs, but for archived ones, which keep theirs; returns their number."""
         rebuilt, self._live = 0, None
+        self._views.clear()
         for job_id in job_ids:
             try:
                 events = self.events(job_id)
@@ -203,13 +222,33 @@ class StoreWriting(StoreReading):
             if events:
                 view = fold(events)
                 self._connection.execute(JOB.insert().values(_job_row(view)))
-                machine_time.keep(self._connection, None, view)
+                machine_time.keep(self._connection, [(None, view)])
                 rebuilt += 1
         return rebuilt
 
 
 # Columns that never change are not updated: an update of a column updates its indexes.
 _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at", "array_id"})
+
+_CHANGE_JOB = JOB.update().where(JOB.c.id == bindparam("of_job"))
+
+
+def _folded(job_id: str, before: JobView | None, items: Sequence[DatedBody]) -> tuple[list[dict[str, Any]], JobView]:
+    """The rows of a job's next events, and its view after them. Raises `ImpossibleSequence`."""
+    rows, after = [], before
+    for seq, (at, attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
+        text = body_to_json(body)
+        # Fold what a reader will find, not what was passed in, so that a rebuild gives the same.
+        row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
+        after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
+        rows.append({**row, "body": text})
+    if after is None or not rows:
+        raise ValueError("nothing to append")
+    return rows, after
+
+
+def _changed_row(view: JobView) -> dict[str, object]:
+    return {name: value for name, value in _job_row(view).items() if name not in _AS_SUBMITTED} | {"of_job": view.id}
 
 
 def _job_row(view: JobView) -> dict[str, object]:

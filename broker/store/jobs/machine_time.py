@@ -3,12 +3,12 @@ function works inside the caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -18,6 +18,11 @@ from broker.store.ledger import use_sums
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 
 _KEY = ("job_id", "attempt")
+_CHANGE = (
+    MACHINE_TIME.update()
+    .where(*(MACHINE_TIME.c[name] == bindparam(f"new_{name}") for name in _KEY))
+    .values({name: bindparam(f"new_{name}") for name in ("since", "until")})
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +53,26 @@ class MachineTime:
         return self.price.share(1, self.count) if self.price is not None and self.count else None
 
 
-def keep(connection: Connection, before: JobView | None, after: JobView) -> None:
-    """Store the changes of machine time between two views of a job."""
-    known = {attempt.number: attempt for attempt in before.attempts} if before else {}
-    for attempt in after.attempts:
-        earlier = known.get(attempt.number)
-        if attempt is earlier or attempt.up_since is None:
-            continue
-        if earlier is None or earlier.up_since is None:
-            connection.execute(MACHINE_TIME.insert(), _row(after, attempt))
-        elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
-            row = _row(after, attempt)
-            use_sums.unfold(connection, [after.id])
-            same = [MACHINE_TIME.c[name] == row[name] for name in _KEY]
-            connection.execute(MACHINE_TIME.update().where(*same).values(since=row["since"], until=row["until"]))
+def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView]]) -> None:
+    """Store the changes of machine time between two views of each of these jobs."""
+    new, changed = list[dict[str, Any]](), list[dict[str, Any]]()
+    for before, after in changes:
+        known = {attempt.number: attempt for attempt in before.attempts} if before else {}
+        for attempt in after.attempts:
+            earlier = known.get(attempt.number)
+            if attempt is earlier or attempt.up_since is None:
+                continue
+            if earlier is None or earlier.up_since is None:
+                new.append(_row(after, attempt))
+            elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
+                changed.append(_row(after, attempt))
+    if new:
+        connection.execute(MACHINE_TIME.insert(), new)
+    if changed:
+        use_sums.unfold(connection, sorted({row["job_id"] for row in changed}))
+        connection.execute(
+            _CHANGE, [{f"new_{name}": row[name] for name in (*_KEY, "since", "until")} for row in changed]
+        )
 
 
 def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
 # Literally the condition of the partial index of these rows.
 _OPEN = text("NOT standing_use.closed")
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
+_JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database
 _IN_USE = (Account.HELD, Account.SPENT)
 
 
@@ -56,20 +57,28 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     for entry in entries:
         if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
             moved[entry.tags.job_id] += entry.amount.micros
-    for job_id, micros in moved.items():
-        if micros:
-            numbers = select(STANDING_USE.c.number).where(STANDING_USE.c.job_id == job_id, STANDING_USE.c.closed)
-            _add(connection, numbers, literal(micros, BigInteger))
+    changed = {job_id: micros for job_id, micros in moved.items() if micros}
+    for job_id, numbers in _used_by(connection, list(changed), STANDING_USE.c.closed).items():
+        _add(connection, numbers, literal(changed[job_id], BigInteger))
 
 
-def close(connection: Connection, job_id: str) -> None:
-    """Close a job: add its spend to the grants that it used, so that its balance is not read again."""
-    c = STANDING_USE.c
-    numbers = list(connection.scalars(select(c.number).where(c.job_id == job_id, _OPEN)))
-    if numbers:
+def close(connection: Connection, job_ids: Sequence[str]) -> None:
+    """Close jobs: add their spend to the grants that they used, so that their balances are not read again."""
+    for job_id, numbers in _used_by(connection, job_ids, _OPEN).items():
         spent = select(_USED).where(BALANCE.c.job_id == job_id, _COUNTS).scalar_subquery()
         _add(connection, numbers, spent)
-        connection.execute(STANDING_USE.update().where(c.job_id == job_id).values(closed=True))
+        connection.execute(STANDING_USE.update().where(STANDING_USE.c.job_id == job_id).values(closed=True))
+
+
+def _used_by(connection: Connection, job_ids: Sequence[str], which: Any) -> dict[str, list[int]]:
+    """The numbers of the grants that those of these jobs used whose use is ``which``, by job."""
+    found: dict[str, list[int]] = defaultdict(list)
+    c = STANDING_USE.c
+    for first in range(0, len(job_ids), _JOBS_AT_ONCE):
+        mine = c.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
+        for job_id, number in connection.execute(select(c.job_id, c.number).where(mine, which)):
+            found[job_id].append(number)
+    return found
 
 
 def rebuild(connection: Connection) -> None:
@@ -77,8 +86,7 @@ def rebuild(connection: Connection) -> None:
     connection.execute(STANDING_GRANT.update().values(closed_use=0))
     connection.execute(STANDING_USE.update().values(closed=False))
     used = select(STANDING_USE.c.job_id).distinct().join(JOB, JOB.c.id == STANDING_USE.c.job_id)
-    for job_id in list(connection.scalars(used.where(JOB.c.closed))):
-        close(connection, job_id)
+    close(connection, list(connection.scalars(used.where(JOB.c.closed))))
 
 
 def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> None:

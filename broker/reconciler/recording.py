@@ -1,0 +1,146 @@
+"""What engines and nodes reported of several jobs, recorded with its money in one transaction.
+
+A transaction costs some twenty statements, and all other writers wait for it: for a job's few events alone, that is
+most of what the job costs. So what the visits of a tick find is noted here first, and written for up to `AT_ONCE` jobs
+together. The steps that follow from the records alone, the end of a job whose machines are gone and its closing, are
+taken in the same transaction. A report that is lost with its process before it is written is made again: engines and
+run folders keep what they said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.core.errors import BrokerError
+from broker.core.events import events as ev
+from broker.core.events.views import JobView
+from broker.ledger.journal import DatedBody, Journal, NoLongerCurrent, writing_if
+from broker.reconciler import decide
+from broker.reconciler.isolation import isolated
+from broker.reconciler.progress import billed_time
+from broker.reconciler.settlement.batch import catch_up, post_due, release_all
+from broker.reconciler.settlement.settlement import is_metered
+from broker.reconciler.worklist import Worklist
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""The number of jobs written in one transaction, which blocks all other writers."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """New events of a job, found on that view. ``then``: called once they are on record, or could not be recorded."""
+
+    view: JobView
+    items: list[DatedBody] = field(default_factory=list)
+    then: list[Callable[[], object]] = field(default_factory=list)
+
+
+class Recording:
+    """The events to be recorded. ``every``: as in `Settling`. ``closing``: called before a job is closed. For one
+    thread."""
+
+    def __init__(
+        self, journal: Journal, worklist: Worklist, every: timedelta, closing: Callable[[JobView], None]
+    ) -> None:
+        self._journal, self._worklist, self._every, self._closing = journal, worklist, every, closing
+        self._noted: dict[str, Noted] = {}
+
+    def note(self, view: JobView, items: Sequence[DatedBody], then: Callable[[], object] | None = None) -> None:
+        """Keep events to be recorded. ``view``: on which they were found; the job must not be visited again before they
+        are written."""
+        one = self._noted.setdefault(view.id, Noted(view))
+        one.items += items
+        if then is not None:
+            one.then.append(then)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._noted
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._noted)
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def write(self, now: datetime) -> Mapping[str, JobView | None]:
+        """Record what is noted, and read the money of these jobs again. Returns them with their views as they were
+        found; the worklist has the present ones. Jobs that have changed meanwhile are only read again. An error of one
+        job is logged and affects no other. Raises `StoreProblem` if they cannot be read."""
+        noted, self._noted = list(self._noted.values()), {}
+        written = self._written(noted, now)
+        for one in noted:
+            for then in one.then:
+                try:
+                    then()
+                except Exception as error:  # noqa: BLE001  # a bug with one job must not affect the others
+                    _log(one, error)
+        if noted:
+            self._worklist.took({one.view.id: written.get(one.view.id) for one in noted})
+        return {one.view.id: written.get(one.view.id, one.view) for one in noted}
+
+    def _written(self, noted: Sequence[Noted], now: datetime) -> dict[str, JobView]:
+        try:
+            return self._write(noted, now) if noted else {}
+        except Exception as error:  # noqa: BLE001  # whose error it is, shows when each is recorded alone
+            if len(noted) > 1:
+                return {id: view for one in noted for id, view in self._written([one], now).items()}
+            _log(noted[0], error)
+            return {}
+
+    def _write(self, noted: Sequence[Noted], now: datetime) -> dict[str, JobView]:
+        for one in noted:
+            self.catch_up(one.view, now)
+        with self._journal.writing() as tx:
+            last = tx.last_events([one.view.id for one in noted])
+            current = [one for one in noted if last.get(one.view.id) == one.view.seq]
+            after = {view.id: view for view in tx.append_each([(one.view, one.items) for one in current])}
+            ends = {id: end for id, view in after.items() if (end := _end_of(view, now)) is not None}
+            closes = {id for id in ends if after[id].job.seal is None}  # sealed secrets are erased before
+            post_due(tx, [view for id, view in after.items() if id not in closes], now, self._every)
+            release_all(tx, [after[id] for id in ends if id in closes], now)
+            closed: DatedBody = (now, None, ev.JobClosed())
+            last_words: list[tuple[JobView, list[DatedBody]]] = [
+                (after[id], [(now, None, end), closed] if id in closes else [(now, None, end)])
+                for id, end in ends.items()
+            ]
+            return after | {view.id: view for view in tx.append_each(last_words)}
+
+    def close(self, view: JobView, now: datetime) -> None:
+        """Close a job that has ended, with its last money. Raises `NoLongerCurrent` and `StoreProblem`."""
+        self.catch_up(view, now)
+        with isolated(f"job {view.id}: what only an open job needs"):
+            self._closing(view)
+        with writing_if(self._journal, view) as tx:
+            release_all(tx, [view], now)
+            tx.append(view.id, [(None, ev.JobClosed())], now)
+
+    def release(self, view: JobView, now: datetime) -> None:
+        """Release what a job without machines holds. Raises as `close`."""
+        self.catch_up(view, now)
+        with writing_if(self._journal, view) as tx:
+            release_all(tx, [view], now)
+
+    def catch_up(self, view: JobView, now: datetime) -> None:
+        """Settle the job outside of the next transaction if a settlement there would read all its entries."""
+        if not is_metered(view, self._worklist.sums(view.id), self._worklist.meters(view.id)):
+            catch_up(self._journal, view, now)
+
+
+def _log(one: Noted, error: Exception) -> None:
+    if isinstance(error, (BrokerError, NoLongerCurrent)):
+        log.warning("job %s: %s", one.view.id, error)
+    else:
+        log.error("job %s: left for the next look", one.view.id, exc_info=error)
+
+
+def _end_of(view: JobView, now: datetime) -> ev.JobEnded | None:
+    """The end of the job, if it is the only next step; then its machines are gone, and it is closed next."""
+    match decide.next_steps(view, now, billed=billed_time(view, now)):
+        case [decide.End(state, reason)]:
+            return ev.JobEnded(state=state, reason=reason)
+    return None

@@ -1,0 +1,94 @@
+"""What is reported of several jobs is recorded in one transaction, and a job with which that fails delays no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from broker.core.errors import StoreProblem
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import faults
+from broker.reconciler.recording import Recording
+from broker.reconciler.worklist import Worklist
+from broker.store import Store
+from broker.store.jobs.journal import StoreWriting
+from tests.reconciler.rehearsal import MINUTE, Stage
+
+JOBS = ("j-1", "j-2", "j-3")
+
+
+@pytest.fixture
+def stage(store: Store, clock: ManualClock) -> Stage:
+    stage = Stage(store, clock)
+    for job_id in JOBS:
+        stage.submit(job_id=job_id)
+    return stage
+
+
+def test_several_jobs_take_one_transaction_from_launch_to_close(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, begun = stage.store.writing, list[str]()
+
+    @contextmanager
+    def counted() -> Iterator[StoreWriting]:
+        begun.append("transaction")
+        with writing() as tx:
+            yield tx
+
+    def tick(what: str) -> None:
+        begun.clear()
+        stage.clock.advance(timedelta(seconds=10))
+        stage.reconciler.tick()
+        assert len(begun) == 1, what
+
+    monkeypatch.setattr(stage.store, "writing", counted)
+    tick("three are launched")
+    for job_id in JOBS:
+        stage.mailbox.starts(f"{job_id}-1")
+    tick("three have begun")
+    for job_id in JOBS:
+        stage.mailbox.exits(f"{job_id}-1", Cause.COMPLETED, 0)
+    tick("three have ended, and their machines are removed")
+    tick("three are gone, settled, released and closed")
+    with stage.store.reading() as look:
+        assert [view.state for view in look.jobs() if view.closed] == [JobState.SUCCEEDED] * 3
+        assert [balance.held for one in look.balances(JOBS).values() for balance in one.values()] == [Money.ZERO] * 3
+        assert faults(look.entries()) == []
+
+
+def test_what_cannot_be_recorded_of_one_job_is_recorded_of_the_others(stage: Stage) -> None:
+    stage.pass_time()
+    worklist, now, told = Worklist(stage.store), stage.clock.now(), list[str]()
+    views = {view.id: view for view in worklist.look()}
+    with stage.store.writing() as tx:
+        tx.append("j-3", [(None, ev.CancelRequested(by="ann"))], now)
+    recording = Recording(stage.store, worklist, MINUTE, lambda view: None)
+
+    def note(view: JobView, body: ev.EventBody) -> None:
+        recording.note(view, [(now, 1, body)], lambda: told.append(view.id))
+
+    note(views["j-1"], ev.MachineUp(since=now))
+    note(views["j-2"], ev.Launched(handle="another"))  # it has been launched
+    note(views["j-3"], ev.MachineUp(since=now))  # it has been cancelled meanwhile
+    assert recording.write(now).keys() == set(JOBS)
+    assert told == list(JOBS)
+    assert len(recording) == 0
+    with stage.store.reading() as look:
+        kinds = {job_id: look.events(job_id)[-1].body.kind for job_id in JOBS}
+        assert kinds == {"j-1": "machine_up", "j-2": "launched", "j-3": "cancel_requested"}
+        assert {job_id: worklist.view(job_id) for job_id in JOBS} == {view.id: view for view in look.unclosed()}
+
+
+def test_an_older_view_appends_nothing(stage: Stage) -> None:
+    view, now = stage.view, stage.clock.now()
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], now)
+    with pytest.raises(StoreProblem), stage.store.writing() as tx:
+        tx.append_each([(view, [(now, 1, ev.Launched(handle="late"))])])
+    assert stage.view.attempts[0].handle is None
