@@ -67,7 +67,7 @@ class Recording:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def write(self, now: datetime) -> Mapping[str, JobView | None]:
+    def write(self, now: datetime) -> Mapping[str, JobView]:
         """Record what is noted, and read the money of these jobs again. Returns them with their views as they were
         found; the worklist has the present ones. Jobs that have changed meanwhile are only read again. An error of one
         job is logged and affects no other. Raises `StoreProblem` if they cannot be read."""
