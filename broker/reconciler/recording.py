@@ -32,7 +32,7 @@ AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Noted:
+class NotedNews:
     """New events of a job, found on that view. ``then``: called once they are on record, or could not be recorded."""
 
     view: JobView
@@ -48,12 +48,12 @@ class Recording:
         self, journal: Journal, worklist: Worklist, every: timedelta, closing: Callable[[JobView], None]
     ) -> None:
         self._journal, self._worklist, self._every, self._closing = journal, worklist, every, closing
-        self._noted: dict[str, Noted] = {}
+        self._noted: dict[str, NotedNews] = {}
 
     def note(self, view: JobView, items: Sequence[DatedBody], then: Callable[[], object] | None = None) -> None:
         """Keep events to be recorded. ``view``: on which they were found; the job must not be visited again before they
         are written."""
-        one = self._noted.setdefault(view.id, Noted(view))
+        one = self._noted.setdefault(view.id, NotedNews(view))
         one.items += items
         if then is not None:
             one.then.append(then)
@@ -83,7 +83,7 @@ class Recording:
             self._worklist.took({one.view.id: written.get(one.view.id) for one in noted})
         return {one.view.id: written.get(one.view.id, one.view) for one in noted}
 
-    def _written(self, noted: Sequence[Noted], now: datetime) -> dict[str, JobView]:
+    def _written(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         try:
             return self._write(noted, now) if noted else {}
         except Exception as error:  # noqa: BLE001  # whose error it is, shows when each is recorded alone
@@ -92,7 +92,7 @@ class Recording:
             _log(noted[0], error)
             return {}
 
-    def _write(self, noted: Sequence[Noted], now: datetime) -> dict[str, JobView]:
+    def _write(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         for one in noted:
             self.catch_up(one.view, now)
         with self._journal.writing() as tx:
@@ -131,7 +131,7 @@ class Recording:
             catch_up(self._journal, view, now)
 
 
-def _log(one: Noted, error: Exception) -> None:
+def _log(one: NotedNews, error: Exception) -> None:
     if isinstance(error, (BrokerError, NoLongerCurrent)):
         log.warning("job %s: %s", one.view.id, error)
     else:
