@@ -25,7 +25,7 @@ from broker.reconciler.engine_calls import CallOutcome, Purpose
 from broker.reconciler.isolation import isolated
 from broker.reconciler.leases import Leases
 from broker.reconciler.ports import ReconcilerPorts
-from broker.reconciler.recording import Recording
+from broker.reconciler.recording import NewsRecorder
 from broker.runfolder.mailbox import LeaseGrant
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Launching(Controller):
         check: LaunchCheck,
         secrets: Secrets,
         patience: timedelta,
-        recording: Recording,
+        recording: NewsRecorder,
     ) -> None:
         self._ports = ports
         self._recording = recording

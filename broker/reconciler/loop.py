@@ -33,7 +33,7 @@ from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
 from broker.reconciler.look_turns import LookTurns
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.progress import billed_time
-from broker.reconciler.recording import AT_ONCE, Recording
+from broker.reconciler.recording import AT_ONCE, NewsRecorder
 from broker.reconciler.removal import Removals
 from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
@@ -125,7 +125,7 @@ class Reconciler:
         self._mine = frozenset[str]()
         self._signals = Signals(ports, self._leases)
         self._removals = Removals(ports)
-        self._recording = Recording(ports.journal, self._worklist, self._timing.settle_every, closing)
+        self._recording = NewsRecorder(ports.journal, self._worklist, self._timing.settle_every, closing)
         self._recorded = Counter[str]()  # how often each job was recorded in this tick
         self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start, self._recording)
         retry = self._timing.retry_place

@@ -40,7 +40,7 @@ class NotedNews:
     then: list[Callable[[], object]] = field(default_factory=list)
 
 
-class Recording:
+class NewsRecorder:
     """The events to be recorded. ``every``: as in `Settling`. ``closing``: called before a job is closed. For one
     thread."""
 

@@ -15,7 +15,7 @@ from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import faults
-from broker.reconciler.recording import Recording
+from broker.reconciler.recording import NewsRecorder
 from broker.reconciler.worklist import Worklist
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
@@ -68,7 +68,7 @@ def test_what_cannot_be_recorded_of_one_job_is_recorded_of_the_others(stage: Sta
     views = {view.id: view for view in worklist.look()}
     with stage.store.writing() as tx:
         tx.append("j-3", [(None, ev.CancelRequested(by="ann"))], now)
-    recording = Recording(stage.store, worklist, MINUTE, lambda view: None)
+    recording = NewsRecorder(stage.store, worklist, MINUTE, lambda view: None)
 
     def note(view: JobView, body: ev.EventBody) -> None:
         recording.note(view, [(now, 1, body)], lambda: told.append(view.id))
