@@ -15,7 +15,8 @@ from jsonschema_rs import meta
 from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, NAMES, schema_of
 from tests.actors import ANN, OLGA
 from tests.cli.conftest import Gpubroker
-from tests.cli.documents import check
+from tests.cli.documents import check, names_of
+from tests.cli.test_program import ALL
 from tests.fakes.catalogues import SKYPILOT_COLUMNS, SKYPILOT_ROWS, table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -95,6 +96,7 @@ def _jobs_and_policies(
     prints("policy-show", "policy", "show", "--history", "--files")
     assert prints("policy-versions", "policy", "versions")["versions"]
     assert prints("offers", "offers", "--provider", "sandbox", "--spot")["offers"]
+    assert prints("init", "init", write("mine.yaml", ""), "--defaults", "--force")["text"]
     prints("prices-status", "prices", "status")
     assert prints("plan", "plan", sandbox_job, code=6)["placements"]
     assert prints("plan", "plan", job)["hold_terms"] == []
@@ -216,6 +218,15 @@ def test_a_document_that_is_not_as_its_schema_says_is_found(gpubroker: Gpubroker
         check("prices-status", document | {"scheduled": "yes"})
     with pytest.raises(AssertionError, match="more"):
         check("prices-status", document | {"more": 1})
+
+
+def test_what_a_command_prints_has_a_schema() -> None:
+    """A model in `broker/app/results`, under the command's name in `DOCUMENTS`, or that of another command in
+    `OF_OTHER_NAME`. Schemas are documents of their own."""
+    without = [
+        words for words, command in ALL if any("--json" in one.opts for one in command.params) and not names_of(words)
+    ]
+    assert set(without) == {("schema",), ("policy", "schema")}, "name its document in results/catalogue.py"
 
 
 def test_schemas_are_printed_and_listed(gpubroker: Gpubroker) -> None:

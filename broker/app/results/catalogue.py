@@ -61,6 +61,7 @@ DOCUMENTS: Mapping[str, str] = {
     "doctor": "service:DoctorReport",
     "doctor-sweep": "service:SweepReport",  # with --sweep
     "error": "errors:ErrorDocument",  # of every command that fails
+    "init": "submission:WrittenJobFile",
     "jobs-attempts": "jobs:AttemptList",
     "jobs-checkpoints": "kept_files:JobCheckpoints",
     "jobs-diff": "kept_files:JobDifference",

@@ -1,6 +1,8 @@
-"""What a submission over the network needs to know beforehand."""
+"""Job files as results, and what a submission over the network needs to know beforehand."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from broker.app.results.values import Result
 
@@ -19,3 +21,10 @@ class JobFileText(Result):
 
     id: str
     job_file: str
+
+
+class WrittenJobFile(Result):
+    """A job file that was written on this machine, and its text (YAML)."""
+
+    file: Path
+    text: str

@@ -66,7 +66,9 @@ def init(
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
     if as_json:
-        terminal.answer({"file": str(file), "text": text})
+        from broker.app.results.submission import WrittenJobFile
+
+        terminal.answer(WrittenJobFile(file=file, text=text))
         return
     terminal.show(f"Wrote {file}. To see its cost: gpubroker plan {file}")
 
