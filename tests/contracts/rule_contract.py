@@ -169,6 +169,14 @@ WORSE: Mapping[str, Change] = {
     "more spent by others": _spent,
 }
 
+# What is gathered only for rules that say so, by the attribute with which they do, and the same question without it.
+GATHERED: Mapping[str, Change] = {
+    "counts_live": lambda act, facts: (act, replace(facts, live=())),
+    "needs_usage": lambda act, facts: (replace(act, usage=()), facts),
+    "needs_anomalies": lambda act, facts: (act, replace(facts, unusual=None)),
+    "needs_holdings": lambda act, facts: (act, replace(facts, in_hand={})),
+}
+
 
 class RuleContract:
     """Subclass it, name the ``plugin``, and define the fixture ``case``."""
@@ -244,6 +252,15 @@ class RuleContract:
                 continue
             asked = case.rule.looks_at(other, seen)
             assert not covers(approved, asked), f"{said.message!r} was approved; {name}: {verdict.message!r} is covered"
+
+    def test_it_says_what_must_be_gathered_for_it(self, case: Case) -> None:
+        """What no active rule asks for is not looked up: without the attribute, the rule would judge by nothing."""
+        for attribute, without in GATHERED.items():
+            if getattr(case.rule, attribute, False):
+                continue
+            for act, facts in (case.stopped, case.passed):
+                same = case.rule.judge(*without(act, facts)) == case.rule.judge(act, facts)
+                assert same, f"judges by what is gathered only for a rule with `{attribute}: ClassVar[bool] = True`"
 
     def test_it_has_an_answer_to_every_kind_of_action(self, case: Case) -> None:
         act, facts = case.stopped

@@ -12,7 +12,7 @@ import pytest
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.values.money import Money
-from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live
 
 LIMIT = Money.usd(100)
 
@@ -40,7 +40,7 @@ class DoubleRule:
 
 def case_of(rule: Any) -> Case:
     def asking(dollars: int) -> tuple[Action, Facts]:
-        return action(hold={MoneyKind.CASH: Money.usd(dollars)}), Facts(NOW)
+        return action(hold={MoneyKind.CASH: Money.usd(dollars)}), Facts(NOW, live=(live(8),))
 
     return Case(rule, stopped=asking(101), passed=asking(100))
 
@@ -122,6 +122,14 @@ class Fragile(DoubleRule):
         return super().judge(action, facts)
 
 
+class CountsUnasked(DoubleRule):
+    """Objects only while others run, and does not say that it must know."""
+
+    def judge(self, action: Action, facts: Facts) -> Any:
+        verdict = super().judge(action, facts)
+        return verdict if facts.live else replace(verdict, answer=Answer.ALLOW)
+
+
 class NeedsPlace(DoubleRule):
     def judge(self, action: Action, facts: Facts) -> Any:
         assert action.placement is not None
@@ -162,6 +170,7 @@ LIES: dict[str, tuple[Callable[[], DoubleRule], str]] = {
     "figures that are not text": (saying(figures={"asked": 101}), "figures"),
     "a kind of action it does not know": (Fragile, "every_kind"),
     "an approval that covers too much": (Blind, "nothing_worse"),
+    "others counted without a word": (CountsUnasked, "gathered"),
     "a placement taken for granted": (NeedsPlace, "every_kind"),
 }
 
