@@ -23,7 +23,9 @@ from broker.core.market.machines import MachineOutside
 from broker.core.ports import EngineState, Observation, WayIn
 from broker.engines.detached import Slot
 
-_HANDLE = re.compile(r"(?P<engine>[a-z]+):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0-9a-f]{12}):(?P<key>.*)", re.DOTALL)
+_HANDLE = re.compile(
+    r"(?P<engine>[a-z][a-z0-9_-]*):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0-9a-f]{12}):(?P<key>.*)", re.DOTALL
+)
 
 
 class Handles:
