@@ -29,7 +29,7 @@ class Column:
     folds: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # not with slots: Python 3.11 cannot make a `ValueColumn[X]` of them
 class ValueColumn(Generic[T]):
     """A column with its ``value`` of a row; the rest as in `Column`."""
 

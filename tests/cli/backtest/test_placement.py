@@ -135,7 +135,7 @@ def test_a_narrow_terminal_keeps_what_matters(write: Write) -> None:
         ('{"metadata": {"gap_seconds": 600}, "data": [1, -1]}', (), "data[1]: expected a whole number"),
         (trace(1), ("--deadline", "7h"), "shorter than the work"),
         (trace(1), ("--deadline", "10"), "--deadline: expected a duration with its unit"),
-        (trace(1), ("--changeover", "0s"), "longer than nothing"),
+        (trace(1), ("--changeover", "0s"), "expected a changeover above 0"),
         (trace(1), ("--deadline", "10h", "--changeover", "3h"), "longer than the slack, 2 h"),
         (trace(1), ("--policies", "gredy"), "--policies: unknown policy 'gredy'; did you mean 'greedy'"),
         (trace(1), ("--deadline", "90h"), "no room for a window"),
