@@ -37,6 +37,7 @@ class BookRowResult(Result):
         offer, live = row.offer, row.live
         return cls.from_parts(
             offer,
+            row,
             price_per_hour=offer.price,
             page_date=row.page.day,
             page=row.page.title,
@@ -44,8 +45,6 @@ class BookRowResult(Result):
             live_price_per_hour=live.price if live else None,
             live_source=live.source if live else None,
             live_as_of=live.as_of if live else None,
-            change=row.change,
-            moved=row.moved,
         )
 
 

@@ -60,18 +60,12 @@ class BudgetResult(Result):
     @classmethod
     def of(cls, line: BudgetLine, told: Sequence[Dispatch] = (), **more: Any) -> Self:
         """``told``: the notices about it."""
-        spec, ahead = line.spec, line.forecast
+        spec = line.spec
         return cls.from_parts(
+            spec,
             line.use,
-            id=spec.id,
-            period=spec.period,
-            timezone=spec.timezone,
+            line,
             counts=sorted(spec.counts),
-            limit=line.limit,
-            left=line.left,
-            action=line.action,
-            alerts=line.alerts,
-            forecast=ahead,
             passed=dict(line.marks),
             notices=told,
             scope=spec,

@@ -37,13 +37,7 @@ class RecordedCapacity(Result):
     @classmethod
     def of(cls, record: RecordedHolding) -> Self:
         held = record.holding
-        return cls.from_parts(
-            held,
-            number=record.number,
-            usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}",
-            added_at=record.added_at,
-            added_by=record.added_by,
-        )
+        return cls.from_parts(held, record, usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}")
 
 
 class ReportedCapacity(Result):

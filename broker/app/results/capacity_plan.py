@@ -193,12 +193,9 @@ class AcceleratorPlan(Result):
             held=[
                 UsedHolding.from_parts(
                     use.recorded.holding,
-                    number=use.recorded.number,
-                    utilisation=use.utilisation,
-                    usd_per_gpu_hour=use.usd_per_gpu_hour,
-                    usd_per_used_gpu_hour=use.usd_per_used_gpu_hour,
+                    use.recorded,
+                    use,
                     renew_gpus=use.renew,
-                    renew_by=use.renew_by,
                     let_lapse_gpus=use.lapse,
                 )
                 for use in plan.held

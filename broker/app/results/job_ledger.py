@@ -40,11 +40,8 @@ class SpentLine(Result):
             attempt = None  # its machines outside of bought capacity
         offer = None if attempt is None else attempt.placement.offer
         return cls.from_parts(
+            entry.tags,
             entry,
-            attempt=entry.tags.attempt,
-            provider=entry.tags.provider,
-            region=entry.tags.region,
-            capacity_type=entry.tags.capacity_type,
             rate_per_hour=None if attempt is None else attempt.placement.rate,
             price_source=None if offer is None else offer.source,
             price_as_of=None if offer is None else offer.as_of,

@@ -100,11 +100,10 @@ class AttemptDetails(Result):
         return cls.from_parts(
             attempt,
             placement=AttemptPlacement.from_parts(
+                attempt.placement,
                 offer,
-                nodes=attempt.placement.nodes,
                 rate_per_hour=attempt.placement.rate,
                 price_as_of=offer.as_of,
-                expected_cost=attempt.placement.expected_cost,
             ),
             machine_time=machine_time(attempt, now),
             resumed_from_step=attempt.resumed_step,
@@ -239,11 +238,8 @@ class JobDetails(Result):
         if bill.savings is not None and bill.on_demand:
             percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
         return cls.from_parts(
+            view.job,
             view,
-            name=view.job.name,
-            team=view.job.team,
-            project=view.job.project,
-            workload=view.job.workload,
             because=reasons.ended(view.ending),
             end_reason=view.ending,
             waiting_because=reasons.waits(view.waiting),
@@ -265,7 +261,6 @@ class JobDetails(Result):
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
-            after=view.job.after,
             **more,
         )
 

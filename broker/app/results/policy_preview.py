@@ -65,16 +65,9 @@ class BudgetTermsResult(Result):
     @classmethod
     def of(cls, line: BudgetLine) -> Self:
         spec = line.spec
+        parts = (spec, line.use, line)
         return cls.from_parts(
-            spec,
-            amount=line.limit,
-            counts=sorted(spec.counts),
-            action=line.action,
-            scope=spec,
-            spent=line.use.spent,
-            held=line.use.held,
-            left=line.left,
-            source=str(line.source),
+            *parts, amount=line.limit, counts=sorted(spec.counts), scope=spec, source=str(line.source)
         )
 
 

@@ -64,23 +64,17 @@ class WaitingJob(Result):
     def of(cls, one: QueuedJob, turn: int) -> Self:
         view, option = one.view, one.turn.option
         return cls.from_parts(
+            view.job,
             view,
+            one.turn,
+            one,
             turn=turn,
-            name=view.job.name,
-            team=view.job.team,
-            priority=view.job.priority,
             nodes=view.job.num_nodes,
             offer=option.name if option else None,
             limited=option is not None and option.pool is not None,
-            start=one.start,
-            finish=one.finish,
             expected_cost=_money(option.cost) if option else None,
-            late=one.turn.late,
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
-            planned=one.planned,
-            out_of_reach=one.out_of_reach,
-            reached=one.reached,
         )
 
 

@@ -259,13 +259,12 @@ class ArchivedHistoryResult(Result):
     def of(cls, done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Self:
         prices = done.prices
         return cls.from_parts(
+            prices,
             done,
             dry_run=dry_run,
             price_changes=prices.prices,
             signal_changes=prices.signals,
-            polls=prices.polls,
-            protected=prices.protected,
-            unfinished=list(done.left),
+            unfinished=done.left,
             files=[
                 ArchiveFileResult.from_parts(one, run_store=one.runs, sha256=one.digest, bytes=one.size)
                 for one in files

@@ -248,11 +248,10 @@ class SimulationReport(Result):
         slow = [one.slowdowns / one.finished for one in found.teams.values() if one.finished]
         amounts = {rule.spec.id: rule.config.amount for rule in rules_of(policy)}
         return cls.from_parts(
+            found.size,
+            found.workload,
             found,
             workload=found.workload.name,
-            start=found.workload.start,
-            days=found.size.days,
-            seed=found.size.seed,
             jobs=total.submitted,
             policies=files,
             capacity=dict(capacity),
@@ -267,7 +266,6 @@ class SimulationReport(Result):
             movements=found.ledger.movements,
             balanced=not found.faults,
             faults=found.faults[:20],
-            notes=found.workload.notes,
             gangs=gangs,
             recorded=RecordedComparison.of(found, gangs),
         )

@@ -105,12 +105,8 @@ class DecisionDifference(Result):
     @classmethod
     def of(cls, one: ReplayedDecision) -> Self:
         return cls.from_parts(
+            one.decision,
             one,
-            at=one.decision.at,
-            job_id=one.decision.job_id,
-            job_name=one.decision.job_name,
-            user=one.decision.user,
-            action=one.decision.action,
             before=one.decision.answer,
             after=one.answer,
             pool_before=one.decision.pool,

@@ -65,9 +65,7 @@ class UnitMetrics(Result):
     def of(cls, found: UnitReport) -> Self:
         return cls.from_parts(
             found.figures,
+            found,
             since=found.start,
             until=found.end,
-            team=found.team,
-            unread=found.unread,
-            quality=found.quality,
         )

@@ -66,6 +66,7 @@ class WatchResult(Result):
     def of(cls, watch: Watch, state: WatchState, dispatches: Sequence[Dispatch] = (), **more: Any) -> Self:
         return cls.from_parts(
             watch,
+            state,
             waits_for=watch.sentence,
             price_per_gpu_hour=watch.price,
             rises_by=watch.part,
@@ -74,10 +75,6 @@ class WatchResult(Result):
             pause_seconds=watch.pause,
             holds=bool(state.firing) if state.known else None,
             holds_for=[name for name in state.firing if name],
-            seen=state.seen,
-            since=state.since,
-            checked_at=state.checked_at,
-            noticed_at=state.noticed_at,
             notices=state.number,
             deliveries=dispatches,
             **more,

@@ -40,17 +40,12 @@ class ConsideredPlacement(Result):
     def of(cls, placement: Placement) -> Self:
         offer = placement.offer
         return cls.from_parts(
+            placement,
             offer,
-            nodes=placement.nodes,
             rate_per_hour=placement.rate,
             price_source=offer.source,
             price_as_of=offer.as_of,
-            expected_cost=placement.expected_cost,
-            terms=placement.terms,
             ranked_by=weighed(placement),
-            duration=placement.duration,
-            finish=placement.finish,
-            interruptions_per_hour=placement.interruptions_per_hour,
         )
 
 
