@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
-from typing import Annotated
+from typing import Annotated, Self
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.ports import LEAST_HISTORY
@@ -218,3 +218,17 @@ LocalTime = Annotated[
 TimeZone = Annotated[
     str, PlainValidator(parse_timezone), WithJsonSchema({"type": "string", "examples": ["Europe/Berlin", "UTC"]})
 ]
+
+
+class Thresholds(PolicyPart):
+    """When holding GPUs is better than renting them; at least one of the three."""
+
+    utilisation: Percent | None = None
+    horizon: PositiveDuration | None = None
+    break_even: Percent | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.utilisation is None and self.horizon is None and self.break_even is None:
+            raise ValueError("is empty; expected `utilisation`, `horizon` or `break_even`")
+        return self

@@ -38,7 +38,7 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, When
+from policies.fields import HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, Thresholds, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -137,21 +137,11 @@ class OrderException(PolicyPart):
         return _checked_order(order)
 
 
-class HoldingThresholds(PolicyPart):
+class HoldingThresholds(Thresholds):
     """What `gpubroker capacity plan` and `propose` may propose to own or reserve. ``utilisation``: only GPUs that were
     needed for this share of the hours; ``horizon``: no longer term; ``break_even``: only what pays against renting from
     at most this share of the hours.
     """
-
-    utilisation: Percent | None = None
-    horizon: PositiveDuration | None = None
-    break_even: Percent | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> HoldingThresholds:
-        if self.utilisation is None and self.horizon is None and self.break_even is None:
-            raise ValueError("is empty; expected `utilisation`, `horizon` or `break_even`")
-        return self
 
 
 class LendEntry(PolicyPart):

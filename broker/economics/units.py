@@ -7,6 +7,7 @@ below a micro-dollar, converted to `broker.core.values.money.Money` only when sp
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from broker.core.errors import InvalidInput
 
@@ -93,3 +94,14 @@ def _within(
     if not (ok and value >= least and value > above and value <= most):
         raise InvalidInput(f"{name}: expected {expected}{' ' + unit if unit else ''}, got {value!r}")
     return value
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """Linear interpolation between order statistics. Raises ValueError for no values."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values")
+    at = q * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from statistics import fmean, median
 
+from broker.economics.units import quantile
 from broker.finops.weekdays import week_pattern
 
 WINDOW = 28
@@ -132,21 +133,12 @@ def _score(window: Sequence[float], least: float) -> DayScore:
     for length in _STRETCHES:
         sums = [sum(days[end - length : end]) for end in range(length, len(days) + 1)]
         excesses = [whole - length * before for whole, before in zip(sums, levels, strict=False)]
-        dear = max(_percentile(sums[:-1][-WINDOW:], _DEAR), length * least)
-        scale = max(_percentile(excesses[_SETTLED:-1], _DEAR), _LEAST_SCALE * length * usual)
+        dear = max(quantile(sums[:-1][-WINDOW:], _DEAR), length * least)
+        scale = max(quantile(excesses[_SETTLED:-1], _DEAR), _LEAST_SCALE * length * usual)
         share = excesses[-1] / length * _LEAST_SHARE
         goes_on = days[-1] - levels[-length] >= share
         found.append(StretchScore(sums[-1] / dear, excesses[-1] / scale if goes_on else 0.0))
     return DayScore(tuple(found), days[-1] - levels[-max(_STRETCHES)])
-
-
-def _percentile(amounts: Sequence[float], share: float) -> float:
-    """The percentile, with linear interpolation."""
-    ordered = sorted(amounts)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def _runs(found: Sequence[DayScore | None], at: AlarmThreshold) -> Iterator[Incident]:

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from broker.core.errors import BrokerError
 from broker.core.values import figures
 from broker.core.values.money import Money
 from broker.page.menu import menu
@@ -111,3 +112,8 @@ def drawn(
     }
     again = {"Refresh": str(RENEWED_EVERY)} if renewal is Renewal.RELOAD else {}
     return HTMLResponse(_environment().get_template(template).render(common | dict(values)), status, again)
+
+
+def shown_error(error: BrokerError) -> str:
+    """An error as a sentence, with what to do."""
+    return f"{error.message[:1].upper()}{error.message[1:]}" + (f": {error.hint}." if error.hint else ".")

@@ -11,8 +11,8 @@ from broker.app.access import passwords
 from broker.app.access.second_factors import second_factor
 from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
-from broker.core.errors import BrokerError, InvalidInput
-from broker.page.drawing import drawn
+from broker.core.errors import InvalidInput
+from broker.page.drawing import drawn, shown_error
 from broker.page.signing import SIGN_IN, inside, sign_in_form
 from broker.page.visitors import By, Cookie, Form, from_here
 from broker.server.callers import TooManyWrongTokens, address_of
@@ -68,7 +68,7 @@ def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Respon
                 raise InvalidInput("the two passwords differ")
             name = passwords.accept(broker, secret, form.get("password", ""), origin=origin)
         except InvalidInput as error:
-            return _form(broker, secret, _told(error), 422)
+            return _form(broker, secret, shown_error(error), 422)
         if second_factor(broker, name) is not None:  # whoever else reads the link lacks the second factor
             return RedirectResponse(SIGN_IN, 303)
         return _with(cookie, passwords.sign_in(broker, name, form["password"], origin=origin), "/")
@@ -100,7 +100,3 @@ def _with(cookie: Cookie, id: str, after: str) -> Response:
     answer = RedirectResponse(after, 303)
     answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
     return answer
-
-
-def _told(error: BrokerError) -> str:
-    return f"{error.message[:1].upper()}{error.message[1:]}" + (f": {error.hint}." if error.hint else ".")

@@ -13,8 +13,8 @@ from broker.app.access import passwords, people, second_factors, tokens
 from broker.app.results.access import PersonResult, TokenResult
 from broker.core.access.people import TeamRole
 from broker.core.actors import Role
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
-from broker.page.drawing import drawn
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.page.drawing import drawn, shown_error
 from broker.page.visitors import By, Form, Visitor
 from broker.server.callers import TooManyWrongTokens
 
@@ -51,7 +51,7 @@ def changing(by: By, request: Request, name: str, form: Form) -> Response:
         _may_change(by, request, form)
         said = change(by, request, name, form)
     except (InvalidInput, NotConfirmed) as error:
-        return _drawn(by, name, trouble=_told(error), status=422 if isinstance(error, InvalidInput) else 403)
+        return _drawn(by, name, trouble=shown_error(error), status=422 if isinstance(error, InvalidInput) else 403)
     return _drawn(by, name, said=said) if said else RedirectResponse(f"{AT}/{name}", 303)
 
 
@@ -152,7 +152,3 @@ def _drawn(by: Visitor, name: str, *, trouble: str = "", said: str = "", status:
         "link": said,
     }
     return drawn("person.html", by, values, title=name, at=AT, status=status)
-
-
-def _told(error: BrokerError) -> str:
-    return f"{error.message[:1].upper()}{error.message[1:]}" + (f": {error.hint}." if error.hint else ".")

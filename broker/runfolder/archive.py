@@ -45,7 +45,7 @@ class PackedRows:
 
 def packed(kind: str, rows: Sequence[tuple[object, ...]]) -> PackedRows:
     """Rows, sorted by their first column, as a new file. Raises `MissingExtra`."""
-    arrow, parquet = _arrow()
+    arrow, parquet = load_parquet()
     types = {"text": arrow.string(), "whole": arrow.int64(), "number": arrow.float64(), "time": arrow.int64()}
     moment = arrow.timestamp("us", tz="UTC")
     arrays = []
@@ -100,7 +100,7 @@ def _to_disk(runs: str, path: str) -> None:
 def read(places: Sequence[str], path: str, digest: str, of: str | int) -> list[tuple[Any, ...]]:
     """The rows of one job or series in a file, which is in the first of these run stores that has it. Raises
     `MissingExtra`, `Unreachable`, and `BrokerError` if the file is missing or is not the one that was written."""
-    _, parquet = _arrow()
+    _, parquet = load_parquet()
     kind = _kind(path)
     first = next(iter(COLUMNS[kind]))
     table = parquet.read_table(BytesIO(_content(tuple(places), path, digest)), filters=[(first, "==", of)])
@@ -110,7 +110,7 @@ def read(places: Sequence[str], path: str, digest: str, of: str | int) -> list[t
 def newest(places: Sequence[str], path: str, digest: str, by: int, known: int | None) -> list[tuple[Any, ...]]:
     """Of each series in a file of prices or signals the last change by a time, in the columns after its pool and source
     and with the series first; of those that were known by ``known`` (both: microseconds). Raises as `read`."""
-    arrow, _ = _arrow()
+    arrow, _ = load_parquet()
     from pyarrow import compute
 
     kind = _kind(path)
@@ -130,7 +130,7 @@ def _kind(path: str) -> str:
 
 
 def _rows(table: Any, columns: Sequence[str], kind: str) -> list[tuple[Any, ...]]:
-    whole = _arrow()[0].int64()
+    whole = load_parquet()[0].int64()
     found = [
         (table.column(name).cast(whole) if COLUMNS[kind][name] == "time" else table.column(name)).to_pylist()
         for name in columns
@@ -140,7 +140,7 @@ def _rows(table: Any, columns: Sequence[str], kind: str) -> list[tuple[Any, ...]
 
 @lru_cache(maxsize=64)  # a backtest asks for many moments; some MB each
 def _series(places: tuple[str, ...], path: str, digest: str) -> Any:
-    arrow, parquet = _arrow()
+    arrow, parquet = load_parquet()
     kind = _kind(path)
     table = parquet.read_table(BytesIO(_fetched(places, path, digest)), columns=_TOLD[kind])
     for number, name in enumerate(_TOLD[kind]):
@@ -174,10 +174,11 @@ def _fetched(places: Sequence[str], path: str, digest: str) -> bytes:
     )
 
 
-def _arrow() -> tuple[Any, Any]:
+def load_parquet(what: str = "the archive") -> tuple[Any, Any]:
+    """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`, saying ``what`` needs them."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtra("parquet", "the archive") from error
+        raise MissingExtra("parquet", what) from error
     return pyarrow, pyarrow.parquet

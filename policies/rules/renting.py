@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import lasts
@@ -13,31 +13,20 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
-from broker.core.values.units import PositiveDuration
 from policies.bound_rule import BoundRule
 from policies.concurrency import starts
-from policies.fields import Percent, PolicyPart
+from policies.fields import Thresholds
 from policies.verdicts import allow, deny, length
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
 
-class RentingThresholds(PolicyPart):
+class RentingThresholds(Thresholds):
     """The conditions under which a job may rent GPUs, on demand or spot. ``utilisation``: if the held ones of that
     kind, owned or reserved, were used for this share of the last 7 days. ``horizon``: for at most this time; longer
     jobs belong on held capacity. ``break_even``: not at a price at which holding a GPU, at the cost of the held ones,
     pays from this share of the hours or less. Without capacity on record as held, only ``horizon`` applies.
     """
-
-    utilisation: Percent | None = None
-    horizon: PositiveDuration | None = None
-    break_even: Percent | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> RentingThresholds:
-        if self.utilisation is None and self.horizon is None and self.break_even is None:
-            raise ValueError("is empty; expected `utilisation`, `horizon` or `break_even`")
-        return self
 
 
 class Renting(BoundRule[RentingThresholds]):

@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Any, Protocol
 
-from broker.core.errors import InvalidInput, MissingExtra
+from broker.core.errors import InvalidInput
 from broker.finops.focus.charges import Value
 from broker.finops.focus.columns import KINDS, ColumnKind, header
+from broker.runfolder.archive import load_parquet
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -156,7 +157,7 @@ class _ParquetWriter:
 
 @contextmanager
 def _parquet_writer(draft: Path, version: str) -> Iterator[_ParquetWriter]:
-    arrow, parquet = load_parquet()
+    arrow, parquet = load_parquet("a Parquet file")
     types = {
         ColumnKind.TEXT: arrow.string(),
         ColumnKind.MONEY: arrow.decimal128(_DIGITS, _PLACES),
@@ -168,16 +169,6 @@ def _parquet_writer(draft: Path, version: str) -> Iterator[_ParquetWriter]:
         writer = _ParquetWriter(arrow, file, schema)
         yield writer
         writer.flush()
-
-
-def load_parquet() -> tuple[Any, Any]:
-    """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("parquet", "a Parquet file") from error
-    return pyarrow, pyarrow.parquet
 
 
 def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Decimal | datetime | None]:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from broker.app.billing.focus_files import FORMULA, check_ending, drafted, load_parquet
+from broker.app.billing.focus_files import FORMULA, check_ending, drafted
 from broker.app.billing.report import SpendRow
 from broker.core.errors import InvalidInput
+from broker.runfolder.archive import load_parquet
 
 _MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _HOURS = ("gpu_hours", "machine_hours")
@@ -34,7 +35,7 @@ def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) 
             lines.writerow(header)
             lines.writerows(map(_as_text, _cells(row)) for row in rows)
         return
-    arrow, parquet = load_parquet()
+    arrow, parquet = load_parquet("a Parquet file")
     kinds = [
         *(arrow.string() for _ in dimensions),
         *(arrow.decimal128(38, 6) for _ in _MONEY),

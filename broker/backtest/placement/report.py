@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from broker.backtest.placement.replay import ReplayOutcome
+from broker.economics.units import quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,3 @@ def _how_many(cells: Sequence[PlacementCell]) -> str:
     if len(cells) == 1 and cells[0].together > 1:
         return f"{cells[0].together} pools together"
     return "1 pool" if len(cells) == 1 else f"{len(cells)} pools"
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """Linear interpolation between order statistics. Raises ValueError for no values."""
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    at = q * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.economics.units import HOURS_PER_MONTH, positive, share
+from broker.economics.units import HOURS_PER_MONTH, positive, quantile, share
 
 DAY, WEEK, QUARTER = 24, 168, 13 * 168
 
@@ -119,16 +119,9 @@ def scenario_cost(
     on_spot = market.spot_share * (market.spot or 0.0) / market.burst
     return ScenarioCost(
         scenario=scenario,
-        usd_per_month=Range(sum(totals) / len(totals), _percentile(totals, 0.1), _percentile(totals, 0.9)),
+        usd_per_month=Range(sum(totals) / len(totals), quantile(totals, 0.1), quantile(totals, 0.9)),
         held=sum(paid_for) / len(paid_for),
         reserved=anew,
         on_demand=bursts * (1 - on_spot),
         spot=bursts * on_spot,
     )
-
-
-def _percentile(values: Iterable[float], q: float) -> float:
-    order = sorted(values)
-    at = q * (len(order) - 1)
-    low = int(at)
-    return order[low] + (at - low) * (order[min(low + 1, len(order) - 1)] - order[low])

@@ -10,10 +10,11 @@ from random import Random
 import pytest
 
 from broker.app.results.backtests import PlacementBacktest
-from broker.backtest.placement.report import PlacementCell, PlacementReport, ReplayWindow, pooled, quantile
+from broker.backtest.placement.report import PlacementCell, PlacementReport, ReplayWindow, pooled
 from broker.backtest.placement.run import PlacementReplay, run_backtest
 from broker.backtest.placement.trace_files import TracePrices
 from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.units import quantile
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 
