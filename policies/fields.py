@@ -220,7 +220,7 @@ TimeZone = Annotated[
 ]
 
 
-class Thresholds(PolicyPart):
+class HoldOrRent(PolicyPart):
     """When holding GPUs is better than renting them; at least one of the three."""
 
     utilisation: Percent | None = None

@@ -38,7 +38,7 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, Thresholds, When
+from policies.fields import HoldOrRent, HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -137,7 +137,7 @@ class OrderException(PolicyPart):
         return _checked_order(order)
 
 
-class HoldingThresholds(Thresholds):
+class HoldingThresholds(HoldOrRent):
     """What `gpubroker capacity plan` and `propose` may propose to own or reserve. ``utilisation``: only GPUs that were
     needed for this share of the hours; ``horizon``: no longer term; ``break_even``: only what pays against renting from
     at most this share of the hours.

@@ -15,13 +15,13 @@ from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
 from policies.bound_rule import BoundRule
 from policies.concurrency import starts
-from policies.fields import Thresholds
+from policies.fields import HoldOrRent
 from policies.verdicts import allow, deny, length
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
 
-class RentingThresholds(Thresholds):
+class RentingThresholds(HoldOrRent):
     """The conditions under which a job may rent GPUs, on demand or spot. ``utilisation``: if the held ones of that
     kind, owned or reserved, were used for this share of the last 7 days. ``horizon``: for at most this time; longer
     jobs belong on held capacity. ``break_even``: not at a price at which holding a GPU, at the cost of the held ones,

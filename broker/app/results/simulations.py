@@ -248,8 +248,8 @@ class SimulationReport(Result):
         slow = [one.slowdowns / one.finished for one in found.teams.values() if one.finished]
         amounts = {rule.spec.id: rule.config.amount for rule in rules_of(policy)}
         return cls.from_parts(
-            found.size,
             found.workload,
+            found.size,
             found,
             workload=found.workload.name,
             jobs=total.submitted,
