@@ -27,7 +27,8 @@ class Proof:
 
 
 def prove(database: Database) -> Proof:
-    """Compare all projections with events and entries, and rebuild those that differ. Raises `StoreProblem`."""
+    """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that differ.
+    Raises `StoreProblem`."""
     found, last = Proof(), ""
     while True:
         with database.writing() as connection:

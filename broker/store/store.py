@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -19,8 +19,7 @@ from broker.core.values.clock import Clock
 from broker.store import later
 from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
-from broker.store.engine.leader import LeaderRole, StillLeading
-from broker.store.engine.queries import looks
+from broker.store.engine.queries import does, looks
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
@@ -36,15 +35,12 @@ if TYPE_CHECKING:
     from broker.ledger.journal import Journal
     from broker.store.access.access import AccessStore
     from broker.store.archive import Archive
-    from broker.store.engine.compaction import Compaction
     from broker.store.engine.copies import StoreCopy
-    from broker.store.engine.job_shares import JobShare
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.market_history import MarketHistory
     from broker.store.market.watches import Watches
     from broker.store.outbox import Outbox
-    from broker.store.proof import Proof
 
     def _is_a_journal(store: Store) -> Journal:
         """Never called: the type checker verifies by it that `Store` implements `Journal`."""
@@ -127,30 +123,12 @@ class Store:
         with later.rehearsal.rehearsed(self._database) as database:
             yield Store(database, self._clock)
 
-    def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
-        """Leadership of this store's jobs, or another duty, during the block; None if another process has it."""
-        return leader.lead(self._database, duty)
-
-    def share(self) -> AbstractContextManager[JobShare | None]:
-        """A share of this PostgreSQL store's jobs during the block; None if another process leads alone. Raises
-        `InvalidInput` for SQLite."""
-        return later.job_shares.shared(self._database)
-
-    def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
-        """Whether a process has that leadership now."""
-        return leader.is_led(self._database, duty)
-
-    def using_snapshots(self) -> AbstractContextManager[None]:
-        """During the block no snapshot of this store is deleted."""
-        return file_use.shared(self._database)
-
-    def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
-        """During the block no process is in `using_snapshots`; false if one was for ``wait`` seconds."""
-        return file_use.sole(self._database, wait)
-
-    def copy_to(self, file: Path) -> StoreCopy:
-        """Copy the store into a new file, as it is now. Raises as `broker.store.engine.copies.copy_to`."""
-        return later.copies.copy_to(self._database, file)
+    lead = does(lambda: leader.lead)
+    share = does(lambda: later.job_shares.shared)
+    is_led = does(lambda: leader.is_led)
+    using_snapshots = does(lambda: file_use.shared)
+    deleting_snapshots = does(lambda: file_use.sole)
+    copy_to = does(lambda: later.copies.copy_to)
 
     def put_back(self, file: Path) -> StoreCopy:
         """Replace the store's content by a copy. Raises as `broker.store.engine.copies.put_back`."""
@@ -179,14 +157,8 @@ class Store:
                 return transactions
             after, transactions = found, transactions + 1
 
-    def compact(self) -> Compaction:
-        """Give the space of deleted rows back. Raises as `broker.store.engine.compaction.compact`."""
-        return later.compaction.compact(self._database)
-
-    def prove(self) -> Proof:
-        """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that
-        differ."""
-        return later.proof.prove(self._database)
+    compact = does(lambda: later.compaction.compact)
+    prove = does(lambda: later.proof.prove)
 
     # --- the market -------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ _PAUSE = 0.05  # seconds between tries: neither lock can be waited for with a ti
 
 @contextmanager
 def shared(database: Database) -> Iterator[None]:
-    """During the block no deletion runs; waits, for seconds, for one that does. Others may be in such
-    blocks, too. Raises `StoreProblem`."""
+    """During the block no snapshot of the store is deleted; waits, for seconds, for a deletion that runs. Others may be
+    in such blocks, too. Raises `StoreProblem`."""
     if database.path is not None:
         with _lock_file(database.path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -37,7 +37,7 @@ def shared(database: Database) -> Iterator[None]:
 
 
 @contextmanager
-def sole(database: Database, wait: float) -> Iterator[bool]:
+def sole(database: Database, wait: float = 5.0) -> Iterator[bool]:
     """During the block no process is in a block of `shared`; false if one was for ``wait`` seconds. Raises
     `StoreProblem`."""
     if database.path is not None:

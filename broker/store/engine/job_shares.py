@@ -100,8 +100,8 @@ class JobShare:
 
 @contextmanager
 def shared(database: Database) -> Iterator[JobShare | None]:
-    """A share of the jobs during the block; None if another process leads alone. Raises `StoreProblem`, and
-    `InvalidInput` for SQLite."""
+    """A share of the PostgreSQL store's jobs during the block; None if another process leads alone. Raises
+    `StoreProblem`, and `InvalidInput` for SQLite."""
     if database.is_sqlite:
         raise InvalidInput(
             "the jobs of a SQLite store cannot be shared: it is for one machine and one service",

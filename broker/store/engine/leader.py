@@ -54,8 +54,9 @@ StillLeading = Callable[[], bool]
 
 
 @contextmanager
-def lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading | None]:
-    """Leadership during the block; None if another process has it. Raises `StoreProblem`."""
+def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[StillLeading | None]:
+    """Leadership of the store's jobs, or another duty, during the block; None if another process has it. Raises
+    `StoreProblem`."""
     if database.path is not None:
         # `is_led` takes the lock briefly; half a second outlasts such checks. For local sources there is no wait: the
         # result of the process that polls them now is recent enough.
@@ -100,7 +101,7 @@ def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading |
         yield (lambda: True) if taken else None
 
 
-def is_led(database: Database, duty: LeaderRole) -> bool:
+def is_led(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> bool:
     """Whether a process is the leader now. Raises `StoreProblem`."""
     if database.path is not None:
         with _file_lead(database.path, duty, wait=0) as still:

@@ -36,6 +36,15 @@ def asks(query: Query[P, R]) -> Callable[Concatenate[HasConnection, P], R]:
     return method
 
 
+def does(work: Callable[[], Callable[Concatenate[Database, P], R]]) -> Callable[Concatenate[HasDatabase, P], R]:
+    """The function that ``work`` returns, as a method: it gets the database of the object."""
+
+    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return work()(self._database, *args, **kwargs)
+
+    return method
+
+
 def looks(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
     """The function that ``query`` returns, as a method: it gets the connection of a consistent look of its own."""
 
