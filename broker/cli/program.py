@@ -124,6 +124,11 @@ def gpubroker(
     ] = False,
 ) -> None:
     """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
+    from pydantic.plugin import _loader
+
+    # For the first model, pydantic would look through all installed packages for plugins: where there are hundreds,
+    # longer than it takes to read the store. None has a say in our models; programs that import gpubroker keep theirs.
+    _loader._plugins = _loader._plugins or {}
 
 
 app = _made(COMMANDS)

@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 import typer.main
+from pydantic import BaseModel
+from pydantic.plugin import _loader
 from rich.text import Text
 
 import cli
 from broker.app.market import market
 from broker.cli import program
 from broker.cli.program import app, run
+from tests.cli.conftest import Gpubroker
 
 # Typer itself brings pydantic for a command that has options.
 HEAVY = ("sqlalchemy", "sqlmodel", "alembic", "boto3", "httpx", "obstore", "broker.store", "broker.app")
@@ -54,6 +57,26 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert "broker.cli.program" in imported
     heavy = (*HEAVY, "pydantic") if arguments == ["--help"] else HEAVY
     assert not [name for name in heavy if name in imported]
+
+
+def test_a_command_looks_for_no_plugins_of_pydantic(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many packages are installed, that took longer than a list of jobs."""
+
+    def looked(**_: str) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(_loader, "_plugins", None)
+    monkeypatch.setattr(_loader, "entry_points", looked)
+    gpubroker("jobs", "list")
+    type("Model", (BaseModel,), {})
+
+
+@pytest.mark.system
+def test_a_list_of_jobs_needs_neither_policies_nor_placement(tmp_path: Path) -> None:
+    script = "import sys, cli; sys.argv[1:] = ['jobs', 'list']\ntry: cli.main()\nfinally: print(*sys.modules)"
+    done = python("-c", script, env={**os.environ, "GPUBROKER_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert {"broker.placement.planner", "policies.loader", "broker.runfolder.retention"}.isdisjoint(done.stdout.split())
 
 
 def test_a_period_has_the_same_names_in_every_command() -> None:

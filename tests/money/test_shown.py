@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import in_scope, is_fixed
 from broker.ledger.entries import Account
 from broker.ledger.shares import BudgetShare
-from broker.reconciler.admission.admission import HoldLimit
+from broker.reconciler.admission.hold_limits import HoldLimit
 from broker.store import Store, open_store
 from tests.actors import ANN
 from tests.empty_store import empty_store

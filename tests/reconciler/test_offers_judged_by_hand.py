@@ -16,7 +16,6 @@ from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
 from broker.placement.shares import part
 from broker.reconciler.admission.admission import (
-    HoldLimit,
     admit,
     denials,
     re_place,
@@ -26,6 +25,7 @@ from broker.reconciler.admission.admission import (
     unused,
     with_occupancy,
 )
+from broker.reconciler.admission.hold_limits import HoldLimit
 from tests.reconciler.test_admission_by_hand import (
     CASH,
     HOUR,

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import bill_of, bills_of
+from broker.app.jobs.keeping import kept_until
 from broker.app.jobs.past_events import story
-from broker.app.jobs.retention import kept_until
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError

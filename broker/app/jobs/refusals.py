@@ -15,7 +15,8 @@ from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
 from broker.placement.formats import span
 from broker.placement.time_limit import ROOM
-from broker.reconciler.admission.admission import Admission, HoldLimit
+from broker.reconciler.admission.admission import Admission
+from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
     from broker.app.jobs.preview import Preview

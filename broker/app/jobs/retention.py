@@ -9,6 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from broker.app.jobs.keeping import kept_until
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
@@ -99,17 +100,6 @@ class OverdueFiles:
     def size(self) -> int:
         """Bytes."""
         return sum(sum(sizes.values()) for sizes in self.files.values()) + sum(one.size for one in self.checkpoints)
-
-
-def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None]:
-    """Until when checkpoints, results, logs and snapshots of an ended job stay (UTC); None: until a person deletes
-    them. Empty for a job that has not ended."""
-    if view.ended_at is None:
-        return {}
-    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
-    if view.job.snapshot is not None:
-        times["snapshots"] = said.keep_snapshots
-    return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}
 
 
 def overdue(

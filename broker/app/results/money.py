@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
@@ -11,7 +11,10 @@ from broker.app.results.values import Moment, Result
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.shares import BudgetShare
-from broker.reconciler.admission.admission import Admission, HoldLimit
+from broker.reconciler.admission.hold_limits import HoldLimit
+
+if TYPE_CHECKING:
+    from broker.reconciler.admission.admission import Admission
 
 
 class PeriodShare(Result):

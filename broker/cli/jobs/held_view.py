@@ -13,7 +13,7 @@ from broker.cli.render.tables import Column, fitted
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.ledger.shares import BudgetShare
-from broker.reconciler.admission.admission import HoldLimit
+from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

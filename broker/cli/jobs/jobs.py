@@ -55,7 +55,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first: state, machine, cost so far. An array is one row."""
     from broker.app.jobs import details, jobs
-    from broker.app.jobs.bills import bills_of
+    from broker.app.jobs.bills import costs_of
     from broker.cli.jobs import job_view
     from broker.core.errors import UnknownName
     from broker.core.events.outcomes import JobState
@@ -76,7 +76,7 @@ def list_jobs(
         return
     found = jobs.search(broker, states=states, user=user, team=team, limit=limit, array=of_array)
     now = broker.clock.now()
-    billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
+    billed = list(zip(found.views, costs_of(broker, found.views), strict=True))
     for one in found.unreadable:
         terminal.say(f"not shown: {one} ({one.hint})")
     if billed:
@@ -128,11 +128,10 @@ def show(
     """Show one job: state, cost and events."""
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.keeping import kept_until
     from broker.app.jobs.past_events import story
-    from broker.app.jobs.retention import kept_until
     from broker.app.service import background
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.follow import exit_code, follow
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -142,6 +141,8 @@ def show(
         return
     followed = wait and not view.closed
     if followed:
+        from broker.cli.jobs.follow import follow
+
         last = follow(terminal, broker, view.id)
         if last is None:
             raise typer.Exit(130)
@@ -162,8 +163,11 @@ def show(
             with suppress(BrokerError):  # a policy that cannot be read hides no job
                 terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
         terminal.show(*job_view.about_time(broker.clock))
-    if wait and (code := exit_code(view)):
-        raise typer.Exit(code)
+    if wait:
+        from broker.cli.jobs.follow import exit_code
+
+        if code := exit_code(view):
+            raise typer.Exit(code)
 
 
 def _show_files(terminal: Terminal, broker: Broker, view: JobView) -> None:

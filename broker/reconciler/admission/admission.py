@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
@@ -36,19 +35,11 @@ from broker.ledger.holds import (
 from broker.placement.planner import Deny, fallbacks
 from broker.placement.pricing.run_quantile import longest_of
 from broker.reconciler.admission.facts import FactsFor
+from broker.reconciler.admission.hold_limits import HoldLimit
 
 HOLD_QUANTILE = 95.0
 """The share of runs (percent) that a hold covers which follows from the job's work, unless the policies give one."""
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
-
-
-class HoldLimit(StrEnum):
-    """The limit of a job that determines the amount of its hold."""
-
-    MAX_COST = "max_cost"
-    MAX_DURATION = "max_duration"
-    EXPECTED = "expected"
-    SESSION = "session"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,14 @@
+"""What limits a hold. Apart from the gate, so that who prints it need not import all of placement."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class HoldLimit(StrEnum):
+    """The limit of a job that determines the amount of its hold."""
+
+    MAX_COST = "max_cost"
+    MAX_DURATION = "max_duration"
+    EXPECTED = "expected"
+    SESSION = "session"
