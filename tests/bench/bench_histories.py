@@ -66,14 +66,17 @@ def compared(markets: Sequence[ReplayMarket], world: Callable[[Bits, int], Bits]
     return fmean(ratios), missed
 
 
-def recorded() -> Iterator[tuple[str, Sequence[ReplayMarket]]]:
-    """Families of recorded markets, by name; none where nobody says where they are."""
+def recorded(
+    families: Sequence[str] = ("aws-2022-10-26", "gcp-h100-2025-10"),
+) -> Iterator[tuple[str, Sequence[ReplayMarket]]]:
+    """Families of recorded markets, by name, ``name:16`` for gangs of 16; none where nobody says where they are."""
     data = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
     if "GPUBROKER_TEST_DATA" not in os.environ or not data.is_dir():
         print("recorded traces are not part of the project: set GPUBROKER_TEST_DATA to a folder that has them")
         return
-    for family in ("aws-2022-10-26", "gcp-h100-2025-10"):
-        yield family, read_markets([data / family], TracePrices())
+    for family in families:
+        name, _, gang = family.partition(":")
+        yield family, read_markets([data / name], TracePrices(gang=int(gang or 1)))
 
 
 def main() -> None:
