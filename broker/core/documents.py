@@ -37,11 +37,11 @@ _CONSTANTS = {
 _ADVICE = (
     ("mapping values are not allowed", "there is a second ': ' in this line, or its indentation does not fit; put a"
      " value that contains ': ' in quotes", False),
-    ("tab character", "a tab stands where spaces belong; indent with spaces only", False),
+    ("tab character", "a tab cannot be used here; indent with spaces only", False),
     ("cannot start any token", "a value cannot start with this character; put values that start with @, ` or % in"
      " quotes, and indent with spaces, not tabs", False),
     ("undefined alias", "a value that starts with * refers to an earlier &name in YAML; put it in quotes if it is"
-     " meant as it stands", False),
+     " plain text", False),
     ("alphabetic or numeric character", "a value that starts with * or & is a reference in YAML; put it in quotes",
      False),
     ("unexpected end of stream", "a quote that is opened here is never closed", True),

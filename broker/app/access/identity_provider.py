@@ -125,7 +125,7 @@ class IdentityProvider:
         if self._addresses is None or now - self._addresses[0] > _KEPT:
             found = self._asked("GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
             if found.get("issuer") != self._settings.issuer:
-                raise Malformed("the identity provider calls itself otherwise", where=self._settings.issuer)
+                raise Malformed("the identity provider names another issuer", where=self._settings.issuer)
             self._addresses = (now, found)
         address = self._addresses[1].get(name)
         if not isinstance(address, str):
@@ -146,5 +146,5 @@ class IdentityProvider:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise Malformed("the identity provider answers no document", where=self._settings.issuer)
+            raise Malformed("the answer of the identity provider is not a document", where=self._settings.issuer)
         return document

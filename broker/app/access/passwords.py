@@ -47,7 +47,9 @@ class WrongPassword(AskAPerson):
     """Name or password is wrong. The message does not say which, nor whether the person has to wait."""
 
     def __init__(self) -> None:
-        super().__init__("name and password let nobody in now", hint="after several wrong ones, wait before the next")
+        super().__init__(
+            "sign-in failed", hint="check name and password; after several wrong tries, wait before the next"
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,7 +75,7 @@ def invite(broker: Broker, name: str, *, by: Actor) -> NewInvitation:
         person, now = known_person(tx, name), broker.clock.now()
         if person.service or person.disabled_at is not None:
             what = "a service account" if person.service else "disabled"
-            raise InvalidInput(f"{name} is {what} and signs in nowhere", hint="`gpubroker tokens create`")
+            raise InvalidInput(f"{name} is {what} and cannot sign in", hint="`gpubroker tokens create`")
         ends = now + INVITED * broker.clock.scale
         found = Invitation(digest_of(secret), person.name, by.identity, now, ends)
         tx.invite(found)
@@ -219,7 +221,9 @@ def _waits(tries: StoredPassword | KnownOrigin, now: datetime) -> bool:
 
 
 def _gone() -> NotAllowed:
-    return NotAllowed("this invitation was accepted, replaced, or is over", hint="ask an administrator for another")
+    return NotAllowed(
+        "this invitation was accepted or replaced, or has expired", hint="ask an administrator for another"
+    )
 
 
 @cache

@@ -32,7 +32,9 @@ class WrongCode(AskAPerson):
     """A code that is not, or no longer, the one that the person's app shows."""
 
     def __init__(self) -> None:
-        super().__init__("this is not the code of now", hint="wait for the next one; is the clock of the phone right?")
+        super().__init__(
+            "the code is wrong or no longer valid", hint="wait for the next one; is the clock of the phone right?"
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,7 +80,7 @@ def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | No
             only_administrators(tx, by)
         factor, now = tx.second_factor(known_person(tx, name).name), broker.clock.now()
         if factor is None or not factor.waits(now, UNCONFIRMED * broker.clock.scale):
-            hint = "begin anew; the first code is accepted for an hour"
+            hint = "begin again; the first code is accepted for an hour"
             raise InvalidInput(f"no second factor of {name} waits for its first code", hint=hint)
         step = step_of(code, opened_at_home(broker, factor.sealed, _purpose(name)), now, factor.step)
         if step is not None:

@@ -267,8 +267,8 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
         what = {
             "alert": "Jobs are still admitted: the budget only alerts.",
             "ask": "New jobs are admitted only with an approval.",
-            "deny": "No new job is admitted until there is room; what runs goes on within its hold.",
-            "stop": "No new job is admitted; once more is spent than there is, what runs is stopped, checkpoint first.",
+            "deny": "No new job is admitted until there is room; running jobs continue within their holds.",
+            "stop": "No new job is admitted; once it is exceeded, running jobs are stopped after a checkpoint.",
         }[line.action]
         return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE, thread, teams)
     title = f"Budget {name}: {mark} of {limit} is spent in {when}"
@@ -326,10 +326,10 @@ class Alerting:
             for notice in (*check(self._broker), *approvers.check(self._broker), *self._anomalies(now)):
                 log.warning("%s. %s", notice.title, notice.body)
         except BrokerError as error:
-            log.warning("budgets could not be looked at: %s", error)
+            log.warning("budgets could not be checked: %s", error)
             return
         except Exception:  # a mistake of ours here must not leave the jobs alone
-            log.exception("budgets could not be looked at")
+            log.exception("budgets could not be checked")
             return
         targets = self._broker.settings.notify
         if targets and (self._sending is None or not self._sending.is_alive()):
@@ -347,6 +347,6 @@ class Alerting:
             settings = self._broker.settings
             for one in notify.deliver(self._broker.store, self._broker.clock, settings.notify, settings.routes):
                 if one.error:
-                    log.warning("%s could not be told of %s: %s", one.target, one.title, one.error)
+                    log.warning("%s was not notified of %s: %s", one.target, one.title, one.error)
         except BrokerError as error:
-            log.warning("nobody could be told: %s (%s)", error, error.hint)
+            log.warning("no notice was sent: %s (%s)", error, error.hint)

@@ -61,7 +61,7 @@ def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
         return known[name.lower()], ""
     meant, unknown = did_you_mean(name, known.values()), f"no provider here is called {name!r}"
     if owned:
-        return name, f"{unknown}{meant} It is taken as a site of your own" if meant else ""
+        return name, f"{unknown}{meant} It is recorded as your own site" if meant else ""
     return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
 
 

@@ -145,8 +145,8 @@ def _use(
     reserved.sort(key=there, reverse=True)
     if hours >= SHORTEST:
         notes += [
-            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are judged when they are there for a"
-            " week"
+            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are judged once they have been "
+            "held for a week"
             for h in (*owned, *reserved)
             if there(h) < SHORTEST
         ]

@@ -87,7 +87,7 @@ class CapacityLimits:
         least = self.limits.utilisation
         why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, rented)
         if not why and least is not None and 100 * worth.use < least:
-            why = f"{100 * worth.use:.1f}% of its hours would have been used, and {least:g}% are asked for"
+            why = f"{100 * worth.use:.1f}% of its hours would have been used; at least {least:g}% are required"
             why += f" ({self.at['utilisation']})"
         return f"not proposed: {quote.offering}: {why}" if why else ""
 

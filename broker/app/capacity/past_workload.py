@@ -75,7 +75,7 @@ def recorded_workload(broker: Broker, last: timedelta) -> SimulatedWorkload:
             _add(found, view, since, now)
         if not found.jobs:
             told = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items()) or "none was submitted"
-            raise InvalidInput(f"no job of that time can be played: {told}", where="--last")
+            raise InvalidInput(f"no job of that time can be simulated: {told}", where="--last")
         pools = _pools(broker, look, [one.job for one in found.classes], (since, now))
     classes = tuple(found.classes)
     skipped = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items())
@@ -92,9 +92,9 @@ def recorded_workload(broker: Broker, last: timedelta) -> SimulatedWorkload:
 def _add(found: _Found, view: JobView, since: datetime, now: datetime) -> None:
     job = view.job
     left_out = {
-        "arrays, of which the tasks count": job.array is not None,
+        "arrays (their tasks are counted)": job.array is not None,
         "sessions": job.session is not None,
-        "without machines of their own choice": job.model is not None and not job.resources,
+        "that name a model and no machines": job.model is not None and not job.resources,
     }
     if why := next((why for why, applies in left_out.items() if applies), None):
         found.skipped[why] += 1

@@ -211,14 +211,14 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
     buyer or an administrator, and `InvalidInput` if it is too late."""
     purchase = broker.store.purchase(id)
     if not by.may_act_for(purchase.user):
-        raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot take it back", where=id)
+        raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot withdraw it", where=id)
     if purchase.state.before_order:
         return buyer(broker).end_unbought(purchase, NotBought.WITHDRAWN, by.identity, "")
     if purchase.state is PurchaseState.UNKNOWN and nothing_bought:
-        return buyer(broker).declare_nothing_bought(purchase, by.identity, "made sure at the provider")
+        return buyer(broker).declare_nothing_bought(purchase, by.identity, "verified at the provider")
     if purchase.state is PurchaseState.UNKNOWN:
         raise InvalidInput(
-            f"it is unknown whether {purchase.quote.provider} took the order",
+            f"it is unknown whether {purchase.quote.provider} accepted the order",
             where=id,
             hint="look at the provider's console; if nothing was bought, add --nothing-bought",
         )

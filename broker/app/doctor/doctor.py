@@ -205,30 +205,33 @@ def _runs(broker: Broker) -> DoctorFinding:
         return DoctorFinding(
             "runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts
         )
-    message = f"run folders and checkpoints are in {shown}; not tried now"
+    message = f"run folders and checkpoints are in {shown}; not tested now"
     fix = ""
     if parts.scheme in ("s3", "s3a"):
         from broker.agent.bucket_region import bucket_region
 
         facts["region"] = region = bucket_region(broker.settings.runs_url)
-        message += f"; region {region}" if region else "; its region is not told, so AWS_REGION must name it"
-        fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_ROLE to a role's ARN"
+        message += f"; region {region}" if region else "; its region is unknown: set AWS_REGION"
+        fix = "to give each node access to its own job's folder only, set GPUBROKER_RUNS_ROLE to a role's ARN"
     if parts.scheme == "gs":
-        fix = "to narrow what a node reaches to its own job, set GPUBROKER_RUNS_NARROWED=true (takes uniform access)"
+        fix = (
+            "to give each node access to its own job's folder only, set GPUBROKER_RUNS_NARROWED=true (requires uniform "
+            "bucket-level access)"
+        )
     in_azure = parts.scheme in ("az", "adl", "azure", "abfs", "abfss")
     if in_azure:
-        fix = "for signatures of this login's instead of nodes' own identities, set GPUBROKER_RUNS_NARROWED=true"
+        fix = "to give nodes signatures of this login instead of their own identities, set GPUBROKER_RUNS_NARROWED=true"
     role, asked = broker.settings.runs_role, broker.settings.runs_narrowed
     facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" or in_azure else role is not None)
     if narrowed:
-        message += "; a node reaches its own job's folder alone"
+        message += "; each node has access to its own job's folder only"
         message += " (without a hierarchical namespace: the container, for a time)" if in_azure else ""
         return DoctorFinding("runs", Health.OK, message, facts=facts)
     if asked:
-        message += "; GPUBROKER_RUNS_NARROWED is set, and nodes cannot be narrowed in this store by it"
+        message += "; GPUBROKER_RUNS_NARROWED is set, but has no effect on this store"
         return DoctorFinding("runs", Health.PROBLEM, message, fix or "unset it", facts)
-    fix = fix or "there is no way to narrow them in this store: give teams that must not see each other a bucket each"
-    return DoctorFinding("runs", Health.OK, f"{message}; nodes reach it with an identity of their own", fix, facts)
+    fix = fix or "nodes cannot be limited to one folder in this store: use a bucket for each team"
+    return DoctorFinding("runs", Health.OK, f"{message}; nodes have access with their own identities", fix, facts)
 
 
 def _try_runs(url: str) -> None:

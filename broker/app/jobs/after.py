@@ -53,7 +53,7 @@ def in_order(given: Sequence[Job]) -> list[Job]:
     named: dict[str, Job] = {}
     for job in given:
         if job.name in named:
-            raise InvalidInput(f"two of the jobs are called {job.name}", hint="jobs of one submission need own names")
+            raise InvalidInput(f"two jobs are called {job.name}", hint="give each job of a submission its own name")
         named[job.name] = job
     graph = {job.name: {one.job for one in job.after if one.job in named} for job in given}
     try:
@@ -84,4 +84,4 @@ def begin_later(tx: Writing, job_id: str, submitted: ev.Submitted, broker: Broke
 def words(job: Job) -> str:
     """The note of a plan about it."""
     parts = [f"{one.folder or one.job} has {'ended' if one.when is When.ENDED else 'succeeded'}" for one in job.after]
-    return f"it begins after {' and '.join(parts)}; its money is judged and held then, none before"
+    return f"it begins after {' and '.join(parts)}; its cost is judged and its money held then, not before"

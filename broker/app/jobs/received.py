@@ -50,7 +50,7 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
             )
         return job
     if snapshot.pool != pool_of(broker, by):
-        raise InvalidInput("the snapshot lies in another person's folder", where="snapshot.pool")
+        raise InvalidInput("the snapshot is in another person's folder", where="snapshot.pool")
     for copy in snapshot.trees:
         if not _SHA256.fullmatch(copy.tree):
             raise InvalidInput("expected 64 hexadecimal digits", where="snapshot.trees.tree")

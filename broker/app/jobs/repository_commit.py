@@ -29,7 +29,7 @@ def with_commit(job: Job) -> tuple[Job, str]:
     if commit is None:
         return (
             job,
-            f"{one.url}: {named} could not be looked up from here ({why}): each attempt fetches what it is then.",
+            f"{one.url}: {named} could not be looked up from here ({why}): each attempt fetches its newest commit.",
         )
     setup = pinned(job.setup, one, commit)
     return job.model_copy(update={"setup": setup}), f"Git: {one.url}, commit {commit[:10]} of {named}."

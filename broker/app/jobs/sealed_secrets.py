@@ -130,7 +130,7 @@ def opened_at_home(broker: Broker, box: str, purpose: str) -> bytes:
         raise StoreProblem(
             "what was sealed at this server cannot be opened",
             where=str(broker.settings.home / KEY_FILE),
-            hint="replicas of one store need the same key file; after its loss, it has to be set up anew",
+            hint="replicas of one store need the same key file; if it is lost, set up again what was sealed",
         ) from error
 
 

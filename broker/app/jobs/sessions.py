@@ -90,8 +90,8 @@ def jupyter_of(broker: Broker, view: JobView, *, node: int | None, by: Actor) ->
         server = JupyterServer(int(about["port"]), str(about["token"]))
     except (ValueError, KeyError, TypeError) as error:
         raise RetryLater(
-            f"the Jupyter of {view.id} does not say yet where it listens", hint=f"`gpubroker jobs logs {view.id}`"
+            f"the Jupyter of {view.id} has not reported its address yet", hint=f"`gpubroker jobs logs {view.id}`"
         ) from error
     if not 0 < server.port < 1 << 16 or not re.fullmatch(r"[A-Za-z0-9._~-]{16,200}", server.token):
-        raise RetryLater(f"the Jupyter of {view.id} says nothing usable about where it listens")
+        raise RetryLater(f"the Jupyter of {view.id} reported no usable address")
     return server

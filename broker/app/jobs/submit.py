@@ -223,7 +223,7 @@ def _lost(error: BaseException) -> CommitUnknown:
     """Why it is not known whether a job is on record."""
     why = f": {error}" if isinstance(error, BrokerError) else ""
     return CommitUnknown(
-        f"the transaction was broken off while it was committed{why}", hint="look at `gpubroker jobs list` first"
+        f"the transaction was interrupted at its commit{why}", hint="look at `gpubroker jobs list` first"
     )
 
 

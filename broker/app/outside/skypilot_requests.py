@@ -145,7 +145,7 @@ def _mapping(text: str, what: str) -> dict[str, Any]:
 def _user(text: str) -> str:
     name = _mapping(text, "user").get("name") if text else None
     if not isinstance(name, str) or not name:
-        raise NotAllowed("SkyPilot does not say who launches", hint="its API server has to know its users")
+        raise NotAllowed("SkyPilot does not say who launches", hint="its API server must authenticate its users")
     return name
 
 

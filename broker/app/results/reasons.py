@@ -29,7 +29,7 @@ EXCLUDED_BY_THE_JOB = frozenset(
         Reason.NEEDS_COMMITMENT,
     }
 )
-_REFUSED_FOR_ITS_TIME = "its money was refused for the time it is for"
+_REFUSED_FOR_ITS_TIME = "money for its run was refused"
 _ITS_TURN = "queued, too few owned machines are free"
 
 
@@ -62,7 +62,7 @@ def waits(reason: WaitReason | None) -> str:
 def _what_for(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPaid | why.AwaitsJobs) -> str:
     match reason:
         case why.QueueTurn():
-            turn = f"its turn on {reason.pool}" if reason.pool else "its turn to be found"
+            turn = f"its turn on {reason.pool}" if reason.pool else "its turn in the queue"
             return f" for {turn}: `{program()} jobs queue`"
         case why.StrategyWaits():
             return f": {reason.because}"
@@ -111,7 +111,7 @@ def ended(reason: EndReason | None) -> str:
             told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
             return f"{told} of {reason.count:,} tasks"
         case why.PredecessorFailed():
-            return f"{reason.job}, which had to do well before, {_ENDED.get(reason.state, reason.state.value)}"
+            return f"{reason.job}, which had to succeed first, {_ENDED.get(reason.state, reason.state.value)}"
         case why.EarlierWords():
             return reason.text
 
@@ -147,7 +147,7 @@ def judged_again(trigger: why.HoldTrigger) -> str:
     """Why held money was judged again."""
     match trigger:
         case why.HoldTrigger.ENDS:
-            return "its money nears its end"
+            return "the money held for it is nearly used up"
         case why.HoldTrigger.FASTER:
             return "it is used up faster than was judged"
         case why.HoldTrigger.CLOCK_REWIND:
@@ -160,9 +160,9 @@ def _moves(reason: why.MovesElsewhere) -> str:
         case why.MoveAdvantage.STRATEGY:
             return f"moves to {where}: {reason.because}"
         case why.MoveAdvantage.QUEUE_TOO_LONG:
-            return f"moves to {where}: waiting on in the queue would miss the deadline"
+            return f"moves to {where}: waiting longer in the queue would miss the deadline"
         case why.MoveAdvantage.BETTER_VALUE:
-            return f"moves to {where}: so much better for the money and the time that moving pays"
+            return f"moves to {where}: it saves more money and time than the move costs"
         case why.MoveAdvantage.CAPACITY_ENDS:
             return f"moves elsewhere: {reason.because}"
 

@@ -11,7 +11,7 @@ REMEDIES: dict[Reason, str] = {
     Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
     Reason.TOO_FEW_CPUS: "request fewer CPUs: resources.cpus",
     Reason.TOO_LITTLE_MEMORY: "request less memory: resources.memory",
-    Reason.TOO_LITTLE_GPU_MEMORY: "use a smaller batch, a more frugal method or more accelerators: see `model:`",
+    Reason.TOO_LITTLE_GPU_MEMORY: "use a smaller batch, more accelerators or a method that needs less memory: `model:`",
     Reason.WRONG_CAPACITY_TYPE: "allow more capacity types: constraints.capacity_types, resources.use_spot",
     Reason.WRONG_PROVIDER: "allow more providers: constraints.providers, resources.infra",
     Reason.WRONG_REGION: "allow more regions: constraints.regions, resources.region",

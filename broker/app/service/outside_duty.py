@@ -23,7 +23,7 @@ class EndingLaunches(PeriodicDuty):
         self._tell(
             {
                 f"{one.id}: the time for which {one.tags.user} launched with {one.tool} is over, and nobody reported"
-                f" its end: {one.held} counts as spent; look whether it still runs"
+                f" its end: {one.held} counts as spent; check whether it still runs"
                 for one in late
             }
         )

@@ -220,11 +220,11 @@ def _end(broker: Broker, one: Leftover, seen_at: datetime) -> None:
     """Raises `BrokerError`."""
     if one.machine is not None and one.machine.by_engine:
         engine = broker.engine(one.machine.place)
-        assert isinstance(engine, ListsMachines), "it told of this one"
+        assert isinstance(engine, ListsMachines), "it listed this machine"
         engine.end(one.machine.id)
     elif one.machine is not None:
         provider = broker.provider(one.machine.place)
-        assert isinstance(provider, RunsInstances), "it told of this one"
+        assert isinstance(provider, RunsInstances), "it listed this machine"
         provider.terminate(one.machine.id)
     elif one.attempt is not None:
         gone_at = seen_at if one.gone_at is None else min(one.gone_at, seen_at)

@@ -39,9 +39,10 @@ class SimulateOptions:
     """The options of `simulate`."""
 
     workload: Annotated[Path | None, typer.Argument(metavar="WORKLOAD.yaml", help="Workload file.")] = None
-    example: Annotated[bool, typer.Option("--example", help="Play the example that comes with gpubroker.")] = False
+    example: Annotated[bool, typer.Option("--example", help="Simulate the example that comes with gpubroker.")] = False
     last: Annotated[
-        str | None, typer.Option("--last", metavar="TIME", help="Play the jobs that this store recorded, such as 30d.")
+        str | None,
+        typer.Option("--last", metavar="TIME", help="Simulate the jobs recorded in this store, such as 30d."),
     ] = None
     jobs: Annotated[
         int | None, typer.Option(min=1, max=100_000_000, help="Total number of jobs. Default: by the rates.")

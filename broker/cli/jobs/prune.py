@@ -60,7 +60,7 @@ def prune(
     if found.trouble:
         many = formats.plural(len(found.trouble), "folder")
         terminal.say(*(f"{name}: {why}" for name, why in found.trouble.items()))
-        error = Unreachable(f"{many} could not be read or emptied", hint="the others were looked at; run it again")
+        error = Unreachable(f"{many} could not be read or emptied", hint="the others were processed; run it again")
         raise typer.Exit(error.exit_code if as_json else terminal.refuse(error))
 
 

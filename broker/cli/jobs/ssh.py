@@ -67,7 +67,7 @@ def ssh(
         server = jupyter_of(broker, view, node=node, by=terminal.actor)
         extra += [*tunnel(str(server.port)), "-N"]
         terminal.show(f"http://127.0.0.1:{server.port}/?token={server.token}")
-        terminal.say("Ctrl-C closes the connection; Jupyter goes on.")
+        terminal.say("Ctrl-C closes the connection; Jupyter keeps running.")
     asked = command_of(context)
     words = [*found.words[:-1], *extra, found.words[-1], *(["--", *asked] if asked else [])]
     terminal.close()

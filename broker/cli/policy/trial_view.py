@@ -132,7 +132,7 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
     if found.not_placed:
         jobs = formats.plural(found.not_placed, "submission")
-        parts.append(Text(f"{jobs} judged by the recorded alternatives alone, not placed anew.", style="yellow"))
+        parts.append(Text(f"{jobs} judged by the recorded alternatives alone, not placed again.", style="yellow"))
     if found.unknown:
         parts.append(
             Text(

@@ -46,7 +46,7 @@ def in_words(results: Sequence[PollResult]) -> str:
     silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]
     more = "gpubroker prices poll"
     if not told and not silent:
-        return f"No live prices: nobody that was asked has any. `{more}` asks all providers."
+        return f"No live prices: no queried provider has any. `{more}` asks all providers."
     if not told:
         who = ", ".join(silent)
         return (

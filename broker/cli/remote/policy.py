@@ -180,7 +180,7 @@ def backtest(
         terminal.answer(found)
     else:
         unknown = f"; {found['unknown']} without recorded facts" if found["unknown"] else ""
-        terminal.show(f"{len(found['differences'])} of {found['decisions']} decisions would have been others{unknown}.")
+        terminal.show(f"{len(found['differences'])} of {found['decisions']} decisions would differ{unknown}.")
         columns = (time("at"), text("user"), text("job_name", "job"), text("before"), text("after"))
         terminal.show(*table(terminal.out, columns, found["differences"], "no difference"))
 
@@ -280,4 +280,4 @@ def _show_effect(terminal: Terminal, seen: dict[str, Any], *, diff: bool) -> Non
     if seen["past"] is not None:
         judged = seen["past"]["decisions"]
         changed = len(judged["differences"])
-        terminal.show(f"Of {judged['decisions']} decisions of the last 30 days, {changed} would have been others.")
+        terminal.show(f"Of {judged['decisions']} decisions of the last 30 days, {changed} would differ.")

@@ -44,7 +44,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     for one in late:
         terminal.show(
             f"OVERDUE {one.id}: {one.machines}, launched by {one.user}, should have ended {formats.moment(one.until)}"
-            f" ({one.spent.rounded(2)} spent); look whether it still runs, then `gpubroker launches end {one.id}`"
+            f" ({one.spent.rounded(2)} spent); check whether it still runs, then `gpubroker launches end {one.id}`"
         )
     if not found:
         if late:

@@ -29,7 +29,7 @@ def notices() -> None:
 )
 def list_(
     context: typer.Context,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what could not be delivered, yet or ever.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only alerts not delivered, or given up.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -43,7 +43,7 @@ def list_(
     if as_json:
         terminal.answer(NoticeList.of(found))
     else:
-        nothing = "everything was delivered" if failed else "nobody was told anything yet"
+        nothing = "everything was delivered" if failed else "no alerts were sent yet"
         terminal.show(*([dispatch(one) for one in found] or [nothing]))
 
 

@@ -71,10 +71,10 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
 def archive(
     context: typer.Context,
     keep_events: Annotated[
-        str, typer.Option(metavar="TIME", help="Events stay so long after a job's end. Default: as the policy says.")
+        str, typer.Option(metavar="TIME", help="Keep events this long after a job's end. Default: as the policy says.")
     ] = "",
     keep_prices: Annotated[
-        str, typer.Option(metavar="TIME", help="Price history of this time stays. Default: as the policy says.")
+        str, typer.Option(metavar="TIME", help="Keep price history of this length. Default: as the policy says.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would move, and what has moved.")] = False,
     as_json: AsJson = False,
@@ -113,7 +113,7 @@ def archive(
 def restore(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A copy made by `gpubroker store backup`.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Restore without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replace the store by a copy. The present content is kept in a file beside it.

@@ -91,7 +91,7 @@ _TEXTS = {
     Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
     Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs with `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
-    Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
+    Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave almost no progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
     Reason.LAUNCH_REFUSED: "a launch of the job there was refused for good",
     Reason.NEEDS_COMMITMENT: "requires a commitment for a term",

@@ -132,7 +132,7 @@ class SubmittedJob:
                 return self._result(view)
             background.revive(self._broker)
             if timeout is not None and now - began > timeout.total_seconds():
-                raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it goes on")
+                raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it continues")
             self._broker.clock.sleep(_LOOK_EVERY.total_seconds())
 
     def logs(self, attempt: int | None = None) -> Iterator[str]:

@@ -150,7 +150,9 @@ class TopUp(Controller):
         try:
             return self._judge(view, attempt, now, again_at)
         except BrokerError as error:
-            log.warning("job %s: its money nears its end, and more cannot be had for now: %s", view.id, error)
+            log.warning(
+                "job %s: the money held for it is nearly used up, and more is refused for now: %s", view.id, error
+            )
             return AtRest(again_at)
 
     def _need(self, look: Reading, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:

@@ -88,7 +88,9 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
     assert after.saves == before.saves == pytest.approx(8 * 730 * (1 - 4 / 336))
     (use,) = found.uses
     assert (len(use.demand), use.held_usd, use.reserved_for) == (336, 2.5, [0] * 8)
-    assert "H100: the 8 held since 2026-11-21 (reservation) are judged when they are there for a week" in found.notes
+    assert (
+        "H100: the 8 held since 2026-11-21 (reservation) are judged once they have been held for a week" in found.notes
+    )
 
 
 def test_each_is_judged_at_its_own_price(site: Broker) -> None:

@@ -32,7 +32,7 @@ def test_jobs_that_wait_for_each_other_are_refused_with_their_names() -> None:
     assert (told[0], set(told)) == (told[-1], {"a", "b", "c"})
     with pytest.raises(InvalidInput, match="a → a"):
         in_order([job("a", "a")])
-    with pytest.raises(InvalidInput, match="two of the jobs are called a"):
+    with pytest.raises(InvalidInput, match="two jobs are called a"):
         in_order([job("a"), job("a")])
 
 

@@ -41,7 +41,7 @@ def test_a_repository_that_cannot_be_asked_from_here_is_said(tmp_path: Path) -> 
     same, said = with_commit(job)
     assert same == job
     assert "could not be looked up from here" in said
-    assert "each attempt fetches what it is then" in said
+    assert "each attempt fetches its newest commit" in said
 
 
 def test_a_server_gets_the_token_only_if_the_job_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

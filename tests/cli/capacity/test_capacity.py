@@ -70,7 +70,7 @@ def test_what_cost_nothing_is_said_so(gpubroker: Gpubroker) -> None:
         ("reservation", "sandbx", "sandbx", "warning: no provider here is called 'sandbx'; did you mean 'sandbox'?"),
         ("reservation", "zzz", "zzz", "warning: no provider here is called 'zzz'; known are "),
         ("owned", "basement", "basement", ""),
-        ("owned", "ownd", "ownd", "did you mean 'owned'? It is taken as a site of your own"),
+        ("owned", "ownd", "ownd", "did you mean 'owned'? It is recorded as your own site"),
     ],
 )
 def test_a_provider_that_is_perhaps_misspelt_is_warned_of(

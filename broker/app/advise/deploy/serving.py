@@ -339,8 +339,8 @@ def _where(situation: DeployDemand, best: _Choice, split: _Split | None, verdict
     }  # fmt: skip
     why = answer.why
     if situation.owned_only:
-        why = f"on machines of our own, because the data is sensitive; {why}"
-    rule = "present values of the same hours, lead time included; sensitive data stays on our own machines"
+        why = f"on owned machines, because the data is sensitive; {why}"
+    rule = "present values of the same hours, lead time included; sensitive data stays on owned machines"
     return PathStep("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
 
 
@@ -362,7 +362,7 @@ def _warnings(
     if best.option.meets_latency is False:
         notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
     if not fits:
-        notes.append(f"above the budget: {about(monthly)} a month, ${situation.budget_usd:,.0f} there")
+        notes.append(f"above the budget: {about(monthly)} a month; the budget is ${situation.budget_usd:,.0f}")
     if rent is not None and rent.not_launched_on and not situation.owned_only:
         notes.append(f"${best.rent_usd_per_hour:,.2f}/h rented: {rent.not_launched_on}")
     if situation.owned_only:
@@ -384,7 +384,7 @@ def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, ow
         yield f"the purchase ({about(cash)}) is paid at once and exceeds a month's budget; rent is {rented} a month"
     if best.card.form_factor in _BOARDS and count * nodes % 4:
         yield (
-            f"{best.card.name} is sold on boards of 4 or 8: {count * nodes} are reckoned as a share of one; buy a "
+            f"{best.card.name} is sold on boards of 4 or 8: {count * nodes} are counted as a share of one; buy a "
             "whole board for more work than this, reserve machines of this size, or take PCIe cards"
         )
 

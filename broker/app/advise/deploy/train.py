@@ -253,14 +253,14 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
         notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
     if best.plan.num_nodes > rules.on_demand_most_machines and not _paid_for(best):
         notes.append(
-            f"{best.plan.num_nodes} machines at once are seldom there on demand: reserve them, or a capacity block "
+            f"{best.plan.num_nodes} machines at once are rarely available on demand: reserve them, or a capacity block "
             f"(`gpubroker capacity propose {best.plan.machine} --machines {best.plan.num_nodes} --for "
             f"{max(1, round(best.hours / 24))}d`)"
         )
     if not fits:
         notes.append(
-            f"above the budget: {dollars(best.usd)} expected, {dollars(situation.budget_usd or 0)} there; train on "
-            "fewer tokens, take a smaller model, or raise it"
+            f"above the budget: {dollars(best.usd)} expected, the budget is {dollars(situation.budget_usd or 0)}; "
+            "train on fewer tokens, take a smaller model, or raise the budget"
         )
     if best.quote.not_launched_on and not situation.owned_only:
         notes.append(f"{about(best.quote.usd_per_gpu_there)} a GPU-hour: {best.quote.not_launched_on}")
@@ -270,7 +270,7 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
             "or `[providers.kubernetes]`, or gpubroker on the machine); check that it is free"
         )
     elif situation.owned_only:
-        notes.append("prices are those of rented machines; what is owned is used, or nothing")
+        notes.append("prices are those of rented machines; only owned machines are used, because the data is sensitive")
     return (*notes, *situation.places.beyond_job_files)
 
 

@@ -90,7 +90,7 @@ def _deadline(value: object, info: ValidationInfo) -> timedelta | datetime:
     try:
         duration = parse_duration(value)
     except ValueError as error:
-        raise ValueError(f"{error}; a time with its zone, such as 2030-01-31T18:00Z, will do, too") from error
+        raise ValueError(f"{error}; a time with its zone, such as 2030-01-31T18:00Z, is accepted, too") from error
     if duration <= timedelta(0):
         raise ValueError("leaves no time at all; expected a duration such as 60h")
     return duration

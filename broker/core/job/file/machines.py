@@ -48,7 +48,7 @@ def machine_requests(
         if wanted and len(wanted.requests) > 1 and (wanted.preferred or group == "ordered"):
             reading.found(
                 (*path, "accelerators") if "accelerators" in own else ("resources", "accelerators"),
-                f"several accelerators in an order do not go with `{group}`; give each its own entry there",
+                f"several accelerators in an order cannot be combined with `{group}`; give each its own entry there",
             )
             continue
         found += reading.requests(merged, path)
@@ -83,7 +83,7 @@ class _MachineReading:
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
         # If a problem was found already, this may be the same one.
         if _placed_twice(fields) and not self.problems:
-            self.found(path, "`infra` does not go with `cloud`, `region` or `zone` given beside the list")
+            self.found(path, "`infra` cannot be combined with `cloud`, `region` or `zone` outside the list")
         wanted: Accelerators | None = fields.get("accelerators")
         return tuple(
             MachineRequest(

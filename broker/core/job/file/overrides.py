@@ -32,7 +32,7 @@ def with_machines(
     alternatives = [key for key in ("any_of", "ordered") if isinstance(resources, dict) and key in resources]
     if alternatives or data.get("model") is not None:
         path = ("resources", alternatives[0]) if alternatives else ("model",)
-        message = "lists machines of its own, so that accelerators cannot be given beside the file"
+        message = "lists its own machines, so accelerators cannot be given with --gpu"
         return data | named, [document.problem(path, message, at_key=True)]
     if isinstance(resources, dict):
         resources = {key: value for key, value in resources.items() if key not in ("gpus", "instance_type")}

@@ -30,7 +30,7 @@ def parse_jobs(text: str | bytes, *, file: str, now: datetime, overrides: JobOve
     if len(tasks) == 1:
         return [job_of(tasks[0], now=now, overrides=beside)]
     if beside.name is not None:
-        message = f"the file holds {len(tasks)} tasks, which one name does not fit; write `name:` into each"
+        message = f"the file holds {len(tasks)} tasks, so one name cannot apply to all; write `name:` into each"
         tasks[0].refuse([tasks[0].problem((), message)])
     return _chained([(task, _numbered(task, number)) for number, task in enumerate(tasks, 1)], now, beside)
 

@@ -55,7 +55,7 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
             resources, ordered, found = machine_requests(parsed.resources or Resources(), document, unsaid=unsaid)
             problems += [*found, *_twice(document, parsed)]
         both = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
-        message = "stands under `secrets`, too; a secret must not have its value in the file"
+        message = "is also under `secrets`; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in both]
         problems += [*_given_twice(document, parsed), *_never_stopped(document, parsed)]
         if parsed.session is not None and parsed.array is not None:
@@ -82,7 +82,7 @@ def _given_twice(document: Document, parsed: JobFile) -> list[Problem]:
         return []
     names = set(parsed.array.grid).union(*parsed.array.rows)
     return [
-        document.problem(("array",), f"{name} stands under `{section}`, too; give it in one place", at_key=True)
+        document.problem(("array",), f"{name} is also under `{section}`; give it in one place", at_key=True)
         for section, others in (("envs", parsed.envs), ("secrets", parsed.secrets))
         for name in sorted(names & set(others or {}))
     ]
@@ -229,7 +229,7 @@ def _sifted(
         if value is None and (key in honoured or key in refused):
             continue
         if key in refused:
-            message = f"SkyPilot's key is not honoured here: {refused[key]}"
+            message = f"SkyPilot's key is not supported here: {refused[key]}"
             problems.append(document.problem((*path, key), message, at_key=True))
         else:
             kept[key] = value

@@ -79,11 +79,11 @@ HONOURED_IN_RESOURCES = frozenset(
 _INTERNAL = "it is written by SkyPilot itself; delete the key"
 REFUSED_IN_RESOURCES: Mapping[str, str] = {
     "volumes": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",
-    "ephemeral_storage": "SkyPilot itself gave it up; write `disk_size`",
+    "ephemeral_storage": "SkyPilot has removed it; write `disk_size`",
     "local_disk": "offers do not list local disks, so this could not be guaranteed; use `disk_size` or `instance_type`",
     "max_hourly_cost": "money is limited for the whole job: `max_cost: $900`; a price per hour belongs in a policy",
-    "priority": "it stands at the top of the file: `priority: low`, `normal`, `high` or `urgent`",
-    "priority_class": "it stands at the top of the file: `priority: low`, `normal`, `high` or `urgent`",
+    "priority": "it belongs at the top of the file: `priority: low`, `normal`, `high` or `urgent`",
+    "priority_class": "it belongs at the top of the file: `priority: low`, `normal`, `high` or `urgent`",
     "_no_missing_accel_warnings": _INTERNAL,
     "_docker_login_config": _INTERNAL,
     "_is_image_managed": _INTERNAL,
@@ -93,7 +93,7 @@ REFUSED_IN_RESOURCES: Mapping[str, str] = {
 
 # Keys of earlier versions that SkyPilot itself no longer accepts.
 EARLIER_IN_RESOURCES: Mapping[str, str] = {
-    "candidates": "SkyPilot gave up its benchmarks, which ran on each; for a choice of machines write `any_of`",
+    "candidates": "SkyPilot has removed its benchmarks, which ran on each; for a choice of machines write `any_of`",
     "spot_recovery": "SkyPilot calls it `job_recovery` now; the broker re-places a job after every interruption",
     "hooks": "commands before a machine stops are not run; put them at the end of `run`",
 }

@@ -103,10 +103,10 @@ def _recovery(value: object) -> int | None:
     for key in value:
         if key == "recover_on_exit_codes":
             raise ValueError(
-                "`recover_on_exit_codes` is not honoured here: every failure counts alike; write `retry: {failures: 2}`"
+                "`recover_on_exit_codes` is not supported: every failure counts alike; write `retry: {failures: 2}`"
             )
         if key == "min_nodes":
-            raise ValueError("`min_nodes` is not honoured here: a job has all of its `num_nodes`, or waits for them")
+            raise ValueError("`min_nodes` is not supported here: a job has all of its `num_nodes`, or waits for them")
         if key not in ("strategy", "max_restarts_on_errors"):
             known = ("max_restarts_on_errors", "strategy")
             raise ValueError(f"unknown key {key!r}{did_you_mean(key, known)}; known here: {', '.join(known)}")

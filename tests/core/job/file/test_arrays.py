@@ -116,7 +116,7 @@ def test_a_variable_has_its_value_from_one_place(section: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(f"{section}\narray: {{grid: {{SEED: 0..3}}}}\n")
     assert [problem.message for problem in caught.value.problems] == [
-        f"SEED stands under `{section.partition(':')[0]}`, too; give it in one place"
+        f"SEED is also under `{section.partition(':')[0]}`; give it in one place"
     ]
 
 

@@ -249,7 +249,7 @@ def test_advice_for_a_literal_secret() -> None:
         ('envs: {A: "x\\0y"}', "line 2: envs.A: contains a NUL character"),
         ("envs: [A=1]", "line 2: envs: expected lines of the form 'key: value'; got a list"),
         ("secrets: [1A]", "line 2: secrets[0]: expected the name of a variable"),
-        ("secrets: [A]\nenvs: {A: 1}", "line 3: envs.A: stands under `secrets`, too"),
+        ("secrets: [A]\nenvs: {A: 1}", "line 3: envs.A: is also under `secrets`"),
         ("workdir: {url: git@x, ref: main}", "line 2: workdir: expected the address of a Git repository"),
         ("workdir: ''", "line 2: workdir: is empty"),
         ("file_mounts: {/data: }", "line 2: file_mounts./data: has no value"),

@@ -110,7 +110,7 @@ def test_each_task_key(key: str) -> None:
     (problem,) = caught.value.problems
     assert problem.key == key
     assert problem.line
-    assert problem.message == f"SkyPilot's key is not honoured here: {REFUSED_IN_TASK[key]}"
+    assert problem.message == f"SkyPilot's key is not supported here: {REFUSED_IN_TASK[key]}"
 
 
 @pytest.mark.parametrize("key", [*RESOURCE_KEYS, "gpus"])
@@ -131,7 +131,7 @@ def test_each_resources_key(key: str, group: str | None) -> None:
         job_with({"resources": {group: [machine]} if group else machine})
     (problem,) = caught.value.problems
     assert problem.key == (f"resources.{group}[0].{key}" if group else f"resources.{key}")
-    assert problem.message == f"SkyPilot's key is not honoured here: {REFUSED_IN_RESOURCES[key]}"
+    assert problem.message == f"SkyPilot's key is not supported here: {REFUSED_IN_RESOURCES[key]}"
 
 
 @pytest.mark.parametrize("key", sorted(set(TASK_KEYS) - {"run"}))

@@ -92,4 +92,4 @@ def test_a_name_and_accelerators_stand_for_those_of_the_file() -> None:
 def test_accelerators_do_not_go_with_a_list_of_machines(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         overridden(text, accelerators="H100")
-    assert "lists machines of its own" in caught.value.problems[0].message
+    assert "lists its own machines" in caught.value.problems[0].message
