@@ -144,6 +144,14 @@ def test_the_least_important_columns_go_first() -> None:
     assert columns_at(5, *columns) == (["must"], ["nice", "good", "extra"])
 
 
+def test_text_is_cut_with_a_sign_before_a_figure_is() -> None:
+    console = Console(width=26)
+    columns = (Column("machine"), Column("price", align="right"), Column("zone"))
+    with console.capture() as captured:
+        console.print(fitting(console, columns, [["x" * 20, "$0.820", "y" * 9]]))
+    assert captured.get().splitlines()[-1].split() == ["xxxxxxx…", "$0.820", "yyyyyyy…"]
+
+
 def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
     found = fitting(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
     assert [column.header for column in found.table.columns] == ["a"]

@@ -58,9 +58,9 @@ def book(
         from broker.cli.render.tables import Column, fitting
 
         columns = (
-            Column("provider"), Column("region"), Column("machine type"), Column("GPU"), Column("purchase type"),
-            Column("book", align="right"), Column("read", 1), Column("live", align="right"), Column("age", 2),
-            Column("change", align="right"), Column("page", 9),
+            Column("provider"), Column("region", 4), Column("machine type", 5), Column("GPU"), Column("purchase type"),
+            Column("book", align="right"), Column("read", 2), Column("live", align="right"), Column("age", 3),
+            Column("change", 1, align="right"), Column("page", 9),
         )  # fmt: skip
         terminal.show(fitting(terminal.out, columns, [_cells(row, check.now) for row in shown]))
     compared = sum(row.change is not None for row in check.rows)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _GAP = 2  # between columns
 _FOLDED = 24  # the least width of a column that folds
+_CUT = 8  # the least width to which text is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def fitting(
         tried = shown if i in shown else sorted([*shown, i])
         if sum(widths[j] for j in tried) + _GAP * (len(tried) - 1) <= console.width:
             shown = tried
-    table = _table([columns[i] for i in shown], [[row[i] for i in shown] for row in cells])
+    kept = [columns[i] for i in shown]
+    most = _cut(kept, [widths[i] for i in shown], console.width)
+    table = _table(kept, most, [[row[i] for i in shown] for row in cells])
     return FittedTable(table, [columns[i].title for i in used if i not in shown], footer)
 
 
@@ -97,13 +100,27 @@ def _width(column: Column, cells: Sequence[str | Text]) -> int:
     return min(widest, _FOLDED) if column.folds else widest
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
+def _cut(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int | None]:
+    """The widths of columns that are cut because even the ones always shown do not fit: the widest texts, never
+    figures, which would then be others."""
+    left = list(widths)
+    for _ in range(sum(widths) + _GAP * (len(widths) - 1) - room):
+        texts = [i for i, column in enumerate(columns) if column.align == "left" and left[i] > _CUT]
+        if texts:
+            left[max(texts, key=left.__getitem__)] -= 1
+    return [now if now < before else None for now, before in zip(left, widths, strict=True)]
+
+
+def _table(columns: Sequence[Column], most: Sequence[int | None], rows: Sequence[Sequence[str | Text]]) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", collapse_padding=True)
-    for column in columns:
-        table.add_column(column.title, justify=column.align, no_wrap=not column.folds, overflow="fold")
+    for column, width in zip(columns, most, strict=True):
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
+        table.add_column(
+            column.title, justify=column.align, no_wrap=not column.folds, overflow=overflow, max_width=width
+        )
     for row in rows:
         table.add_row(*row)
     return table
