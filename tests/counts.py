@@ -10,3 +10,5 @@ FULL = bool(os.environ.get("GPUBROKER_TEST_FULL"))
 HALF = int(os.environ.setdefault("GPUBROKER_TEST_HALF", str(date.today().toordinal() % 2)))
 # 0 to 2: which third of those that take seconds each.
 THIRD = int(os.environ.setdefault("GPUBROKER_TEST_THIRD", str(date.today().toordinal() % 3)))
+# 0 to 3: which quarter of those that take longer still.
+QUARTER = int(os.environ.setdefault("GPUBROKER_TEST_QUARTER", str(date.today().toordinal() % 4)))

@@ -14,6 +14,8 @@ from broker.agent.formats import Lease
 from broker.agent.visitors import visitors
 from tests.agent.node import SLEEP, Node, alive, eventually
 
+pytestmark = pytest.mark.system  # each starts real agents
+
 ENTER = (sys.executable, "-P", "-m", "broker.agent", "enter")
 
 

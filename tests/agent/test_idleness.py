@@ -106,6 +106,7 @@ def test_what_is_idle_is_told_to_stop_saves_and_says_why_with_nobody_there(node:
     assert ending.evidence.startswith("accelerator utilisation was at most 3% for 0.5s; the limit is 5% (team.yaml:3)")
 
 
+@pytest.mark.system
 def test_what_is_busy_goes_on_until_it_is_not(node: Node, accelerator: Path) -> None:
     accelerator.write_text("80")
     node.spec(SAVES_WHEN_TOLD, lease=Lease(idle=(SOON,)), intervals=OFTEN)
@@ -120,6 +121,7 @@ def test_what_is_busy_goes_on_until_it_is_not(node: Node, accelerator: Path) -> 
     assert "at most 0%" in node.ending().evidence
 
 
+@pytest.mark.system
 def test_a_limit_that_comes_with_a_later_lease_counts_and_one_that_goes_does_not(node: Node, accelerator: Path) -> None:
     node.spec(SAVES_WHEN_TOLD, lease=Lease(idle=(LeaseIdleLimit(5.0, 9e9, "for ever"),)), intervals=OFTEN)
     agent = node.start()
@@ -144,6 +146,7 @@ def test_of_several_nodes_the_first_looks_at_all(node: Node, accelerator: Path) 
     assert "at most 3%" in node.ending().evidence
 
 
+@pytest.mark.system
 def test_one_node_that_is_busy_keeps_all_of_them(node: Node, accelerator: Path, tmp_path: Path) -> None:
     busy = tmp_path / "busy"
     busy.mkdir()

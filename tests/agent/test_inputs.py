@@ -17,6 +17,7 @@ def follower(node: Node) -> None:
     node.runs = RunFolder((node.folder / "runs").as_uri(), "k")
 
 
+@pytest.mark.system
 def test_it_finds_the_newest_version_of_what_it_named(node: Node) -> None:
     assert node.run("cd $GPUBROKER_OUTPUT_DIR; mkdir a; echo old > a/x.txt; echo y > y.json; echo z > z.log") == 0
     node.spec("cd $GPUBROKER_OUTPUT_DIR; mkdir a; echo new > a/x.txt", 2)
@@ -26,6 +27,7 @@ def test_it_finds_the_newest_version_of_what_it_named(node: Node) -> None:
     assert node.output() == ["./first/a/x.txt", "./first/y.json", "new"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("damage", [None, "newer"])
 def test_it_does_not_start_without_them(node: Node, damage: str | None) -> None:
     assert node.run("echo fine > $GPUBROKER_OUTPUT_DIR/x") == 0
@@ -40,6 +42,7 @@ def test_it_does_not_start_without_them(node: Node, damage: str | None) -> None:
     assert node.output() == []
 
 
+@pytest.mark.system
 def test_a_task_may_lack_what_the_others_have(node: Node) -> None:
     follower(node)
     assert node.run("ls $GPUBROKER_INPUT_DIR", inputs=(WantedInput("j", "sweep/0", ("x",), may_lack=True),)) == 0

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 
 from broker.agent.clock import NodeClock
-from broker.agent.formats import Lease
+from broker.agent.entry import read_lease
+from broker.agent.formats import Lease, attempt_path
 from broker.agent.held import HeldLease
+from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
 from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
@@ -24,14 +27,13 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@pytest.mark.parametrize("cause", [Cause.CANCELLED_BY_USER, Cause.MAX_COST, Cause.MOVED])
-def test_the_broker_stops_it_through_the_lease(node: Node, cause: Cause) -> None:
+def test_the_broker_stops_it_through_the_lease(node: Node) -> None:
     node.spec(SAVES_WHEN_TOLD)
     agent = node.start()
     node.until_said("up")
-    node.runs.write_lease(1, Lease(stop=cause.value))
+    node.runs.write_lease(1, Lease(stop="moved"))
     assert agent.wait(240) == INTERRUPTED
-    assert node.ending().cause is cause
+    assert node.ending().cause is Cause.MOVED
     assert node.saved() == [9]
     assert not [body for body in node.events() if isinstance(body, NoticeReceived)], "no notice of a provider's"
 
@@ -72,14 +74,18 @@ def test_a_longer_lease_lets_it_run_on() -> None:
     assert held.over() is None
 
 
-@pytest.mark.parametrize("torn", [None, b"", b'{"paid_until": "2026-01-0', b"{}", b"[]"])
-def test_without_a_lease_nothing_begins(node: Node, torn: bytes | None) -> None:
+@pytest.mark.parametrize("torn", [b"", b'{"paid_until": "2026-01-0', b"{}", b"[]"])
+def test_half_a_lease_is_none(torn: bytes) -> None:
+    store = ObjectFolder(MemoryStore())
+    store.write(attempt_path(1, "lease.json"), torn)
+    with pytest.raises(StoreTrouble):
+        read_lease(store, 1)
+
+
+def test_without_a_lease_nothing_begins(node: Node) -> None:
     """Who does not know how long it is paid for does not guess "for ever"."""
     node.spec("echo ran", intervals={"patience": 0.3})
-    lease = node.job / "attempts" / "1" / "lease.json"
-    lease.unlink()
-    if torn is not None:
-        lease.write_bytes(torn)
+    (node.job / "attempts" / "1" / "lease.json").write_bytes(b"{}")
     assert node.start().wait(240) == FOLDER_OUT_OF_REACH
     assert node.output() == []
     assert node.runs.read_state(1).claims == (), "another machine may try"
@@ -96,8 +102,7 @@ def test_a_lease_that_comes_late_is_waited_for(node: Node) -> None:
     assert node.output() == ["ran"]
 
 
-@pytest.mark.parametrize("torn", [None, b'{"paid_until": null'])
-def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node, torn: bytes | None) -> None:
+def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node) -> None:
     node.spec(SAVES_WHEN_TOLD)
     agent = node.start()
     node.until_said("up")
@@ -110,11 +115,7 @@ def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node, torn: bytes |
     for _ in range(2):  # the lease is read before each
         last = beat()
         eventually(lambda: beat() != last or agent.poll() is not None, "another heartbeat")  # noqa: B023  # called at once
-    lease = node.job / "attempts" / "1" / "lease.json"
-    if torn is None:
-        lease.unlink()
-    else:
-        lease.write_bytes(torn)
+    (node.job / "attempts" / "1" / "lease.json").write_bytes(b'{"paid_until": null')
     assert agent.wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.PAID_UNTIL
 
@@ -135,9 +136,8 @@ def test_uploading_does_not_outlive_its_money_either(node: Node) -> None:
     assert node.ending().evidence == "not saved: step_1"
 
 
-@pytest.mark.parametrize("apart", [timedelta(days=-2), timedelta(0), timedelta(days=2)])
-def test_nobody_looking_after_it_for_too_long_whatever_the_brokers_clock_shows(node: Node, apart: timedelta) -> None:
-    node.spec(SLEEP, lease=Lease(max_unattended=0.5, renewed_at=now() + apart))
+def test_nobody_looking_after_it_for_too_long_whatever_the_brokers_clock_shows(node: Node) -> None:
+    node.spec(SLEEP, lease=Lease(max_unattended=0.5, renewed_at=now() + timedelta(days=2)))
     assert node.start().wait(240) == INTERRUPTED
     assert node.ending().cause is Cause.UNATTENDED
 
@@ -177,7 +177,7 @@ def test_a_stop_that_was_there_before_it_began(node: Node) -> None:
     assert node.output() == []
 
 
-@pytest.mark.parametrize("apart", [timedelta(days=-2), timedelta(0), timedelta(days=2)])
+@pytest.mark.parametrize("apart", [timedelta(days=-2), timedelta(days=2)])
 def test_it_stops_when_its_money_ends_however_wrong_the_nodes_clock_is(node: Node, apart: timedelta) -> None:
     """Whose clock is wrong, the node's or the broker's, is all the same."""
 

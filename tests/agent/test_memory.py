@@ -25,6 +25,7 @@ def resident(pid: int, what: str) -> float:
     return int(found[1]) * 1024 / 1e6
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
 def test_a_large_checkpoint_goes_up_in_little_memory_while_the_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ def test_what_is_named_and_what_lies_in_the_output_folder_is_kept(node: Node) ->
     assert not list(node.scratch().glob("outputs/*")), "nothing is left on the machine"
 
 
+@pytest.mark.system
 def test_a_job_without_results_says_nothing(node: Node) -> None:
     assert node.run("echo x > here") == 0
     assert node.runs.outputs(1) == ()
@@ -55,6 +56,7 @@ def test_results_appear_while_the_job_runs_and_again_when_they_change(node: Node
     eventually(lambda: results(node) == {"r": b"two\n"}, "the second version replaces it")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
 def test_what_a_failed_command_wrote_is_kept(node: Node, end: str) -> None:
     node.run(f"echo half > r; {end}", outputs=("r",))
@@ -71,6 +73,7 @@ def test_a_stop_keeps_results_too(node: Node) -> None:
     assert results(node) == {"r": b"up\n"}
 
 
+@pytest.mark.system
 def test_each_attempt_has_its_own(node: Node) -> None:
     for attempt in (1, 2):
         node.spec(f"echo {attempt} > r", attempt, outputs=("r",))
@@ -78,6 +81,7 @@ def test_each_attempt_has_its_own(node: Node) -> None:
     assert [results(node, attempt) for attempt in (1, 2)] == [{"r": b"1\n"}, {"r": b"2\n"}]
 
 
+@pytest.mark.system
 def test_links_that_lead_out_are_no_results(node: Node, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     command = f"echo 1 > real; ln -s real inside; ln -s {tmp_path}/secret outside; ln -s nowhere broken; mkfifo pipe"
@@ -85,6 +89,7 @@ def test_links_that_lead_out_are_no_results(node: Node, tmp_path: Path) -> None:
     assert sorted(results(node)) == ["inside", "real"]
 
 
+@pytest.mark.system
 def test_the_ranks_of_a_gang_keep_their_own(node: Node) -> None:
     node.spec("echo $GPUBROKER_RANK > r", nodes=2, outputs=("r",))
     agents = [node.start(rank=rank, gang="g") for rank in (0, 1)]

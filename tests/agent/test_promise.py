@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.agent.formats import Intervals
 from broker.core.events.agent_events import CheckpointsMissing
 from tests.agent.node import SAVE, Node
@@ -25,12 +27,14 @@ def test_it_is_said_while_the_job_runs_once_and_with_what_lies_there(node: Node)
     assert len(missing(node)) == 1
 
 
+@pytest.mark.system
 def test_it_is_said_at_the_end_where_there_was_time_for_one(node: Node) -> None:
     assert node.run("sleep 0.3; echo x > elsewhere.pt", every=0.2) == 0
     (told,) = missing(node)
     assert told.ended
 
 
+@pytest.mark.system
 def test_a_program_that_saves_or_promises_nothing_or_is_quick_hears_nothing(node: Node) -> None:
     assert node.run(SAVE + "save step_1; sleep 0.5", every=0.05, intervals=HURRY) == 0
     assert missing(node) == []

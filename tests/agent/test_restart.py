@@ -43,6 +43,7 @@ def test_what_died_is_told_at_once_and_the_job_goes_on(node: Node) -> None:
     assert [body.step for body in node.events(2) if isinstance(body, Restored)] == [1]
 
 
+@pytest.mark.system
 def test_while_the_first_one_lives_nothing_is_told(node: Node) -> None:
     node.spec("echo up; exec sleep 300")
     first = node.start()
@@ -53,6 +54,7 @@ def test_while_the_first_one_lives_nothing_is_told(node: Node) -> None:
     assert first.poll() is None
 
 
+@pytest.mark.system
 def test_its_own_last_word_stays(node: Node) -> None:
     assert node.run("exit 3") == 3
     assert node.start(scratch=0).wait(240) == CLAIM_LOST

@@ -122,6 +122,7 @@ def test_no_node_begins_where_another_cannot(store: ObjectFolder, tmp_path: Path
     assert older not in prune(store, 1, 1), "it does not count as complete"
 
 
+@pytest.mark.system
 def test_a_gang_ends_when_one_node_cannot_restore_and_is_no_failure_of_the_job(node: Node) -> None:
     folder = ObjectFolder.open(node.runs.url)
     newest = gang(folder, 5, {0: {"c/rank-0/a": b"0"}, 1: {"c/rank-1/a": b"1"}})

@@ -24,6 +24,7 @@ def restored(node: Node, attempt: int = 1) -> list[tuple[int | None, int]]:
     return [(body.step, len(body.passed_over)) for body in found]
 
 
+@pytest.mark.system
 def test_it_gets_the_newest_or_the_one_that_is_named(node: Node) -> None:
     assert node.run(SAVE + "save step_1; sleep 0.3; save step_2", keep=5) == 0
     first = node.runs.checkpoints()[0].id
@@ -35,6 +36,7 @@ def test_it_gets_the_newest_or_the_one_that_is_named(node: Node) -> None:
     assert (node.output(2), restored(node, 2)) == (["step_1"], [(1, 0)])
 
 
+@pytest.mark.system
 def test_its_own_checkpoints_come_first(node: Node) -> None:
     assert node.run(SAVE + "save step_5") == 0
     other_job(node)
@@ -44,6 +46,7 @@ def test_its_own_checkpoints_come_first(node: Node) -> None:
     assert [step for step, _ in restored(node, 2)] == [3]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("wanted", [None, "0001-000000000009-000000-step_9"])
 def test_it_does_not_start_from_the_beginning_instead(node: Node, wanted: str | None) -> None:
     assert node.run("true") == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from broker.agent.supervise import CLAIM_LOST, FENCED
 from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
@@ -22,6 +24,7 @@ def test_a_second_machine_loses_the_claim_and_goes_away(node: Node) -> None:
     assert node.start().wait(240) == CLAIM_LOST, "not even after it has ended"
 
 
+@pytest.mark.system
 def test_of_many_at_once_one_runs(node: Node) -> None:
     node.spec("echo up; sleep 0.5")
     agents = [node.start() for _ in range(4)]
@@ -45,6 +48,7 @@ def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     assert restored.step == 1
 
 
+@pytest.mark.system
 def test_an_attempt_that_left_no_trace_is_no_hole_in_the_fence(node: Node) -> None:
     """The second one ended before anything was prepared for it."""
     node.spec(SLEEP)

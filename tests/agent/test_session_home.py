@@ -77,6 +77,7 @@ def open_session(node: Node) -> Node:
     return node
 
 
+@pytest.mark.system
 def test_it_is_saved_on_a_stop_and_there_in_the_next_attempt(open_session: Node) -> None:
     node = open_session
     (node.scratch() / "home" / "notes").write_text("kept")
@@ -93,6 +94,7 @@ def test_it_is_saved_on_a_stop_and_there_in_the_next_attempt(open_session: Node)
     assert node.saved(2) == [], "nothing has changed"
 
 
+@pytest.mark.system
 def test_a_session_that_nobody_uses_ends_and_its_home_is_saved(node: Node) -> None:
     loop = 'echo from the loop > "$HOME/notes"; (while :; do sleep 0.2; done) & '
     node.spec(loop + COMMAND, session=SessionSpec(idle=2), intervals={"session": 0.2})

@@ -32,6 +32,7 @@ def test_sigterm_is_an_interruption_with_time_to_save(node: Node) -> None:
     assert [body.source for body in node.events() if isinstance(body, NoticeReceived)] == ["SIGTERM"]
 
 
+@pytest.mark.system
 def test_a_shell_waits_for_the_program_that_is_saving(node: Node) -> None:
     program = "trap 'sleep 0.3; save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     node.spec(f"{SAVE} ( {program} ); echo never")
@@ -66,6 +67,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace(node: Node) -> None:
     assert node.ending().cause is Cause.PREEMPTED
 
 
+@pytest.mark.system
 def test_sigterm_while_setting_up(node: Node) -> None:
     node.spec("echo ran", setup="echo up; exec sleep 300")
     agent = node.start()
@@ -92,6 +94,7 @@ def test_a_command_that_was_told_before_the_agent_was_is_interrupted_too(node: N
     assert node.saved() == [9]
 
 
+@pytest.mark.system
 def test_what_a_program_says_at_a_stop_counts_though_its_shell_died_of_the_signal(node: Node) -> None:
     """What it wrote in place, without rest or rename, is whole: it ended well."""
     program = "import os, signal, sys, time; from pathlib import Path;"

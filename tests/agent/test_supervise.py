@@ -38,6 +38,7 @@ def test_a_life_from_claim_to_exit(node: Node) -> None:
     assert not (node.scratch() / "checkpoints").exists(), "what is safe in the store does not fill the disk"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("instead", ["", "; touch $GPUBROKER_CHECKPOINT_DIR"])
 def test_a_command_that_takes_its_checkpoint_folder_away_ends_as_it_ends(node: Node, instead: str) -> None:
     node.spec(f"cd /; rm -r $GPUBROKER_CHECKPOINT_DIR{instead}; exit 3", intervals={"patience": 600})
@@ -84,6 +85,7 @@ def test_progress_is_what_the_program_says_else_what_its_checkpoints_are_called(
     eventually(step, "the heartbeat tells the progress")
 
 
+@pytest.mark.system
 def test_the_helper_saves_whole_and_tells_the_step(node: Node) -> None:
     script = """python3 - <<'END'
 from gpubroker_checkpoint import newest, progress, save
@@ -110,6 +112,7 @@ END"""
     assert all("broken" not in one.id for one in node.runs.checkpoints())
 
 
+@pytest.mark.system
 def test_only_the_newest_are_kept(node: Node) -> None:
     script = SAVE + "for i in 1 2 3 4 5; do save step_$i; sleep 0.15; done"
     assert node.run(script, keep=2) == 0
@@ -145,6 +148,7 @@ def test_setup_comes_first(node: Node) -> None:
     assert node.output() == ["one", "two"]
 
 
+@pytest.mark.system
 def test_a_folder_that_is_not_there_cannot_start(node: Node) -> None:
     assert node.run("true", workdir="/nowhere/at/all") != 0
     assert node.ending().cause is Cause.CANNOT_START
@@ -166,11 +170,13 @@ def test_what_is_written_in_place_counts_when_it_rests(node: Node) -> None:
     eventually(lambda: (node.runs.read_state(1).heartbeat or 0) and node.saved() == [1], "the open one is not")
 
 
+@pytest.mark.system
 def test_what_runs_on_in_the_background_ends_with_the_command(node: Node) -> None:
     assert node.run("sleep 300 & echo $!; setsid sleep 300 & echo $!") == 0
     assert not [line for line in node.output() if alive(int(line))]
 
 
+@pytest.mark.system
 def test_nothing_of_the_script_is_in_the_list_of_processes_and_it_may_be_long(node: Node) -> None:
     node.spec(f": {'x' * 200_000}\necho up; sleep 300 & wait", setup=": setup-planted; true")
     agent = node.start()

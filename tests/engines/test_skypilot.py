@@ -69,6 +69,7 @@ def test_a_broker_that_forgot_finds_what_the_server_knows(bench: Bench, sky: fak
     assert len(sky.tasks) == 1
 
 
+@pytest.mark.system
 def test_many_handles_are_one_look(bench: Bench, sky: fake.Sky) -> None:
     handles = [bench.engine.submit(bench.launch("exec sleep 300")) for _ in range(4)]
     for handle in handles:
@@ -118,6 +119,7 @@ def test_a_server_that_forgot_a_launch_says_nothing_of_its_end(bench: Bench, sky
     assert not (bench.folder / "home" / "job1-1" / "gone.json").exists()
 
 
+@pytest.mark.system
 def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
     import json
 
@@ -130,6 +132,7 @@ def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
     assert bench.ending(prepared).cause is Cause.COMPLETED
 
 
+@pytest.mark.system
 def test_the_working_folder_comes_along(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir(mode=0o700)
     (tmp_path / "project" / "words.txt").write_text("brought along\n")
@@ -165,6 +168,7 @@ def test_people_enter_through_the_ssh_configuration_of_the_cluster(
         other.way_in(handle, 0, ["--", "true"], terminal=False)
 
 
+@pytest.mark.system
 def test_nothing_is_printed_where_documents_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.until(bench.engine.submit(bench.launch("true")), EngineState.GONE)
     assert capsys.readouterr().out == ""
@@ -179,6 +183,7 @@ def test_run_folders_on_this_disk_are_refused_for_machines_elsewhere(bench: Benc
     assert not sky.tasks
 
 
+@pytest.mark.system
 def test_variables_of_the_broker_go_to_the_node_as_secrets(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ class Later:
         return [(found[handle].state, found[handle].gone_at) for handle in self.handles]
 
 
+@pytest.mark.system
 def test_machines_that_were_gone_while_nobody_looked_are_billed_until_the_server_noticed(
     tmp_path: Path, sky: CountedSky
 ) -> None:
@@ -88,6 +89,7 @@ def test_machines_that_were_gone_while_nobody_looked_are_billed_until_the_server
     assert sky.reports == 1
 
 
+@pytest.mark.system
 def test_a_server_that_is_away_is_asked_again_before_the_longer_bill_is_made(tmp_path: Path, sky: CountedSky) -> None:
     later = Later(tmp_path, sky, jobs=2)
     sky.trouble = ServerTemporarilyUnavailableError("starting")
@@ -101,6 +103,7 @@ def test_a_server_that_is_away_is_asked_again_before_the_longer_bill_is_made(tmp
     assert sky.reports == 2
 
 
+@pytest.mark.system
 def test_a_server_that_stays_away_is_not_waited_for(tmp_path: Path, sky: CountedSky) -> None:
     """Billed until it was missed, which is when the first look found it gone."""
     later = Later(tmp_path, sky, jobs=1)
@@ -112,6 +115,7 @@ def test_a_server_that_stays_away_is_not_waited_for(tmp_path: Path, sky: Counted
     assert later.look() == [(EngineState.GONE, later.back)]
 
 
+@pytest.mark.system
 def test_where_no_server_keeps_records_it_is_billed_until_it_was_missed(tmp_path: Path, sky: CountedSky) -> None:
     later = Later(tmp_path, sky, jobs=1)
     sky.trouble = APINotSupportedError("no /cost_report")

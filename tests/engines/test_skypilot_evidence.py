@@ -42,12 +42,14 @@ def gone_by_itself(bench: Bench, sky: fake.Sky, cloud: str = "aws") -> Observati
     return bench.until(handle, EngineState.GONE)
 
 
+@pytest.mark.system
 def test_a_job_that_ends_its_own_agent_was_not_interrupted_and_has_failed(bench: Bench, sky: fake.Sky) -> None:
     gone = gone_by_itself(bench, sky)
     assert (gone.interrupted, gone.own_end) == (False, True), gone.evidence
     assert "the cloud: on request" in gone.evidence
 
 
+@pytest.mark.system
 def test_where_no_cloud_can_be_asked_it_is_billed_and_counts_without_a_checkpoint(bench: Bench, sky: fake.Sky) -> None:
     gone = gone_by_itself(bench, sky, "lambda")
     assert (gone.interrupted, gone.own_end) == (False, True), gone.evidence
@@ -71,6 +73,7 @@ def vanish(bench: Bench, sky: fake.Sky, handle: str) -> Observation:
     return bench.until(handle, EngineState.GONE)
 
 
+@pytest.mark.system
 def test_where_no_cloud_can_be_asked_a_job_that_got_on_is_placed_again_and_billed(bench: Bench, sky: fake.Sky) -> None:
     bench.doomed = placed(offer("lambda"))
     handle = bench.doomed_one()
@@ -79,6 +82,7 @@ def test_where_no_cloud_can_be_asked_a_job_that_got_on_is_placed_again_and_bille
     assert (gone.interrupted, gone.own_end) == (False, False), gone.evidence
 
 
+@pytest.mark.system
 def test_against_the_clouds_word_no_checkpoint_helps(bench: Bench, sky: fake.Sky) -> None:
     handle = bench.doomed_one()
     kept(bench, handle)
@@ -106,6 +110,7 @@ def test_a_node_that_calls_its_end_an_interruption_is_believed_as_far_as_the_clo
     assert (gone.interrupted, gone.own_end) == (False, own_end), gone.evidence
 
 
+@pytest.mark.system
 def test_a_machine_that_was_taken_before_we_ended_it_is_an_interruption(bench: Bench, sky: fake.Sky) -> None:
     """Its agent fell silent, so we took it down; the cloud had taken it, and bills none of it."""
     handle = bench.doomed_one()
@@ -115,6 +120,7 @@ def test_a_machine_that_was_taken_before_we_ended_it_is_an_interruption(bench: B
     assert (gone.interrupted, gone.own_end) == (True, False), gone.evidence
 
 
+@pytest.mark.system
 def test_a_cloud_that_does_not_answer_is_asked_again_and_not_for_ever(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +134,7 @@ def test_a_cloud_that_does_not_answer_is_asked_again_and_not_for_ever(
     assert (gone.interrupted, gone.own_end) == (False, True), "without the cloud's word it is none"
 
 
+@pytest.mark.system
 def test_a_machine_that_skypilot_lost_and_the_cloud_has_is_ended_and_billed_until_then(
     bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +154,7 @@ def test_a_machine_that_skypilot_lost_and_the_cloud_has_is_ended_and_billed_unti
     assert not gone.interrupted
 
 
+@pytest.mark.system
 def test_a_login_that_may_not_ask_is_no_word_of_the_cloud(bench: Bench, sky: fake.Sky) -> None:
     handle = bench.doomed_one()
     sky.words_trouble = LoginMissing("EC2 refuses the request: UnauthorizedOperation")

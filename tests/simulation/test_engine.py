@@ -134,6 +134,7 @@ def fate_of(bench: Bench, launch: Launch, since: datetime | None) -> datetime:
     return fate
 
 
+@pytest.mark.system
 def test_a_notice_leaves_time_to_save(bench: SandboxBench) -> None:
     saves = "cd $GPUBROKER_CHECKPOINT_DIR; trap 'echo x > .d; mv .d step_7; exit' TERM"
     launch, handle = bench.taken_back(f"{saves}; echo up >> $MARK; while :; do sleep 0.02; done", is_up)
@@ -154,6 +155,7 @@ def test_a_notice_leaves_time_to_save(bench: SandboxBench) -> None:
     assert not list(slot.glob("node-*/checkpoints")), "the machine's disk goes with it"
 
 
+@pytest.mark.system
 def test_whoever_does_not_leave_is_killed_on_time(bench: SandboxBench) -> None:
     pids: list[int] = []
 
@@ -175,6 +177,7 @@ def test_whoever_does_not_leave_is_killed_on_time(bench: SandboxBench) -> None:
     assert RunFolder(bench.runs_url, launch.key[:-2]).read_state(1).exit is None, "nobody could say goodbye"
 
 
+@pytest.mark.system
 def test_cancelled_while_it_boots_it_is_away_at_once(bench: Bench) -> None:
     slowly = SCENARIO.replace("[5, 10]", "[3600000, 3600000]")  # ten hours of the wall
     (bench.folder / "scenario.toml").write_text(slowly)
@@ -190,6 +193,7 @@ def test_cancelled_while_it_boots_it_is_away_at_once(bench: Bench) -> None:
     assert lines(mark) == []
 
 
+@pytest.mark.system
 def test_sold_out_is_no_capacity(bench: Bench) -> None:
     first, second = (bench.engine.submit(bench.launch("exec sleep 300", bench.doomed)) for _ in range(2))
     third = bench.launch("true", bench.doomed)
@@ -228,6 +232,7 @@ def test_a_lost_machine_is_lost(bench: Bench) -> None:
     assert engine.observe([handle])[handle].state is EngineState.LOST
 
 
+@pytest.mark.system
 def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
     mark = bench.mark()
     handle = bench.engine.submit(bench.launch(f"setsid sleep 300 & echo $! >> {mark}; echo $$ >> {mark}; wait"))
@@ -240,6 +245,7 @@ def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
     assert gone.gone_at is not None
 
 
+@pytest.mark.system
 def test_the_agent_killed_is_no_interruption(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
     record = slot_of(bench.folder / "home", handle) / "node-0" / "agent.json"
@@ -249,6 +255,7 @@ def test_the_agent_killed_is_no_interruption(bench: Bench) -> None:
     assert (gone.interrupted, gone.evidence) == (False, "its agent was killed by signal 9")
 
 
+@pytest.mark.system
 def test_a_gang_is_one_machine(bench: Bench) -> None:
     """Two nodes: each its rank, each the addresses of all; the attempt ends when both have."""
     launch = bench.launch("echo $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES; echo $SKYPILOT_NODE_IPS | wc -w")

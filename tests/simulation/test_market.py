@@ -52,6 +52,7 @@ def test_the_same_question_has_the_same_answer_in_any_order(seed: int, at: datet
     assert list(first.offers_at(at)) == list(second.offers_at(at))
 
 
+@pytest.mark.system
 def test_another_process_sees_the_same_market() -> None:
     """Nothing hangs on the process, such as its hash seed."""
     pool = next(iter(demo(5).pools))

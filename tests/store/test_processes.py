@@ -75,6 +75,7 @@ for number in range(5):
     store.close()
 
 
+@pytest.mark.system
 def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(store: Store, url: str) -> None:
     program = """
 with store.writing() as journal:

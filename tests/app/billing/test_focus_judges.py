@@ -72,6 +72,7 @@ def judged(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 @pytest.mark.parametrize("month", ["2026-09", "2026-10"])
 def test_the_toolkit_finds_nothing(exported: Callable[[str, str, str], Path], month: str, ending: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from broker.cli.jobs import follow as following
 from tests.cli.conftest import Gpubroker
 
@@ -23,6 +25,7 @@ def write(folder: Path, **texts: str) -> None:
         (folder / f"{name}.yaml").write_text(text)
 
 
+@pytest.mark.system
 def test_results_of_one_are_inputs_of_the_next(
     gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
 ) -> None:

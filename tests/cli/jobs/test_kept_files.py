@@ -70,6 +70,7 @@ def test_results_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None
     assert "4 of them had not changed" in again.out
 
 
+@pytest.mark.system
 def test_some_results(done: Gpubroker, tmp_path: Path) -> None:
     job = done("jobs", "files", "mine", "--json").json["id"]
     assert done("jobs", "get", "mine", "results/").code == 0
@@ -81,6 +82,7 @@ def test_some_results(done: Gpubroker, tmp_path: Path) -> None:
     assert done("jobs", "files", "mine", "--attempt", "2").code == 2
 
 
+@pytest.mark.system
 def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None:
     listed = done("jobs", "checkpoints", "mine", "--json").json
     check("jobs-checkpoints", listed)
@@ -94,6 +96,7 @@ def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> 
     assert done("jobs", "get", "mine", "x", "--checkpoint", "40").code == 2
 
 
+@pytest.mark.system
 def test_what_a_job_was_submitted_with_and_how_two_differ(done: Gpubroker, project: Path) -> None:
     first = done("jobs", "list", "--json").json["jobs"][0]["id"]
     shown = done("jobs", "show", first, "--files", "--json").json

@@ -52,6 +52,7 @@ def test_what_ended_long_ago_goes_but_for_its_newest(gpubroker: Any, home: Path,
     assert "succeeded" in gpubroker("jobs", "show", ended).out, "the story stays"
 
 
+@pytest.mark.system
 def test_nothing_goes_without_a_word_from_a_person(gpubroker: Any, home: Path, ended: str) -> None:
     refused = gpubroker("jobs", "prune", "--keep", "0s")
     assert refused.code == 2
@@ -60,6 +61,7 @@ def test_nothing_goes_without_a_word_from_a_person(gpubroker: Any, home: Path, e
     assert gpubroker("jobs", "prune", "--keep", "soon").code == 2
 
 
+@pytest.mark.system
 def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
     gpubroker: Any, home: Path, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
     assert gpubroker("jobs", "prune", "--keep", "0s", "--yes", "--json").code == 5
 
 
+@pytest.mark.system
 def test_ctrl_c_leaves_nothing_that_the_next_run_does_not_find(
     gpubroker: Any, home: Path, ended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def finished(reconciled_by: Callable[[ModuleType], None], gpubroker: Any, tmp_pa
     return str(done.json["id"])
 
 
+@pytest.mark.system
 def test_the_policy_says_how_long_files_stay_and_it_is_shown(
     gpubroker: Any, home: Path, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +148,7 @@ def test_the_policy_says_how_long_files_stay_and_it_is_shown(
     assert "succeeded" in gpubroker("jobs", "show", finished).out
 
 
+@pytest.mark.system
 def test_what_an_open_job_takes_as_input_stays(
     gpubroker: Any, home: Path, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def printed(gpubroker: Gpubroker, job: str) -> list[str]:
     return [line["line"] for line in gpubroker("jobs", "logs", job, "--json").json["lines"]]
 
 
+@pytest.mark.system
 def test_a_job_that_failed_at_step_60_goes_on_there_with_new_code(
     gpubroker: Gpubroker, failed: str, project: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_job_that_failed_at_step_60_goes_on_there_with_new_code(
     assert "-MENDED = False" in gpubroker("jobs", "diff", failed, new["id"]).out
 
 
+@pytest.mark.system
 def test_from_an_earlier_step_and_another_folder(gpubroker: Gpubroker, failed: str, project: Path) -> None:
     project.rename(project.with_name("moved"))
     lost = gpubroker("jobs", "resume", failed, "--yes")
@@ -126,6 +128,7 @@ def test_a_task_of_an_array_goes_on_as_a_job_of_its_own(
     assert len(listed) == 3, "the array, and two jobs"
 
 
+@pytest.mark.system
 def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
     gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None]
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_job_file_may_name_where_to_start(gpubroker: Gpubroker, failed: str, p
         assert gpubroker("submit", job, "--yes").code == 2
 
 
+@pytest.mark.system
 def test_what_cannot_be_resumed_is_refused_before_money_is_held(
     gpubroker: Gpubroker, failed: str, project: Path, job: Path
 ) -> None:
@@ -214,6 +218,7 @@ def test_what_cannot_be_resumed_is_refused_before_money_is_held(
     assert gpubroker("jobs", "resume", failed, "--env", "GPUBROKER_X=1", "--yes").code == 2
 
 
+@pytest.mark.system
 def test_only_the_work_that_is_left_is_planned(gpubroker: Gpubroker, failed: str, project: Path) -> None:
     mend(project)
     done: Any = gpubroker("jobs", "resume", failed, "--yes", "--detach", "--json")
@@ -222,6 +227,7 @@ def test_only_the_work_that_is_left_is_planned(gpubroker: Gpubroker, failed: str
     assert f"+resume_from: {failed}" in again
 
 
+@pytest.mark.system
 def test_checkpoints_that_another_job_resumes_from_are_not_pruned(gpubroker: Gpubroker, failed: str) -> None:
     prune = ("jobs", "prune", "--keep", "0s", "--newest-too", "--dry-run", "--json")
     assert [one["id"] for one in gpubroker(*prune).json["jobs"]] == [failed]

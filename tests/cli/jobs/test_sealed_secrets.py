@@ -113,6 +113,7 @@ def test_a_refused_job_leaves_none(
     assert seals(home) == []
 
 
+@pytest.mark.system
 def test_a_retry_seals_anew(
     gpubroker: Gpubroker,
     submitted: Callable[[], JobView],

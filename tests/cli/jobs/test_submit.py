@@ -62,6 +62,7 @@ def test_logs_of_a_job_without_output_tell_its_state(gpubroker: Any, job: Path) 
     assert gpubroker("jobs", "cancel", "tiny").code == 0
 
 
+@pytest.mark.system
 def test_events_alone(gpubroker: Any, job: Path, reconciled: None) -> None:
     done = gpubroker("submit", job, "--yes", "--events")
     assert done.code == 0
@@ -86,6 +87,7 @@ def test_the_final_document(gpubroker: Any, job: Path, reconciled: None) -> None
     assert "command running" in done.err
 
 
+@pytest.mark.system
 def test_a_job_that_fails_exits_7(gpubroker: Any, write: Any, reconciled: None) -> None:
     file = write("bad.yaml", "name: bad\nrun: echo oh no; exit 9\nresources: {cpus: 1}\nmax_duration: 5m\n")
     done = gpubroker("submit", file, "--yes")
