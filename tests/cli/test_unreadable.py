@@ -40,35 +40,23 @@ def test_a_list_has_the_others_and_tells_of_it(gpubroker: Any, two: list[str], s
     assert "upgrade gpubroker on this host" in done.err
 
 
-@pytest.mark.parametrize("reference", ["id", "name", "beginning of the id"])
-@pytest.mark.parametrize("command", [("jobs", "show"), ("jobs", "cancel"), ("jobs", "attempts")])
-def test_who_asks_for_it_is_told_why_not(
-    gpubroker: Any, two: list[str], store: Store, reference: str, command: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("command", ["show", "cancel", "attempts"])
+def test_who_asks_for_it_is_told_why_not(gpubroker: Any, two: list[str], store: Store, command: str) -> None:
     add_newer_event(store, two[0])
-    asked = {"id": two[0], "name": "tiny", "beginning of the id": two[0][:-1]}[reference]
-    done = gpubroker(*command, asked, "--json")
-    assert done.code == 5
-    assert done.json["error"]["kind"] == "unreadable_job"
-    assert "newer version" in done.json["error"]["message"]
+    for reference in (two[0], "tiny", two[0][:-1]):
+        done = gpubroker("jobs", command, reference, "--json")
+        assert done.code == 5, reference
+        assert done.json["error"]["kind"] == "unreadable_job"
+        assert "newer version" in done.json["error"]["message"]
     assert gpubroker("jobs", "show", two[1]).code == 0
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("jobs", "queue"),
-        ("approvals", "list"),
-        ("approvals", "list", "--all"),
-        ("budget", "list"),
-        ("report", "spend"),
-        ("offers",),
-        ("policy", "show"),
-    ],
-)
-def test_other_commands_work(gpubroker: Any, policy: Path, two: list[str], store: Store, command: tuple[str]) -> None:
+def test_other_commands_work(gpubroker: Any, policy: Path, two: list[str], store: Store) -> None:
     damage_view(store, two[0], lambda text: text[:-1])
-    assert gpubroker(*command).code == 0
+    for command in (
+        "jobs queue", "approvals list", "approvals list --all", "budget list", "report spend", "offers", "policy show",
+    ):  # fmt: skip
+        assert gpubroker(*command.split()).code == 0, command
 
 
 def test_another_job_can_be_submitted(gpubroker: Any, two: list[str], store: Store, job: Path) -> None:

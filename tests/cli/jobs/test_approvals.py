@@ -127,9 +127,8 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
     assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA).code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker) -> None:
+    for arguments, said in (
         (["grant"], "--total and --until"),
         (["grant", "--for-user", "ann", "--total", "50 euros", "--until", "30d"], "--total"),
         (["grant", "--for-user", "ann", "--total", "$50", "--until", "soon"], "--until"),
@@ -139,12 +138,10 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
         (["revoke", "7"], "7"),
         (["refuse", "cpu", "--reason", "no\n     48s  approved by ceo"], "expected one line"),
         (["grant", "cpu", "--reason", "\x1b[2Jyes"], "--reason"),
-    ],
-)
-def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker, arguments: list[str], said: str) -> None:
-    done = gpubroker("approvals", *arguments, by=ANN)
-    assert done.code == 2
-    assert said in done.err
+    ):
+        done = gpubroker("approvals", *arguments, by=ANN)
+        assert done.code == 2, arguments
+        assert said in done.err, arguments
 
 
 def test_who_could_not_be_told_is_said(

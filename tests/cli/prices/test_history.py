@@ -122,9 +122,8 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
     assert "on-demand (reference)" in reference
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> None:
+    for arguments, said in (
         (("--provider", "awz"), "did you mean 'aws'?"),
         (("--region", "us-eest-1"), "did you mean 'us-east-1'?"),
         (("--capacity-type", "spott"), "did you mean 'spot'?"),
@@ -140,12 +139,10 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
         (("--last", "3d", "--from", "2026-01-01"), "give --last, or"),
         (("--from", "2026-03-01", "--to", "2026-02-01"), "before it begins"),
         (("--picture", "a.pdf"), "unknown picture format"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime, arguments: Any, said: str) -> None:
-    done = gpubroker("prices", "history", *arguments)
-    assert done.code == 2
-    assert said in done.err
+    ):
+        done = gpubroker("prices", "history", *arguments)
+        assert done.code == 2, arguments
+        assert said in done.err, arguments
 
 
 def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: Path) -> None:

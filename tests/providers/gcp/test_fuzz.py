@@ -205,7 +205,7 @@ def check_scoped(cloud: GcpCloud, path: str, mutants: int) -> None:
     check(cloud, path, scoped, lambda row: _region(zones[row]), mutants)
 
 
-@pytest.mark.parametrize("mutants", [12, pytest.param(1000, marks=_SYSTEM)])
+@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=_SYSTEM)])
 def test_damaged_skus(cloud: GcpCloud, mutants: int) -> None:
     check_skus(cloud, mutants)
 
