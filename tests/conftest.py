@@ -49,6 +49,7 @@ _SYSTEM = tuple(f"{Path(__file__).parent / name}/" for name in ("system", "cloud
 _MACHINES = count(1)
 _ROOM = 4 << 30  # bytes of memory that must be free for the databases of tests to lie there
 _KEPT = 20  # databases of tests, of each kind
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported: its matrices are small here, and its threads spin
 os.environ["GPUBROKER_OFFLINE"] = "true"  # no test asks a real provider; those of the first look ask fakes
 
 

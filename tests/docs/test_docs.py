@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,11 @@ def shown_commands() -> Iterator[tuple[str, str]]:
                     yield name_of(document), " ".join([*first.split()[:-1], other])
 
 
+@cache
+def whole_program() -> Any:
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize(("document", "line"), sorted(set(shown_commands())))
 def test_every_command_shown_exists_and_takes_its_options(
     document: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,7 +115,7 @@ def test_every_command_shown_exists_and_takes_its_options(
         if re.fullmatch(r"[\w./-]+\.ya?ml|[A-Z]{3,}", word):
             Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
-    command: Any = typer.main.get_command(app)
+    command = whole_program()
     context = command.make_context("gpubroker", [], resilient_parsing=True)
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         name = words.pop(0)

@@ -135,7 +135,7 @@ def prices() -> JsonAnswers:
     )
 
 
-@pytest.mark.parametrize("mutants", [12, pytest.param(1000, marks=pytest.mark.system)])
+@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
 @pytest.mark.parametrize("damaged", [answers, prices])
 def test_damaged_answers_harm_nothing_but_the_damaged_row(damaged: Any, mutants: int) -> None:
     check_mutants(damaged(), mutants=mutants)

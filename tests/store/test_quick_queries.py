@@ -17,8 +17,9 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.store import open_store
+from broker.store import Store, open_store
 from broker.store.quick_queries import AttemptUse, cheapest, ran
+from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -37,8 +38,15 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'a store.db'}"
 
 
+def opened(url: str) -> Store:
+    path = Path(url.removeprefix("sqlite:///"))
+    if not path.exists():
+        empty_store(path)
+    return open_store(url, clock=ManualClock(NOW))
+
+
 def fill(url: str, *offers: Offer) -> None:
-    store = open_store(url, clock=ManualClock(NOW))
+    store = opened(url)
     store.record_poll("api", started=NOW, finished=NOW, offers=list(offers))
     store.close()
 
@@ -77,7 +85,7 @@ def test_what_cannot_be_rented_has_no_price(url: str, changed: dict[str, Any]) -
 
 
 def test_a_list_price_is_not_told_where_a_live_one_is_known(url: str) -> None:
-    store = open_store(url, clock=ManualClock(NOW))
+    store = opened(url)
     for source, priced in (("pricebook", offer("10", source="pricebook", reference=True)), ("api", offer("40"))):
         store.record_poll(source, started=NOW, finished=NOW, offers=[priced])
     store.close()
@@ -115,7 +123,7 @@ def launched(url: str, team: str | None, *, nodes: int = 2, money: MoneyKind = M
         (1, ev.Launched(handle="h")),
         (1, ev.MachineUp(since=NOW)),
     ]
-    store = open_store(url, clock=ManualClock(NOW))
+    store = opened(url)
     with store.writing() as journal:
         journal.append(f"j-{team}-{money}", events, NOW)
     store.close()
@@ -134,7 +142,7 @@ def test_what_ran_is_told_with_its_gpus_and_times(url: str) -> None:
 def test_what_had_gone_by_then_is_left_out(url: str) -> None:
     launched(url, "nlp")
     gone = NOW + timedelta(hours=3)
-    store = open_store(url, clock=ManualClock(NOW))
+    store = opened(url)
     with store.writing() as journal:
         over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=gone)
         journal.append("j-nlp-cash", [(1, body) for body in over], gone)
