@@ -120,7 +120,7 @@ def test_no_route_answers_without_a_token(seen_world: Company, route: ApiRoute) 
     assert route.method == "HEAD" or answer.json()["kind"] == "sign_in_needed"
 
 
-def _too_narrow(world: Company, needed: TokenScope) -> str:
+def _too_narrow(world: Company, needed: TokenScope | None) -> str:
     """A token with all scopes but one, made once."""
     name = f"adam without {needed}"
     if name not in world.usuals:
