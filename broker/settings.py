@@ -360,11 +360,7 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def check_names(settings: Settings, providers: Collection[str], engines: Collection[str]) -> None:
     """Raises `InvalidInput` for settings of an unknown provider or engine."""
     wrong = [
-        (
-            (section, name),
-            f"unknown {kind} {name!r}{did_you_mean(name, known)}",
-            f"{kind}s: {', '.join(sorted(known))}",
-        )
+        ((section, name), f"unknown {kind} {name!r}{did_you_mean(name, known)}", f"{kind}s: {', '.join(sorted(known))}")
         for kind, section, names, known in (
             ("provider", "providers", settings.providers, providers),
             ("provider", "prices", settings.prices, providers),
