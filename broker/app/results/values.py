@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -14,6 +15,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
 
 from broker.core.values.money import Money
+
+_MISSING: Any = object()
 
 
 class Result(BaseModel):
@@ -33,10 +36,11 @@ class Result(BaseModel):
         part that has it. A part without ``total_usd`` has it as ``total``."""
         found = {}
         for name in cls.model_fields.keys() - more.keys():
-            for part in parts:
-                for attribute in (name.removesuffix("_usd"), name):
-                    if hasattr(part, attribute):
-                        found[name] = getattr(part, attribute)
+            names = (name, name.removesuffix("_usd")) if name.endswith("_usd") else (name,)
+            for part, attribute in product(reversed(parts), names):
+                if (value := getattr(part, attribute, _MISSING)) is not _MISSING:
+                    found[name] = value
+                    break
         return cls(**found, **more)
 
     def document(self) -> dict[str, Any]:
