@@ -256,6 +256,9 @@ class Journal(Protocol):
     def reading(self) -> AbstractContextManager[Reading]:
         """A consistent snapshot; changes nothing. Raises `StoreProblem`."""
 
+    def asking(self) -> AbstractContextManager[Reading]:
+        """`reading`, for one question: quicker, and two answers may be of different moments. Raises `StoreProblem`."""
+
     def writing(self) -> AbstractContextManager[Writing]:
         """A serialised transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
 

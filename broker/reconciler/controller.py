@@ -6,7 +6,7 @@ So no controller keeps track of its last run, of failures in a row, or of clocks
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -16,20 +16,33 @@ from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
-from broker.ledger.entries import Balance
+from broker.ledger.entries import Balance, Sum
 from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.meter import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMoney:
+    """A job's money on record: the sums of its entries, the meters of its attempts by number, and its balances with the
+    dates of its hold."""
+
+    sums: Sequence[Sum]
+    meters: Mapping[int, Meter]
+    balances: Mapping[MoneyKind, Balance]
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
     """The input of a controller: a job's view, its balances and the time (UTC). ``attempt``: the attempt concerned, if
-    any; ``cause``: why it is to be abandoned, None if it is to continue."""
+    any; ``cause``: why it is to be abandoned, None if it is to continue. ``known``: the job's money as the last look at
+    the store found it; None if it has to be read."""
 
     view: JobView
     now: datetime
     money: Mapping[MoneyKind, Balance] = field(default_factory=dict)
     attempt: AttemptView | None = None
     cause: Cause | None = None
+    known: KnownMoney | None = None
 
     @property
     def key(self) -> str:

@@ -241,7 +241,8 @@ class Reconciler:
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            about = JobContext(view, now, self._worklist.money(view.id))
+            known = self._worklist.known(view.id)
+            about = JobContext(view, now, self._worklist.money(view.id), known=known)
             steps = decide.next_steps(
                 view,
                 now,

@@ -19,6 +19,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Sum, balances
 from broker.ledger.journal import Journal
 from broker.ledger.meter import Meter
+from broker.reconciler.controller import KnownMoney
 
 log = logging.getLogger(__name__)
 _NONE: Mapping[MoneyKind, Balance] = {}
@@ -137,7 +138,7 @@ class Worklist:
         """Read those of these jobs again that have changed. Raises `StoreProblem`."""
         if not job_ids:
             return
-        with self._journal.reading() as look:
+        with self._journal.asking() as look:
             last = look.last_events(job_ids)
         if changed := [id for id in job_ids if id not in self._views or self._views[id].seq != last.get(id)]:
             self.took(dict.fromkeys(changed))
@@ -153,6 +154,10 @@ class Worklist:
     def meters(self, job_id: str) -> Mapping[int, Meter]:
         """The cached meters of the job's attempts (`Reading.meters`)."""
         return self._meters.get(job_id, {})
+
+    def known(self, job_id: str) -> KnownMoney:
+        """The cached money of the job."""
+        return KnownMoney(self.sums(job_id), self.meters(job_id), self.balances(job_id))
 
     def burn(self, job_id: str, kind: MoneyKind) -> Burn | None:
         """The job's cached hold of that kind of money, with the time for which it was judged; None without a hold."""

@@ -19,7 +19,7 @@ from broker.core.values.clock import Clock
 from broker.store import later
 from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
-from broker.store.engine.queries import does, looks
+from broker.store.engine.queries import asks_once, does, looks
 from broker.store.engine.schema import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
@@ -108,6 +108,13 @@ class Store:
     def reading(self) -> Iterator[StoreReading]:
         """A consistent look; changes nothing."""
         with self._database.reading() as connection:
+            yield StoreReading(connection)
+
+    @contextmanager
+    def asking(self) -> Iterator[StoreReading]:
+        """A look for one question, which takes one round trip instead of three to PostgreSQL; two answers may be of
+        different moments."""
+        with self._database.asking() as connection:
             yield StoreReading(connection)
 
     @contextmanager
@@ -226,7 +233,7 @@ class Store:
             raise UnknownName("purchase", id, [one.id for one in self.purchases(closed=True)])
         return found
 
-    purchases = looks(lambda: later.purchases.listed)
+    purchases = asks_once(lambda: later.purchases.listed)
     purchase_events = looks(lambda: later.purchases.events)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
@@ -239,7 +246,7 @@ class Store:
     # --- policies and settings --------------------------------------------------------------------------------------
 
     active_policy = looks(lambda: policies.active)
-    policy_number = looks(lambda: policies.number)
+    policy_number = asks_once(lambda: policies.number)
 
     def activate_policy(
         self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None

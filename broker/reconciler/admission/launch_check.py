@@ -94,7 +94,7 @@ class Rejudging:
         now, policy = self._now(), self._policy()
         if not _within(attempt.requested_at, now, self._validity.request):
             return Objection(Cause.REQUEST_EXPIRED, f"requested at {attempt.requested_at:%Y-%m-%d %H:%M} UTC")
-        with self._journal.reading() as look:
+        with self._journal.asking() as look:
             if self._is_valid(look, view, attempt, policy, now):
                 return Ruling.LAUNCH
         market = self._market(view.job)
@@ -108,7 +108,7 @@ class Rejudging:
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
         policy, now = self._policy(), self._now()
-        with self._journal.reading() as look:
+        with self._journal.asking() as look:  # what changes after the first answer could change after the second
             current = look.job(view.id)
             known = None if current is None or current.cancel_requested else current.attempt(attempt.number)
             if current is None or known is None or known.state is not AttemptState.REQUESTED:

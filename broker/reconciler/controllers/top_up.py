@@ -10,7 +10,7 @@ waits for a person (`jobs extend`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import HoldTrigger, MoreMoneyDenied
 from broker.core.job.placements import Plan
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import MoneyKind, Offer
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
@@ -34,10 +34,10 @@ from broker.reconciler.admission.admission import Admission, MoreMoney, keep_goi
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, KnownMoney
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import Funds, funds_of
-from broker.reconciler.settlement.settlement import tags_of
+from broker.reconciler.settlement.settlement import SeriesOf, tags_of
 
 log = logging.getLogger(__name__)
 
@@ -139,9 +139,12 @@ class TopUp(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "else it goes by nothing"
-        with self._journal.reading() as look:
-            funds = self._funds(look, view, attempt, now)
-            need = self._need(look, view, attempt, funds, now)
+        known = about.known  # what has changed since, is judged by what is on record then
+        if known is None:
+            with self._journal.reading() as look:
+                known = _known(look, view)
+        funds = self._funds(known, self._price_series, view, attempt, now)
+        need = self._need(known, view, attempt, funds, now)
         last = (funds.within_judgement or now) - self._pace.last
         wait = self._pace.every if need is None else self._pace.again
         again_at = min(now + wait, last) if last > now else now + self._pace.every
@@ -155,18 +158,18 @@ class TopUp(Controller):
             )
             return AtRest(again_at)
 
-    def _need(self, look: Reading, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
-        balance = look.balance(view.id)
-        mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    def _need(self, known: KnownMoney, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
+        mine = [b for kind, b in known.balances.items() if kind is not MoneyKind.AMORTISED]
         committed = sum((b.spent + b.held for b in mine), Money.ZERO)
-        held = usable(view, balance).get(attempt.placement.money, Balance()).held
+        held = usable(view, known.balances).get(attempt.placement.money, Balance()).held
         return need_of(view, funds, held, committed, billed_time(view, now), now, self._pace)
 
-    def _funds(self, look: Reading, view: JobView, attempt: AttemptView, now: datetime) -> Funds:
-        """The attempt's funds by the current records."""
-        sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
+    def _funds(
+        self, known: KnownMoney, series_of: SeriesOf, view: JobView, attempt: AttemptView, now: datetime
+    ) -> Funds:
+        """The attempt's funds by these records."""
         kind = attempt.placement.money
-        judged = look.balance(view.id).get(kind, Balance()).burn
+        judged = known.balances.get(kind, Balance()).burn
 
         def edges() -> tuple[datetime, ...]:
             try:
@@ -174,18 +177,23 @@ class TopUp(Controller):
             except BrokerError:
                 return ()  # nothing can be judged for now
 
-        return funds_of(view, attempt, sums, look.price_series, now, meters.get(attempt.number), judged, edges)
+        return funds_of(view, attempt, known.sums, series_of, now, known.meters.get(attempt.number), judged, edges)
+
+    def _price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
+        with self._journal.reading() as look:
+            return look.price_series(offer, start, end)
 
     def _judge(self, view: JobView, attempt: AttemptView, now: datetime, again_at: datetime) -> ControllerResult:
         policy = self._policy()
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
                 return DecideAnew()
-            funds = self._funds(tx, view, attempt, now)
-            need = self._need(tx, view, attempt, funds, now)
+            known = _known(tx, view)
+            funds = self._funds(known, tx.price_series, view, attempt, now)
+            need = self._need(known, view, attempt, funds, now)
             if need is None:
                 return AtRest(again_at)
-            facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
+            facts_for, mine = facts_of(tx, policy, now), usable(view, known.balances)
             found = keep_going(
                 view, attempt, MoreMoney(need.amount, need.burn, funds.rate), policy, facts_for, mine,
                 billed=billed_time(view, now), now=now,
@@ -236,6 +244,11 @@ class TopUp(Controller):
             objections=tuple(verdict.objection for verdict in found.objections),
         )
         return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied))]
+
+
+def _known(look: Reading, view: JobView) -> KnownMoney:
+    ids = [view.id]
+    return KnownMoney(look.sums(ids).get(view.id, ()), look.meters(ids).get(view.id, {}), look.balance(view.id))
 
 
 def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:

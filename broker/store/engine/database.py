@@ -75,6 +75,17 @@ class Database:
             yield connection
 
     @contextmanager
+    def asking(self) -> Iterator[Connection]:
+        """A connection for one question: a statement is a snapshot of its own, so PostgreSQL needs no transaction, nor
+        round trips to begin and end it. Raises `StoreProblem`."""
+        if self.is_sqlite:
+            with self.reading() as connection:
+                yield connection
+            return
+        with explained(self.where), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that overlaps no other write transaction of this store. Raises `StoreProblem`; `CommitUnknown`
         if the answer to its commit was lost: only then it may be on record after an error."""

@@ -53,3 +53,13 @@ def looks(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
             return query()(connection, *args, **kwargs)
 
     return method
+
+
+def asks_once(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
+    """The function that ``query`` returns, as a method: it executes one statement, on a connection for that."""
+
+    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._database.asking() as connection:
+            return query()(connection, *args, **kwargs)
+
+    return method

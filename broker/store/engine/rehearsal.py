@@ -26,6 +26,10 @@ class RehearsedDatabase(Database):
         yield self._connection
 
     @contextmanager
+    def asking(self) -> Iterator[Connection]:
+        yield self._connection
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
         with self._connection.begin_nested():
             yield self._connection

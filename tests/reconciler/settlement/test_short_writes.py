@@ -38,6 +38,9 @@ class Between:
     def reading(self) -> AbstractContextManager[Reading]:
         return self._store.reading()
 
+    def asking(self) -> AbstractContextManager[Reading]:
+        return self._store.asking()
+
     @contextmanager
     def writing(self) -> Iterator[Writing]:
         self._happens()
