@@ -103,23 +103,26 @@ def fuse_databases(fuse: Fuse) -> None:
     """Points around every statement that changes something and every commit of one, whichever database it is."""
     written: list[str] = []
 
-    def label_of(statement: str, context: Any) -> str | None:
+    def labels_of(statement: str, context: Any) -> list[str]:
+        """One, or one for each kind of event: which news arrive together, differs from life to life."""
         words = statement.split()
         if words[0].upper() not in ("INSERT", "UPDATE", "DELETE", "REPLACE"):
-            return None
+            return []
         table = next(word for word in words[1:] if word.upper() not in ("INTO", "FROM", "OR", "IGNORE", "REPLACE"))
         rows = context.compiled_parameters if context is not None and context.compiled else []
         kinds = dict.fromkeys(row[key] for row in rows for key in ("movement", "kind") if row.get(key))
-        return " ".join([words[0].lower(), table, *map(str, kinds)])
+        if table == "attempt_event" and kinds:
+            return [f"{words[0].lower()} {table} {kind}" for kind in kinds]
+        return [" ".join([words[0].lower(), table, *map(str, kinds)])]
 
     @event.listens_for(Engine, "before_cursor_execute")
     def before(_c: Any, _cursor: Any, statement: str, _parameters: Any, context: Any, _many: bool) -> None:
-        if (label := label_of(statement, context)) is not None:
+        for label in labels_of(statement, context):
             fuse.point(f"before {label}")
 
     @event.listens_for(Engine, "after_cursor_execute")
     def after(_c: Any, _cursor: Any, statement: str, _parameters: Any, context: Any, _many: bool) -> None:
-        if (label := label_of(statement, context)) is not None:
+        for label in labels_of(statement, context):
             written.append(label)
             fuse.point(f"after {label}")
 
