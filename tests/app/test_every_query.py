@@ -164,7 +164,7 @@ NO_QUERIES = frozenset(
         *("StoreWriting.append_purchase", "StoreWriting.give_standing", "StoreWriting.remove_holding"),
         *("StoreWriting.revoke_standing", "StoreWriting.use_standing"),
         *("StoreWriting.job", "StoreWriting.spent_until"),  # as of StoreReading
-        "StoreWriting.append_each",
+        *("StoreWriting.append_each", "Store.asking"),
     }
 )
 PARTS = (StoreReading, StoreWriting, MarketHistory, Store, Archive)

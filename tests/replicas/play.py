@@ -3,6 +3,7 @@ jobs, of their machines and of the money."""
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from broker.ledger.entries import Account, faults
 from broker.store import Store, open_store
 from broker.store.tables.ledger import BALANCE
 from tests.program import ROOT, environment
-from tests.replicas.shared_cloud import ENGINE, RUNS, SharedCloud
+from tests.replicas.replica import ENOUGH
+from tests.replicas.shared_cloud import ENGINE, LAUNCH_TAKES, RUNS, SharedCloud
 
 PRICE = Money.usd("3.60")  # an hour: a tenth of a cent a second
 POLICY = "version: 1\npolicy: t\nbudgets: [{{name: all, amount: ${amount}, period: month}}]\n"
@@ -33,7 +35,8 @@ _LOOK = 0.25  # seconds between two looks of who plays
 @dataclass(frozen=True, slots=True)
 class ReplicaPlay:
     """``jobs`` submitted by ``writers``, looked after by ``replicas``; one of these is killed about every
-    ``kill_every`` seconds and started anew (0: none is). ``amount``: of the budget, whole USD a month."""
+    ``kill_every`` seconds and started anew (0: none is). ``amount``: of the budget, whole USD a month. ``submit_for``:
+    seconds after which no more are submitted; ``launch_takes``: seconds that the engine takes for a launch."""
 
     jobs: int
     replicas: int = 2
@@ -41,6 +44,8 @@ class ReplicaPlay:
     kill_every: float = 0.0
     amount: int = 1_000_000
     patience: float = 240.0
+    submit_for: float = math.inf
+    launch_takes: float = 0.0
     seed: int = 7
 
 
@@ -57,18 +62,24 @@ class ReplicaOutcome:
     spent: Money = Money.ZERO
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def rate(self) -> float:
+        """Jobs a second."""
+        return self.submitted / self.seconds if self.seconds else 0.0
+
     def __str__(self) -> str:
-        rate = self.submitted / self.seconds if self.seconds else 0
         return (
             f"{self.submitted} jobs, {self.refused} refused, {self.attempts} attempts, {self.kills} processes killed,"
-            f" {self.seconds:.0f} s, {rate:.1f} jobs a second, {self.spent} spent, at most {self.most_held} held and"
-            f" spent; problems: {self.problems or 'none'}"
+            f" {self.seconds:.0f} s, {self.rate:.1f} jobs a second, {self.spent} spent, at most {self.most_held} held"
+            f" and spent; problems: {self.problems or 'none'}"
         )
 
 
 def play(home: Path, url: str, what: ReplicaPlay) -> ReplicaOutcome:
     """Play it. ``url``: of an empty PostgreSQL database. Ends every process that it started."""
-    store, cloud, found = open_store(url, clock=SystemClock()), SharedCloud(home / "engines" / ENGINE), ReplicaOutcome()
+    clock, engine = SystemClock(), home / "engines" / ENGINE
+    store, cloud, found = open_store(url, clock=clock), SharedCloud(engine, clock), ReplicaOutcome()
+    (engine / LAUNCH_TAKES).write_text(str(what.launch_takes))
     store.activate_policy({"t.yaml": POLICY.format(amount=what.amount)}, by="test")
     now = datetime.now(UTC)
     store.record_poll("stage", started=now, finished=now, offers=[offer(now, "a"), offer(now, "b")])
@@ -80,6 +91,8 @@ def play(home: Path, url: str, what: ReplicaPlay) -> ReplicaOutcome:
     try:
         while time.monotonic() - began < what.patience:
             time.sleep(_LOOK)  # real processes: nothing here hears of what they do
+            if time.monotonic() - began > what.submit_for:
+                (home / ENOUGH).touch()
             submitted = all(writer.poll() is not None for writer in writers)
             with store.reading() as look:
                 open_jobs = look.has_open_jobs()

@@ -26,6 +26,7 @@ from tests.replicas.shared_cloud import ENGINE
 AGAIN = 0.5  # seconds after a refusal
 # A round looks at every open job: submissions far ahead of what has ended would be timed, not the replicas.
 MOST_OPEN, LOOK_AFTER = 120, 10
+ENOUGH = "enough"  # the file that tells those who submit to stop
 JOB = "name: {name}\nrun: 'true'\nresources: {{accelerators: 'L4:1'}}\nwork: 2s\nmax_duration: 1h\nmax_cost: $0.50\n"
 
 
@@ -59,6 +60,8 @@ def submit_named(broker: Broker) -> None:
     for number, line in enumerate(sys.stdin):
         while number % LOOK_AFTER == 0 and _open(broker) > MOST_OPEN:
             broker.clock.sleep(AGAIN)  # real replicas end jobs meanwhile
+        if (broker.settings.home / ENOUGH).exists():
+            return
         job = parse_job(JOB.format(name=line.strip()), file="job.yaml", now=broker.clock.now())
         while not _submitted(broker, job):
             broker.clock.sleep(AGAIN)  # until another job has ended

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 from broker.core.events.agent_events import Claimed, CommandStarted, Restored
@@ -20,10 +19,12 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import Usage
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import Clock
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 
 ENGINE = "shared-cloud"
+LAUNCH_TAKES = "launch-takes"
 RUNS = timedelta(seconds=2)
 TAKEN_BACK_AFTER = timedelta(seconds=1)
 TAKEN_BACK = 4  # of so many first attempts, one
@@ -40,13 +41,15 @@ class CloudVisit:
 
 
 class SharedCloud:
-    """``folder``: of all processes alike."""
+    """``folder``: of all processes alike. A launch takes as many seconds of waiting as its file `LAUNCH_TAKES` says."""
 
     name = ENGINE
     honours: frozenset[str] = frozenset()
     remote = False  # else no job would start there without an object store
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        takes = folder / LAUNCH_TAKES
+        self._clock, self._launch_takes = clock, float(takes.read_text()) if takes.exists() else 0.0
         self._machines, self._ended = folder / "machines", folder / "ended"
         for one in (self._machines, self._ended):
             one.mkdir(parents=True, exist_ok=True)
@@ -54,6 +57,8 @@ class SharedCloud:
     # --- the engine -------------------------------------------------------------------------------------------------
 
     def submit(self, launch: Launch) -> str:
+        if self._launch_takes:
+            self._clock.sleep(self._launch_takes)
         folder = self._machines / launch.key
         folder.mkdir(exist_ok=True)
         os.close(os.open(folder / os.urandom(6).hex(), os.O_CREAT | os.O_EXCL))
@@ -138,6 +143,6 @@ class SharedCloud:
         return NodeState(journal=tuple(said[attempt.agent_events :]), heartbeat_at=min(now, visit.until), exit=ended)
 
 
-def make(home: Path, clock: Any) -> SharedCloud:
+def make(home: Path, clock: Clock) -> SharedCloud:
     """The engine as the registry makes it. ``home``: its folder below the home folder, which all processes share."""
-    return SharedCloud(home)
+    return SharedCloud(home, clock)
