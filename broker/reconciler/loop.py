@@ -206,8 +206,11 @@ class Reconciler:
         """Record what was noted, and queue these jobs for their next steps; returns their ids."""
         try:
             written = self._recording.write(self._clock.now())
-        except BrokerError as error:  # the next look reads them
+        except BrokerError as error:
             log.warning("%s (%s)", error, error.hint)
+            return set()
+        except Exception:  # as for a visit: the next look reads these jobs again
+            log.exception("what was recorded cannot be read")
             return set()
         for id, view in reversed(list(written.items())):
             fresh = self._worklist.view(id)
