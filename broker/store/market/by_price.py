@@ -21,9 +21,10 @@ from broker.store.market.market import CPU, conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.tables.market import OFFER, POOL
 
-_FIRST, _MOST = 8, 512  # rows read at a time: few at first, as often the first offer will do
-_NEXT_COUNT = select(func.min(POOL.c.count)).where(
-    POOL.c.accelerator == bindparam("accelerator"), POOL.c.count > bindparam("after")
+_FIRST, _MOST = 2, 512  # rows read at a time: few at first, as often the first offer will do, of each kind of machine
+# Of the offers, and not of the pools: the index by price has the next number beside the one before.
+_NEXT_COUNT = select(func.min(OFFER.c.count)).where(
+    OFFER.c.accelerator == bindparam("accelerator"), OFFER.c.count > bindparam("after"), OFFER.c.ended_at.is_(None)
 )
 
 
