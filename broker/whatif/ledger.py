@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -119,6 +119,15 @@ class OpenAccount:
         }
 
 
+def _noted(entries: Sequence[Entry]) -> Iterator[str]:
+    """The lines for the hash. Entries that are posted together share their time, and its text takes longest."""
+    at, told = None, ""
+    for one in entries:
+        if one.at is not at:
+            at, told = one.at, str(one.at)
+        yield f"{one.movement_id} {one.account.value} {one.amount.micros} {told}"
+
+
 class VirtualLedger:
     """``live``: the running attempts, for rules that count them."""
 
@@ -150,7 +159,7 @@ class VirtualLedger:
         held, dates = account.held, account.dates
         touched = set()
         if entries:
-            self.note("\n".join(f"{one.movement_id} {one.account} {one.amount.micros} {one.at}" for one in entries))
+            self.note("\n".join(_noted(entries)))
         for entry in entries:
             kind, micros = entry.money, entry.amount.micros
             self._totals[kind, entry.account] += micros

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from broker.core.policy.policy import LiveAttempt
 from broker.core.ports import PolicySet
 from broker.whatif.attempt import SimulatedAttempt
@@ -16,7 +18,7 @@ class CountedAttempts:
         self._wanted = policy.counts_live
         self._singly = any(rule.kind == "max_concurrent_jobs" for rule in policy.rules)
         self._alike: dict[object, tuple[SimulatedAttempt, JobClass, int]] = {}
-        self._lives: dict[object, LiveAttempt] = {}
+        self._lives: dict[object, LiveAttempt | None] = {}  # None: its number has changed since it was told
         self._told: tuple[LiveAttempt, ...] | None = ()
 
     def count(self, attempt: SimulatedAttempt, of: JobClass, sign: int) -> None:
@@ -29,7 +31,7 @@ class CountedAttempts:
         first, _, number = self._alike.get(key, (attempt, of, 0))
         if number + sign:
             self._alike[key] = first, of, number + sign
-            self._lives[key] = _live(first, of, number + sign)
+            self._lives[key] = None
         else:
             del self._alike[key], self._lives[key]
         self._told = None
@@ -38,7 +40,10 @@ class CountedAttempts:
     def attempts(self) -> tuple[LiveAttempt, ...]:
         """All of them; the same object until one starts or ends."""
         if self._told is None:
-            self._told = tuple(self._lives.values())
+            for key, live in self._lives.items():
+                if live is None:
+                    self._lives[key] = _live(*self._alike[key])
+            self._told = cast(tuple[LiveAttempt, ...], tuple(self._lives.values()))
         return self._told
 
 

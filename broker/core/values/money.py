@@ -33,7 +33,10 @@ def in_microseconds(duration: timedelta) -> int:
     return duration // _MICROSECOND
 
 
-@dataclass(frozen=True, order=True, slots=True)
+_set = object.__setattr__
+
+
+@dataclass(frozen=True, init=False, slots=True)
 class Money:
     """An amount in micro-dollars (USD). May be negative: corrections and balances are money, too."""
 
@@ -41,9 +44,24 @@ class Money:
 
     ZERO: ClassVar[Money]
 
-    def __post_init__(self) -> None:
-        if type(self.micros) is not int:
-            raise TypeError(f"Money counts whole micro-dollars; got {self.micros!r}")
+    # Some eighty amounts are made and compared for each job: these five take half as long as those of a dataclass.
+
+    def __init__(self, micros: int) -> None:
+        if type(micros) is not int:
+            raise TypeError(f"Money counts whole micro-dollars; got {micros!r}")
+        _set(self, "micros", micros)
+
+    def __lt__(self, other: Money) -> bool:
+        return self.micros < other.micros if type(other) is Money else NotImplemented
+
+    def __le__(self, other: Money) -> bool:
+        return self.micros <= other.micros if type(other) is Money else NotImplemented
+
+    def __gt__(self, other: Money) -> bool:
+        return self.micros > other.micros if type(other) is Money else NotImplemented
+
+    def __ge__(self, other: Money) -> bool:
+        return self.micros >= other.micros if type(other) is Money else NotImplemented
 
     @classmethod
     def usd(cls, amount: Decimal | int | str) -> Money:
