@@ -32,6 +32,9 @@ from broker.core.values.money import Money
 from broker.runfolder import archive
 from broker.store import archive as store_archive
 from broker.store.engine.leader import LeaderRole
+from broker.store.engine.times import to_micros
+from broker.store.market.history import PastChange
+from broker.store.market.market_history import ArchivedSeries
 from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind, PastOffer, UnfinishedFile
 from tests.actors import ANN, with_clock
 from tests.empty_store import empty_store
@@ -345,9 +348,9 @@ def test_a_file_is_read_for_times_before_its_cut_off(broker: Broker) -> None:
 
 def begun(broker: Broker, kind: ArchiveKind, rows: int) -> ArchiveFile:
     """A file that says that it was written, of the first series and all times before the last 90 days."""
-    path, runs, until = f"archive/{kind}/x.parquet", "file:///runs", NOW - 90 * DAY
+    path, runs, until = f"archive/{kind}/x.parquet", "file:///runs", NOW - 150 * DAY
     broker.store.archive.begin(UnfinishedFile(path, runs))
-    return ArchiveFile(kind, path, "x", rows, 1, NOW - 300 * DAY, until, runs, (1, 1), until)
+    return ArchiveFile(kind, path, "x", rows, 1, NOW - 300 * DAY, until, runs, (1, 1), NOW - 90 * DAY)
 
 
 def prices(broker: Broker, first: float, last: float) -> PriceHistories:
@@ -387,6 +390,16 @@ def test_offers_at_a_moment_are_read_where_they_are(broker: Broker) -> None:
     moved(broker)
     assert [then(*moment) for moment in asked] == before
     assert not broker.store.market.offers_at(NOW - 195 * DAY), "so the archive told it"
+
+
+def test_of_the_archive_and_the_store_the_later_state_counts(broker: Broker) -> None:
+    for days in (10, 5):
+        at = NOW - days * DAY
+        broker.store.record_poll("aws", started=at, finished=at, offers=[spot_offer("p5", Money(days), at)])
+    older = {1: ArchivedSeries([PastChange(to_micros(NOW - 8 * DAY), 8, 0, None)])}
+    for days, price in ((7, 8), (4, 5)):
+        (past,) = broker.store.market.offers_at(NOW - days * DAY, older=older)
+        assert past.offer.price == Money(price)
 
 
 def test_plans_and_reports_keep_their_last_month(broker: Broker) -> None:
