@@ -257,7 +257,7 @@ def test_a_token_signed_with_the_public_key_as_a_password_lets_nobody_in() -> No
 def test_a_refused_code_and_another_issuer_are_told() -> None:
     with pytest.raises(SignInFailed, match="invalid_grant"):
         Forger("").ask()
-    with pytest.raises(Malformed, match="otherwise"):
+    with pytest.raises(Malformed, match="names another issuer"):
         Forger(token(), issuer="https://evil.example").ask()
 
 

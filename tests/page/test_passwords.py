@@ -50,7 +50,7 @@ def test_an_invitation_works_once_and_not_for_ever(timed: tuple[Broker, ManualCl
     broker, clock = timed
     first, second = (invite(broker, "mia", by=ROOT).secret for _ in range(2))
     for secret in (first, "guessed", ""):
-        with pytest.raises(NotAllowed, match="accepted, replaced, or is over"):
+        with pytest.raises(NotAllowed, match="accepted or replaced, or has expired"):
             accept(broker, secret, GOOD, origin=WHERE)
     assert accept(broker, second, GOOD, origin=WHERE) == "mia"
     with pytest.raises(NotAllowed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -19,9 +20,15 @@ from tests.remote.conftest import Laptop, TeamService
 
 
 def entering(service: TeamService, *, grant: bool = True) -> Callable[[float], None]:
-    """What mia does while the program waits: she enters the newest code at the page."""
+    """What mia does while the program waits: she enters the newest code at the page. Threads of the server may wait at
+    the same moment: one of them enters it."""
+    one_at_a_time = Lock()
 
     def wait(seconds: float) -> None:
+        with one_at_a_time:
+            enter()
+
+    def enter() -> None:
         broker = service.world.broker
         with broker.store.access.reading() as look:
             mia = look.person("mia")
