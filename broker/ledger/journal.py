@@ -144,8 +144,8 @@ class Reading(Protocol):
         """The holds not yet settled or released that count under that budget."""
 
     def held_behind(self, budget: BudgetSpec, job_id: str, since: datetime) -> Sequence[Burn]:
-        """The holds that count under that budget of jobs that never cost anything, have no machines and had their
-        money set aside after ``since`` (UTC; at that moment: by id)."""
+        """The holds that count under that budget of other jobs that never cost anything, have no machines and had
+        their money set aside after ``since`` (UTC; at that moment: by id)."""
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """`open_holds` for calculation: one sum for all that end by ``until``, the others singly. The sum takes

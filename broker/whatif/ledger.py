@@ -92,9 +92,13 @@ class _BudgetState:
         self.last = max(self.last, covers[1])
 
     def behind(self, job_id: str, since: datetime, waiting: Container[str]) -> list[Burn]:
-        """The holds of those that wait and had their money set aside after ``since`` (at that moment: by id)."""
+        """The holds of others that wait and had their money set aside after ``since`` (at that moment: by id)."""
         line = (since, job_id)
-        return [burn for (job, _), burn in self._holds.items() if (burn.start, job) > line and job in waiting]
+        return [
+            burn
+            for (job, _), burn in self._holds.items()
+            if (burn.start, job) > line and job != job_id and job in waiting
+        ]
 
     @property
     def open_amount(self) -> int:

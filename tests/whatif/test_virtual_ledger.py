@@ -15,7 +15,7 @@ from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.holds import burn_of
 from broker.reconciler.admission.records import hold_entries
-from broker.whatif.ledger import VirtualLedger
+from broker.whatif.ledger import OpenAccount, VirtualLedger
 from tests.counts import FULL
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -92,6 +92,25 @@ def test_spending_counts_in_the_periods_that_it_covers() -> None:
     assert list(ledger.spent_by_period()["b"].values()) == [Money.usd(4), Money.usd(4)]
     assert ledger.close(account, noon) == {MoneyKind.CASH: Money.usd(8)}
     assert ledger.check() == []
+
+
+def test_behind_a_job_are_the_later_holds_of_others_that_wait() -> None:
+    ledger, spec = VirtualLedger(), BudgetSpec("b", "day", "UTC", frozenset({"cash", "sandbox"}))
+    dollar, hour = Money.usd(1), timedelta(hours=1)
+
+    def hold(account: OpenAccount, money: MoneyKind, minutes: int) -> None:
+        burn = burn_of(dollar, dollar, Money.ZERO, START + timedelta(minutes=minutes), hour)
+        ledger.post(account, hold_entries(account.tags, {}, {money: burn}, Movement.HOLD, minutes))
+
+    one, other, running = (ledger.open(Tags(job, "ann"), [spec]) for job in ("job-1", "job-2", "job-3"))
+    hold(one, MoneyKind.CASH, 1)
+    hold(one, MoneyKind.SANDBOX, 2)
+    hold(other, MoneyKind.CASH, 3)
+    hold(running, MoneyKind.CASH, 4)
+    ledger.started("job-3")
+    waits = ledger._unstarted
+    starts = [burn.start for burn in ledger._budgets["b"].behind("job-1", START + timedelta(minutes=1), waits)]
+    assert starts == [START + timedelta(minutes=3)]
 
 
 def _nothing_spent(start: datetime, end: datetime) -> Money:

@@ -271,11 +271,11 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
 
 
 def held_behind(connection: Connection, budget: BudgetSpec, job_id: str, since: datetime) -> list[Burn]:
-    """The open holds under the budget of jobs that never cost anything, have no machines and had their money set aside
-    after ``since`` (UTC; at that moment: whose ids come later)."""
+    """The open holds under the budget of other jobs that never cost anything, have no machines and had their money set
+    aside after ``since`` (UTC; at that moment: whose ids come later)."""
     c, edge = BALANCE.c, to_micros(since)
     later = or_(c.holds_from > edge, and_(c.holds_from == edge, c.job_id > job_id))
-    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
+    counted = (STILL_HELD, c.job_id != job_id, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
     waiting = select(c.held, c.holds_from, c.holds_to, c.burns).join(JOB, JOB.c.id == c.job_id)
     return [_burn(*row) for row in connection.execute(waiting.where(*counted, later, c.spent == 0, JOB.c.live == ""))]
 

@@ -3,6 +3,7 @@ order in which they were promised money."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
@@ -17,8 +18,10 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags, move
 from tests.actors import ANN, with_clock
 from tests.app.jobs.test_queue import look, market
 
@@ -82,6 +85,23 @@ def test_what_runs_counts_against_those_before_it_and_what_waits_before_counts_t
     look(site, "acme")
     with site.store.reading() as seen:
         assert len(seen.held_behind(spec, "", third.submitted_at - timedelta(days=1))) == 2, "a and b have machines"
+
+
+def test_what_a_job_holds_itself_in_another_kind_of_money_is_not_behind_it(site: Broker) -> None:
+    waiting(site, "a")
+    mine, later = jobs.find(site, "a"), site.clock.now() + timedelta(minutes=1)
+    (spec,) = site.policy().budgets(mine.job, "ann")
+    both = replace(spec, counts=frozenset({"cash", "sandbox"}))
+    covers = (later, later + timedelta(hours=1))
+    more = move(
+        Movement.HOLD, Money.usd(5), movement_id="more", money=MoneyKind.SANDBOX, at=later, covers=covers,
+        tags=Tags(mine.id, "ann"), rate=Money.usd(5),
+    )  # fmt: skip
+    with site.store.writing() as tx:
+        tx.post(more)
+    with site.store.reading() as seen:
+        assert len(seen.held_behind(both, "", mine.submitted_at - timedelta(days=1))) == 2
+        assert seen.held_behind(both, mine.id, mine.submitted_at) == []
 
 
 def test_a_new_job_does_not_overtake_them(site: Broker) -> None:
