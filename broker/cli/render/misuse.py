@@ -28,7 +28,8 @@ _LIMITS = {
 def misuse(error: TyperException) -> InvalidInput:
     """The error to print instead."""
     context = getattr(error, "ctx", None)
-    hint = f"see `{context.command_path} --help`" if context is not None else ""
+    # An option without its value, or with one that it does not take, is told without the command.
+    hint = f"see `{context.command_path if context is not None else 'gpubroker COMMAND'} --help`"
     if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
         hint = _NO_DRY_RUN
     told = _number(error) or _choice(error) or _value(error)
