@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,11 +125,12 @@ def gpubroker(
     ] = False,
 ) -> None:
     """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
-    from pydantic.plugin import _loader
-
     # For the first model, pydantic would look through all installed packages for plugins: where there are hundreds,
     # longer than it takes to read the store. None has a say in our models; programs that import gpubroker keep theirs.
-    _loader._plugins = _loader._plugins or {}
+    with suppress(ImportError, AttributeError):  # a private part of pydantic: without it, commands start slower
+        from pydantic.plugin import _loader
+
+        _loader._plugins = _loader._plugins or {}
 
 
 app = _made(COMMANDS)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,6 +73,13 @@ def test_a_command_looks_for_no_plugins_of_pydantic(gpubroker: Gpubroker, monkey
     monkeypatch.setattr(_loader, "entry_points", looked)
     gpubroker("jobs", "list")
     type("Model", (BaseModel,), {})
+
+
+def test_a_pydantic_that_looks_for_plugins_otherwise_stops_no_command(
+    gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pydantic.plugin._loader", SimpleNamespace())
+    assert gpubroker("jobs", "list").code == 0
 
 
 @pytest.mark.system
