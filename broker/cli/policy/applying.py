@@ -143,10 +143,10 @@ def _propose(
         terminal.show("Nothing was changed." if seen.changed else _unchanged(seen))
     elif seen.changed and seen.before and not yes:
         _confirm(terminal, seen, proposal.command)
-    elif seen.changed and not yes:
-        terminal.say("No policy was active, so there is nothing to compare with: applied without confirmation.")
     if not dry_run:
         _activate(terminal, broker, proposal, as_json=as_json)
+        if seen.changed and not seen.before and not yes:
+            terminal.say("No policy was active, so there was nothing to compare with: applied without confirmation.")
 
 
 def _unchanged(seen: PolicyPreview) -> str:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from broker.cli.policy.policy_view import rule_table
+from broker.core.errors import StoreProblem
 from policies.loader import load
 
 
@@ -32,6 +33,21 @@ def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path)
         assert done.code == 2
         assert f"{bad}:3" in done.err
     assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
+
+
+def test_a_first_policy_is_said_to_be_applied_once_it_is(
+    gpubroker: Any, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("p.yaml", "version: 1\nbudgets: [{name: b, amount: $9, period: month}]\n")
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreProblem("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr("broker.app.policy.policies.activate", full)
+        failed = gpubroker("policy", "apply", file)
+    assert ("the disk is full" in failed.err, "applied" in failed.err) == (True, False), failed.err
+    assert "applied without confirmation" in gpubroker("policy", "apply", file).err
 
 
 def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
