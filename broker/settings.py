@@ -39,11 +39,11 @@ from broker.core.values.units import parse_duration, parse_size, print_duration,
 FILE = "gpubroker.toml"
 PREFIX = "GPUBROKER_"
 
-# Where run folders can lie: what both obstore and the agent open.
+# Schemes of object stores for run folders: those that both obstore and the agent can open.
 _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 
-# Variables that begin like settings and are none: what the agent sets for a job's command, our own processes, and the
-# login at a team server (`broker.remote.logins`).
+# Variables with the prefix of settings that are none: those that the agent sets for a job's command, those of our own
+# processes, and the login at a team server (`broker.remote.logins`).
 _NOT_SETTINGS = (
     "ATTEMPT",
     "CHECKPOINT_DIR",
@@ -128,7 +128,7 @@ class QuietHours(BaseModel):
     @field_validator("start", "end", mode="before")
     @classmethod
     def _of_a_clock(cls, value: object) -> object:
-        """TOML's own times are times already; a number would be read as seconds."""
+        """TOML's own times are parsed already; a number would be read as seconds."""
         if isinstance(value, int | float) or (isinstance(value, str) and not re.fullmatch(r"\d\d:\d\d", value)):
             raise ValueError(f"expected a time of day such as 22:00; got {value!r}")
         return value
@@ -317,7 +317,7 @@ def read_settings() -> Settings:
         from broker.settings_problems import refuse  # imported only for errors
 
         refuse([(found["loc"], _told(found["loc"], found["type"], found["msg"])) for found in error.errors()], files())
-    except ValueError as error:  # not TOML
+    except ValueError as error:  # the file is not valid TOML
         from broker.settings_problems import refuse_unreadable
 
         refuse_unreadable(error, files())
@@ -339,7 +339,7 @@ def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
 
 
 def variable(*key: int | str) -> str:
-    """``GPUBROKER_PRICES__AWS__EVERY`` for ``prices``, ``aws``, ``every``."""
+    """The variable of a setting: ``GPUBROKER_PRICES__AWS__EVERY`` for ``prices``, ``aws``, ``every``."""
     return PREFIX + "__".join(str(part).upper() for part in key)
 
 

@@ -20,14 +20,17 @@ _STOPPED = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
 
 
 def not_a_setting(key: Key, known: Iterable[str]) -> str:
-    """The message for a key that is not in ``known``: a suggestion, or the list of known keys."""
+    """The message for a key that is not in ``known``: with a suggestion, or with the list of known keys."""
     names = [name.upper() if _from_environment(key) else name for name in sorted(known)]
     return f"is not a setting{did_you_mean(str(key[-1]), names) or '; known here: ' + ', '.join(names)}"
 
 
 def refuse(found: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str = "") -> NoReturn:
-    """Raises `InvalidInput` for these keys, each with its position and what is wrong. ``files``: the files that were
-    read; later ones win. Lines are named by number and never printed, because they may contain secrets."""
+    """Raises `InvalidInput` for these keys, each with its position and its error.
+
+    ``files``: the files that were read; later ones take precedence. Lines are named by number and never printed, as
+    they may contain secrets.
+    """
     placed = [_place(key, message, files) for key, message in found]
     told = [
         f"{place(where, problem.line, problem.column)}: {problem.key}: {problem.message}" if where else str(problem)
@@ -77,9 +80,11 @@ def _from_environment(key: Key) -> bool:
 
 
 def _nearest(key: Key, file: Path) -> tuple[int, int]:
-    """How many leading parts of the key the file contains, and the 1-based line of the last of them. TOML readers keep
-    no positions, so this searches tables and keys at the start of lines; a key inside ``{ }`` gets the line of its
-    section."""
+    """The number of leading parts of the key that the file contains, and the 1-based line of the last of them.
+
+    TOML readers keep no positions, so this searches for tables and keys at the start of lines; a key inside ``{ }``
+    gets the line of its section.
+    """
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, ValueError):

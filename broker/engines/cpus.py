@@ -1,4 +1,4 @@
-"""CPUs of processes that this one starts."""
+"""CPUs of processes that this process starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def bound_to(cpus: Sequence[int]) -> Iterator[None]:
-    """Binds processes that this thread starts in the block, and their children, to these CPUs; none: to the
-    thread's."""
+    """Binds processes that this thread starts in the block, and their children, to these CPUs; if none are given, to
+    the thread's own.
+    """
     if not cpus or not hasattr(os, "sched_setaffinity"):
         yield
         return

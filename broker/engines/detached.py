@@ -62,7 +62,7 @@ class Slot:
         return self.has_run() or self.alive()
 
     def alive(self) -> bool:
-        """Whether the process, or anything it guards, still runs."""
+        """Whether the process, or any child that keeps its lock, still runs."""
         try:
             descriptor = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -104,7 +104,7 @@ class Slot:
         threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
     def has_run(self) -> bool:
-        """Whether a process was recorded here, alive or not."""
+        """Whether a start of the process was recorded here, whether it still runs or not."""
         return any((self.folder / name).exists() for name in _TRACES)
 
     @contextmanager
@@ -156,21 +156,22 @@ class Slot:
         return known or dict(document)
 
     def last_seen(self, clock: Clock, *names: str) -> datetime:
-        """When a dead process was last known to be alive, by ``clock`` (UTC): the newest change of the files ``names``,
-        which it touched. Computed once and stored, so that bills do not change later."""
+        """When a process that has ended was last known to run, by ``clock`` (UTC): the newest change of the files
+        ``names``, which it touched. Computed once and stored, so that bills do not change later.
+        """
         now = time.time()
         touched = [path.stat().st_mtime for path in map(self.folder.joinpath, names) if path.exists()]
         at = clock.now() - timedelta(seconds=(now - max(touched, default=now)) * clock.scale)
         return datetime.fromisoformat(self.keep_first("gone.json", {"at": at.isoformat()})["at"])
 
     def cancel(self) -> None:
-        """Request the end of the process; `enforce` carries it out. Repeatable."""
+        """Request the end of the process; `enforce` carries it out. Idempotent."""
         if self.alive() and self.read("cancelled.json") is None:
             self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
 
     def enforce(self, patience: timedelta) -> None:
-        """After a cancellation: send SIGTERM once, and SIGKILL if the process is alive ``patience`` (wall time) later.
-        Every observation calls this, so no process has to wait.
+        """After a cancellation: send SIGTERM once, and SIGKILL if the process still runs ``patience`` (wall-clock time)
+        later. Each observation calls this, so no process has to wait.
         """
         cancelled = self.read("cancelled.json")
         started = self.read("started.json") or self.read("agent.json")
@@ -184,7 +185,7 @@ class Slot:
 
     def _send(self, number: signal.Signals, started: Mapping[str, Any]) -> None:
         """Send the signal if the pid still belongs to the process."""
-        import psutil  # here, because every sandbox machine imports this module and few send a signal
+        import psutil  # imported here: every sandbox machine imports this module, and few send a signal
 
         with suppress(psutil.Error, OSError):
             process = psutil.Process(int(started["pid"]))
@@ -198,7 +199,7 @@ class Slot:
         with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
             if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
                 text.seek(start)
-                text.readline(_LONGEST_LINE)  # the rest of a line whose start was discarded
+                text.readline(_LONGEST_LINE)  # skips the rest of a line whose start was discarded
                 yield f"[the first {start:,} bytes are no longer kept]"
             while line := text.readline(_LONGEST_LINE):
                 yield from line.decode("utf-8", "replace").rstrip("\r\n").split("\r")  # progress bars
@@ -215,8 +216,11 @@ def process_record(pid: int) -> dict[str, Any]:
 
 
 def same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
-    """Whether the pid still belongs to the recorded process. Without recorded kernel ticks the wall clock decides: a
-    process that started after the record is another one."""
+    """Whether the pid still belongs to the recorded process.
+
+    Without a recorded start in kernel ticks, the wall clock decides: a process that started after the record was made
+    is another one.
+    """
     born = recorded.get("born")
     if born is not None:
         return kernel_start(int(recorded["pid"])) == str(born)

@@ -1,4 +1,4 @@
-"""The nodes of one job beside each other on one machine: an agent each, with its own folder, GPUs and CPUs.
+"""Runs the nodes of one job on one machine: one agent each, with its own folder, GPUs and CPUs.
 
 An engine without a machine per node starts this as a program. It ends when all agents have ended, passes SIGTERM on to
 them, and ends the others if one dies without an exit record, as a cluster ends a gang that has lost a machine.
@@ -50,8 +50,9 @@ class Gang:
 
 
 def agent_folders(slot: Slot) -> tuple[str, ...]:
-    """The folder of each node's agent within the slot, by rank, with a slash at its end; one empty text for a single
-    agent, which uses the slot itself."""
+    """The folder of each node's agent within the slot, by rank, with a slash at its end; a single empty string for a
+    single agent, which uses the slot itself.
+    """
     gang = slot.read(GANG)
     return ("",) if gang is None else tuple(f"node-{rank}/" for rank in range(len(gang["nodes"])))
 
@@ -84,7 +85,7 @@ def start_agent(
 
 
 def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
-    """Run all agents to their end; the first exit status that is not 0, else 0."""
+    """Run all agents to their end; returns the first exit status that is not 0, else 0."""
     inbox: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     umask = os.umask(0o077)  # files of the machine are private; the job keeps its own umask
     agents: list[Command] = []
@@ -112,7 +113,7 @@ def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
                 keep_open=locks,
             )
         agents.append(agent)
-        if stopped:  # SIGTERM came while they started
+        if stopped:  # SIGTERM arrived during the start
             agent.terminate()
     statuses: dict[int, int] = {}
     while len(statuses) < len(agents):

@@ -49,7 +49,7 @@ class Handles:
         return self.of(key) if Slot.of(self._root, key).known() else None
 
     def slot(self, handle: str) -> Slot | None:
-        """The slot of the handle; None if the handle belongs to another place."""
+        """The slot of the handle; None for a handle of another place."""
         found = _HANDLE.fullmatch(handle)
         if found is not None and found["place"] != self._place:
             return None
@@ -67,8 +67,10 @@ class Handles:
         return Observation(EngineState.ELSEWHERE, evidence=evidence)
 
     def way_in(self, handle: str, folder: str, words: Sequence[str]) -> WayIn:
-        """The way to the agent of a handle of this place. ``folder``: the agent's, within the slot. Raises `GiveUp` for
-        a handle of another place."""
+        """How to enter the machine of a handle of this place.
+
+        ``folder``: the agent's, within the slot. Raises `GiveUp` for a handle of another place.
+        """
         slot = self.slot(handle)
         if slot is None:
             there = self.elsewhere(handle)
@@ -87,7 +89,7 @@ def _place(root: Path) -> str:
 
 
 def gone_as_recorded(record: Mapping[str, Any]) -> Observation:
-    """The observation of a machine that is gone, from the document that was kept of it."""
+    """The observation of a machine that is gone, from the record that was stored of it."""
     since = record.get("since")
     return Observation(
         EngineState.GONE,

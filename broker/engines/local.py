@@ -1,11 +1,12 @@
-"""This machine as capacity: the agent runs detached and outlives the command line and the broker.
+"""This machine as capacity: the agent runs detached and survives the command line and the broker.
 
 Everything about an attempt is in the engine's folder under its key, readable by its owner only. If the machine goes
-down, the attempt's end is the last heartbeat (the agent touches a file), too early by at most one heartbeat.
+down, the last heartbeat (the agent touches a file) counts as the attempt's end; it is too early by at most one
+heartbeat.
 
 Each job gets a part of the machine (`broker.engines.register`): GPUs by number (the others are hidden from it), CPUs by
-number (it is bound to them), and memory, which is counted but not limited. The nodes of a job with several run beside
-each other on its part (`broker.engines.gang`).
+number (it is bound to them), and memory, which is counted but not limited. The nodes of a multi-node job share the
+job's part (`broker.engines.gang`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _nvml() -> Any:
 
 
 class Local:
-    """The engine of owned capacity on this machine. Its handles are `broker.engines.handles`."""
+    """The engine of owned capacity on this machine. Its handles are those of `broker.engines.handles`."""
 
     name = "local"
     Settings: ClassVar = LocalSettings
@@ -154,7 +155,7 @@ class Local:
         slot = self._handles.slot(handle)
         if slot is None or not slot.known():
             return Observation(EngineState.LOST, evidence="this machine has no record of it")
-        # Check for life before reading its files: those of a dead process are complete.
+        # Check whether the process runs before reading its files: those of an ended process are complete.
         alive = slot.alive()
         if alive:
             self._register.touch(self._handles.name(slot.folder.name))
@@ -173,7 +174,7 @@ class Local:
             gone_at = max(from_text(end["at"]) for end in ends)
             interrupted = set(causes) == {"preempted"} and slot.read("cancelled.json") is None
             return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {causes[0]}")
-        # The guard writes `died` when the command dies.
+        # The guard writes the file `died` when the command dies.
         names = [f"{folder}{name}" for folder in folders for name in ("agent.json", "alive", "died")]
         gone_at = slot.last_seen(self._clock, *names)
         return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
@@ -188,6 +189,8 @@ def _limits(part: GivenPart) -> dict[str, str]:
 
 
 def _patience(slot: Slot) -> timedelta:
-    """Wall time from SIGTERM to SIGKILL: the command's grace, and as long again for the agent's last upload."""
+    """Wall-clock time from SIGTERM to SIGKILL: the command's grace, and the same time again for the agent's last
+    upload.
+    """
     agent = slot.read(f"{agent_folders(slot)[0]}agent.json")
     return timedelta(seconds=2 * float(agent["grace"]) + 15 if agent else 15)

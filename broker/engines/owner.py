@@ -18,7 +18,7 @@ _OWNER = "owner.json"
 
 
 def note_owner(slot: Slot, launch: Launch, clock: Clock) -> None:
-    """Record the owner, once. If the folder is not writable, the start that follows reports it."""
+    """Record the owner, once. If the folder is not writable, the start that follows raises the error."""
     with suppress(OSError):
         make_private(slot.folder)
         slot.keep_first(_OWNER, {"store": launch.store, "at": clock.now().isoformat()})
@@ -41,7 +41,10 @@ def slots(root: Path) -> Iterator[Slot]:
 
 
 def living(root: Path, handles: Handles, what: str) -> Iterator[Machine]:
-    """The live machines of an engine whose machines are processes on this machine. ``what``: their kind, for people."""
+    """The running machines of an engine whose machines are processes on this machine.
+
+    ``what``: their kind, in words for people.
+    """
     for slot in slots(root):
         if slot.alive():
             store, since = owner_of(slot)

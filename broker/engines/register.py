@@ -1,8 +1,9 @@
-"""The parts of this machine that jobs have now: one file per job, in a folder that all brokers on the machine share.
+"""The parts of this machine that are assigned to jobs: one file per job, in a folder that all brokers on the machine
+share.
 
 A file counts while its lock is held. The job's agent and its guards inherit the lock, so the kernel frees the part
-whenever the job ends: normally, by a crash, by SIGKILL or by a reboot. A mutex in the folder keeps brokers of several
-users, homes and stores from assigning the same part twice.
+whenever the job ends: normally, by a crash, by SIGKILL or by a reboot. A mutex in the folder prevents brokers of
+several users, homes and stores from assigning the same part twice.
 
 This coordinates brokers. It is not access control: a user with access to a GPU can use it without the register.
 """
@@ -46,7 +47,7 @@ class GivenPart:
     store: str = ""
 
     def divided(self, nodes: int) -> tuple[GivenPart, ...]:
-        """Divides the part among so many nodes: each has its own GPUs, and its own CPUs if there are enough."""
+        """The part, divided among ``nodes`` nodes: each has its own GPUs, and its own CPUs if there are enough."""
         each = MachineShare(
             self.share.milli_cpus // nodes,
             self.share.mib // nodes,
@@ -98,7 +99,7 @@ class MachineRegister:
 
     @contextmanager
     def giving(self, name: str, share: MachineShare, there: Inventory, store: str) -> Iterator[tuple[GivenPart, int]]:
-        """Assign a part to a process that is started meanwhile and inherits the yielded descriptor. ``name``: unique.
+        """Assign a part to the process started in the block, which inherits the yielded descriptor. ``name``: unique.
 
         Raises `RetryLater` if other jobs leave too little, or if the folder cannot be used.
         """
@@ -117,11 +118,11 @@ class MachineRegister:
                 os.close(descriptor)  # the process that inherited it keeps the lock
 
     def given(self) -> dict[str, GivenPart]:
-        """All assigned parts by name. Changes nothing."""
+        """All assigned parts by name. Read-only."""
         return dict(self._live(tidy=False))
 
     def touch(self, name: str) -> None:
-        """Renew the file's date, so that a cleaner of old temporary files does not delete it."""
+        """Renew the file's date, so that a cleaner of temporary files does not delete it."""
         with suppress(OSError):
             os.utime(self._folder / f"{name}{_SUFFIX}")
 
@@ -155,7 +156,7 @@ class MachineRegister:
                 with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                time.sleep(_PAUSE)  # flock has no time limit; after some seconds the caller gets an error
+                time.sleep(_PAUSE)  # flock has no time limit; the caller gets an error after some seconds
             else:
                 raise RetryLater("another broker on this machine holds the register's lock", where=str(path))
             yield
@@ -208,7 +209,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _chosen(share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str) -> GivenPart:
-    """Free GPUs, and the CPUs with the least assigned load. Raises `RetryLater` if too little is free."""
+    """The free GPUs to assign, and the CPUs with the least assigned load. Raises `RetryLater` if too little is free."""
     used = {gpu for other in others for gpu in other.gpus}
     free = [gpu for gpu in there.gpus if gpu not in used]
     left = there.has - total(MachineShare(other.share.milli_cpus, other.share.mib) for other in others)

@@ -45,8 +45,8 @@ _STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being boo
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
 # The machine was taken away; all other states are the job's own end. CANCELLED counts unless gpubroker cancelled.
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
-_SPARE = timedelta(minutes=10)  # by which Slurm's limit exceeds the job's, which the agent enforces
-_PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a little
+_SPARE = timedelta(minutes=10)  # how much Slurm's limit exceeds the job's, which the agent enforces
+_PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a margin
 
 
 def _words(value: object) -> object:
@@ -82,7 +82,7 @@ class SlurmEngine:
     Settings: ClassVar = SlurmEngineSettings
 
     def __init__(self, home: Path, clock: Clock, settings: SlurmEngineSettings | None = None) -> None:
-        """``home``: the engine's own folder, created when needed. ``clock`` dates what Slurm does not."""
+        """``home``: the engine's own folder, created when needed. ``clock`` gives times that Slurm does not report."""
         self._root = home
         self._clock = clock
         self._settings = settings or SlurmEngineSettings()
@@ -143,7 +143,7 @@ class SlurmEngine:
             slot.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
         _signal("--state=PENDING", number)
         if slot.read("told.json") is None:
-            # Of a gang, only the steps: srun in the batch step would kill the others on SIGTERM.
+            # For a gang, signal only the steps: on SIGTERM, srun in the batch step would kill the others.
             gang = int((slot.read("launch.json") or {}).get("nodes", 1)) > 1
             _signal("--signal=TERM", *(() if gang else ("--full",)), number)
             slot.write("told.json", {})
@@ -157,7 +157,7 @@ class SlurmEngine:
                 yield Machine(row.key, handle, store, row.started or since, f"Slurm: {row.state.lower()}{where}")
 
     def end(self, handle: str) -> None:
-        """End the job through Slurm: SIGTERM, Slurm's KillWait, SIGKILL."""
+        """End the job through Slurm, which sends SIGTERM, waits for KillWait and sends SIGKILL."""
         if parts := self._own(handle):
             _signal(parts["number"])
 
@@ -200,7 +200,7 @@ class SlurmEngine:
         offer, job = launch.placement.offer, launch.job
         options = [
             f"--job-name={launch.key}",
-            f"--comment={offer.pool}",  # by which the provider finds the broker's jobs on the cluster
+            f"--comment={offer.pool}",  # by it, the provider recognises the broker's jobs on the cluster
             f"--partition={(offer.zone or '').rpartition(':')[2]}",
             f"--nodes={launch.placement.nodes}",
             "--ntasks-per-node=1",
@@ -278,9 +278,10 @@ _WORDS = {
 
 
 def _forgotten(slot: Slot) -> Observation:
-    """The end of a job that Slurm no longer knows, from its run folder. A batch job ends with its last agent, so if all
-    recorded their end, the nodes were released then; otherwise it is unknown. Clocks of one cluster agree: munge
-    rejects hosts more than five minutes off.
+    """The end of a job that Slurm no longer knows, from its run folder.
+
+    A batch job ends with its last agent, so if all recorded their end, the nodes were released then; otherwise the end
+    is unknown. Clocks of one cluster agree: munge rejects hosts whose clocks differ by more than five minutes.
     """
     launch = slot.read("launch.json")
     if launch is None:
@@ -319,7 +320,7 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
 
 
 def _since(slot: Slot, row: SqueueRow) -> datetime | None:
-    """The job's start (UTC), never before its submission: Slurm truncates times to seconds."""
+    """The job's start (UTC), never before its submission, as Slurm truncates times to seconds."""
     launch = slot.read("launch.json")
     if row.started is None or launch is None:
         return row.started
@@ -327,7 +328,7 @@ def _since(slot: Slot, row: SqueueRow) -> datetime | None:
 
 
 def _insist(slot: Slot, number: str) -> None:
-    """End a job through Slurm that was signalled and did not stop in time."""
+    """End a job through Slurm that was signalled but did not stop in time."""
     cancelled = slot.read("cancelled.json")
     if cancelled and datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
         _signal(number)

@@ -46,7 +46,7 @@ class SqueueRow:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """The output of the command. ``environment`` is added to this process's; printed times are UTC.
+    """Run the command and return its output. ``environment`` is added to this process's; printed times are UTC.
 
     Raises the error that Slurm's message means: `RetryLater` (also after a time-out), `TryAnotherOffer`, `AskAPerson`,
     and `GiveUp` for unknown messages.
@@ -78,7 +78,7 @@ def meaning(name: str, said: str) -> BrokerError:
     for sign, kind, hint in _MEANINGS:
         if sign in words.lower():
             return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
-    if not words:  # as one that was killed
+    if not words:  # as of a command that was killed
         return RetryLater(f"{name} failed without a message", where="slurm")
     return GiveUp(f"{name}: {words[:300]}", where="slurm")
 
@@ -107,7 +107,7 @@ def from_accounting(number: str) -> SqueueRow | None:
 
 
 def cluster_name() -> str:
-    """Raises what `run` raises, and `GiveUp` when the configuration names none."""
+    """The cluster's name. Raises what `run` raises, and `GiveUp` if the configuration has none."""
     for line in run(["scontrol", "show", "config"]).splitlines():
         word, _, value = line.partition("=")
         if word.strip() == "ClusterName":

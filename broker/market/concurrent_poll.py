@@ -55,7 +55,7 @@ def _listen(session: PollSession, done: SimpleQueue[PollSession]) -> None:
 
 
 def _over(waiting: Sequence[PollSession], done: SimpleQueue[PollSession]) -> list[PollSession]:
-    """The sessions that have ended; if none has, those past their time."""
+    """The sessions that have ended; if none has, those past their time-out."""
     soonest = min(session.seconds_left for session in waiting)
     answered: list[PollSession] = []
     with suppress(Empty):
@@ -63,7 +63,7 @@ def _over(waiting: Sequence[PollSession], done: SimpleQueue[PollSession]) -> lis
         while True:
             answered.append(done.get_nowait())
     if answered:
-        return [session for session in answered if session in waiting]  # without those that timed out before
+        return [session for session in answered if session in waiting]  # without those that had timed out before
     late = [session for session in waiting if session.seconds_left <= 0]
     for session in late:
         session.time_out()

@@ -26,15 +26,18 @@ from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 log = logging.getLogger(__name__)
 
 _STATUS, _PEAK = Path("/proc/self/status"), re.compile(rb"VmHWM:\s*(\d+) kB")
-_SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept of each reason to skip rows, and characters of each
+_SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept for each reason to skip rows, and the maximum characters of each
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """The result of one poll. ``error`` is empty if the provider answered completely; ``hint`` says what to do.
-    ``cut_short``: the time-out passed; the request may still hang. ``traffic``: what was read over the network, but by
-    SDKs; ``peak_mb``: the most memory that this process had until then, MB, None where the system does not tell; of one
-    source only where it was polled alone.
+    """The result of one poll.
+
+    ``error`` is empty if the provider answered completely; ``hint``: the advice for the error.
+
+    ``cut_short``: the time-out passed; the request may still hang. ``traffic``: what was read over the network, except
+    by SDKs. ``peak_mb``: the maximum memory of this process so far, in MB; None if the system does not tell. It is that
+    of one source only if the source was polled alone.
     """
 
     provider: str
@@ -56,7 +59,7 @@ class PollResult:
 
     @property
     def failed(self) -> bool:
-        """Whether the poll failed. A login or an optional part that was never set up is no failure."""
+        """Whether the poll failed. A login or extra that was never set up is no failure."""
         return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED, PollStatus.SUSPECT)
 
 
@@ -77,9 +80,11 @@ class PollStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PollRequest:
-    """One provider to poll. ``make`` creates it, or raises its own `BrokerError`; ``timeout``: seconds of the wall
-    clock; ``max_age``: overrides the age limit of its offers; ``judge``: asked whether to believe the answer, None for
-    local sources, whose word is final; ``kept``: what earlier polls kept of its documents.
+    """One provider to poll.
+
+    ``make`` creates it, or raises its own `BrokerError`. ``timeout``: seconds (wall clock). ``max_age``: replaces the
+    age limit of its offers. ``judge``: decides whether to believe the answer; None for local sources, which are always
+    believed. ``kept``: documents of the provider that earlier polls stored.
     """
 
     name: str
@@ -141,7 +146,7 @@ class PollSession:
                     self._keep_sample(row)
                 else:
                     self._offers.append(row)
-                    # Known before the first price is, and kept also where the rest of the answer fails.
+                    # Known before the first price, and stored even if the rest of the answer fails.
                     if CONVERTED not in self._samples and isinstance(provider, TellsConversions):
                         self._samples[CONVERTED] = list(provider.conversions())
 
@@ -171,7 +176,7 @@ class PollSession:
                 self._over = True
 
     def drop(self) -> None:
-        """End it and drop what arrived."""
+        """End the poll and discard what arrived."""
         with self._lock:
             self._over = True
             self._offers = []
@@ -209,7 +214,7 @@ class PollSession:
 
 
 def peak_memory() -> float | None:
-    """The most memory that this process had so far, MB (10**6 bytes). None where the system does not tell."""
+    """The maximum memory of this process so far, in MB (10**6 bytes). None if the system does not tell."""
     try:
         found = _PEAK.search(_STATUS.read_bytes())
     except OSError:
@@ -254,9 +259,9 @@ _TIMES_WITHIN_LIMIT = 3
 
 
 def interval(limit: timedelta | None, *, has_offers: bool) -> timedelta:
-    """The time between two polls. ``limit``: the shortest age limit among the provider's offers, if any has one.
+    """The time between two polls. ``limit``: the shortest age limit of the provider's offers, if any has one.
 
-    Spot prices with a limit of an hour are polled every twenty minutes, list prices valid for days four times a day; a
+    Spot prices with a limit of an hour are polled every twenty minutes, list prices valid for days four times a day. A
     provider without offers (new, or unreachable) is polled often.
     """
     if not has_offers:

@@ -15,7 +15,7 @@ from broker.market.poller import PollRequest, PollResult, PollStore
 log = logging.getLogger(__name__)
 
 _LOOK = 0.5  # seconds between checks for a stop
-_JITTER = 0.1  # of the interval: spreads brokers that started together
+_JITTER = 0.1  # share of the interval; spreads the polls of brokers that started together
 
 
 def check_installed() -> None:
@@ -37,11 +37,11 @@ def run_schedule(
     still_leading: Callable[[], bool],
     tell: Callable[[PollResult], None],
 ) -> None:
-    """Poll until ``stop`` is set or the lead is lost; polls under way are then dropped unless they are being stored.
+    """Poll until ``stop`` is set or the lead is lost; polls that run then are dropped, unless they are being stored.
 
-    ``due``: wall-clock time until each provider's first poll; ``every``: the time between its polls, computed anew
-    after each. Polls of one provider never overlap, and missed ones (sleep, a slow poll) are made up for once. A store
-    error is logged; the next poll tries again.
+    ``due``: wall-clock time until each provider's first poll; ``every``: the time between its polls, computed again
+    after each. Polls of one provider never overlap; missed polls (after a sleep, or a slow poll) are replaced by one. A
+    store error is logged, and the next poll tries again.
     """
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler

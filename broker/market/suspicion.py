@@ -1,11 +1,12 @@
 """Detects incomplete answers and implausible prices. Pure; the store provides the figures.
 
-Expected churn: of n offers, n·p disappear between two polls. For all offers, p is the greatest fraction that any of the
-last believed polls ended (at least 5 %); for a group, that fraction, or the group's own rate if it is higher: its ends
-in past polls by the number of its offers times polls, starting from one end in 20. Neither is above 50 %. A number that
-disappears by chance less often than once in 740 times (three standard deviations), and is at least a fifth of all
-offers or half of a group, is suspect: by the exact binomial up to 50 offers, above by its normal bound plus 2. So a
-group of two that is known to be stable may not vanish, and one of eight may not lose half of its offers unseen.
+Expected churn: of n offers, n·p disappear between two polls. For all offers together, p is the largest fraction that
+any of the last believed polls ended (at least 5 %). For a group, p is that fraction, or the group's own rate if it is
+higher: its ends in past polls by the number of its offers times polls, starting from one end in 20. Neither exceeds 50
+%. A number of disappeared offers is suspect if it would occur by chance less often than once in 740 times (three
+standard deviations), and is at least a fifth of all offers or half of a group. Up to 50 offers, this is computed by the
+exact binomial, above by its normal bound plus 2. So the disappearance of a group of two that is known to be stable is
+noticed, and that of half of a group of eight.
 
 Prices: the price of a GPU-hour is compared with the providers' medians for the model and capacity type, and that of a
 known offer with its previous price. The factors are our choice: wide enough for the range between marketplaces and
@@ -24,14 +25,15 @@ from broker.core.values.money import Money
 
 _LEAST_CHURN, _MOST_CHURN = 0.05, 0.5
 _PART_OF_ALL, _PART_OF_GROUP = 0.2, 0.5
-_CHANCE = 0.00135  # of a number beyond three standard deviations
+_CHANCE = 0.00135  # the probability of a number beyond three standard deviations
 _SMALL = 50  # offers up to which the binomial is summed
-_NAMED = 4  # groups named in a message
+_NAMED = 4  # the maximum number of groups named in a message
 
-BAND = 4  # times below the lowest median, and above the highest
-JUMP = 4  # times the offer's own price before
+BAND = 4  # factor below the lowest median, and above the highest
+JUMP = 4  # factor of the offer's own previous price
 _ABOVE_ON_DEMAND = Decimal("1.02")
-# For a capacity type without known prices: a related one, and the factors below and above its levels that are believed.
+# For a capacity type without known prices: a related one, and the factors of its price levels between which a price is
+# believed.
 _RELATED = {
     CapacityType.SPOT: (CapacityType.ON_DEMAND, 16, 4),
     CapacityType.RESERVED: (CapacityType.ON_DEMAND, 8, 4),
@@ -61,7 +63,7 @@ class Suspicion:
         return "; ".join([told, *groups, *more])
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
-        """Why a new price is not believed; None if it is believed, or nothing is known to compare it with."""
+        """Why a new price is not believed; None if it is believed, or if nothing is known to compare it with."""
         if offer.money is not MoneyKind.CASH or offer.price is None or offer.price.micros <= 0:
             return None
         price, before = offer.price, context.trusted

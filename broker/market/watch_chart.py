@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from broker.core.values.money import Money
 
 _BARS = "▁▂▃▄▅▆▇█"
-_STEPS = 42  # characters of a line: of a week, four hours each
-_NONE = "·"  # nothing is known of that time
+_STEPS = 42  # characters of a line: for a week, four hours each
+_NONE = "·"  # no price is known for that time
 
 PriceSteps = Sequence[tuple[datetime, Money | None]]
-"""The price from each time on, oldest first; None: not offered then."""
+"""The price from each time on, oldest first; None: not offered from then on."""
 
 
 def lowest(series: Iterable[PriceSteps], start: datetime, end: datetime) -> list[Money | None]:
@@ -32,8 +32,11 @@ def _time(point: tuple[datetime, Money | None]) -> datetime:
 
 
 def line(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
-    """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty where fewer than two prices are known. A bar's height is the price
-    between the lowest and the highest of the line; a flat line is low. ``per``: what the prices are for."""
+    """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty if fewer than two prices are known.
+
+    Each bar shows a price on the scale from the lowest to the highest of the line; equal prices give low bars. ``per``:
+    the unit that the prices are for.
+    """
     known = [price for price in prices if price is not None]
     if len(known) < 2:
         return ""

@@ -23,8 +23,10 @@ _ALL = ("",)  # for watches that are not about single providers
 
 @dataclass(frozen=True, slots=True)
 class WatchFinding:
-    """A finding. ``holds``: what the watch holds for (see `WatchState.firing`), empty if it does not, None if unknown.
-    ``words``: the finding in a line; ``details``: text for the notice.
+    """A finding.
+
+    ``holds``: the subjects for which the watch's condition holds (see `WatchState.firing`); empty if for none, None if
+    unknown. ``words``: the finding in a line; ``details``: text for the notice.
     """
 
     holds: tuple[str, ...] | None
@@ -39,9 +41,11 @@ def look(
     fresh: Mapping[str, Freshness],
     now: datetime,
 ) -> WatchFinding:
-    """``offers``: current ones; ``before``: those of ``watch.within`` ago, for rises; ``fresh``: by provider, for
-    staleness. Offers that do not match, unrequested simulated ones, reference prices, and those past their limit are
-    ignored.
+    """The finding of a watch.
+
+    ``offers``: current ones; ``before``: those of ``watch.within`` ago, for rises; ``fresh``: by provider, for
+    staleness. Ignores offers that do not match, simulated ones unless requested, reference prices, and offers past
+    their age limit.
     """
     if watch.trigger is Trigger.STALE:
         return _stale(watch, fresh, now)
@@ -159,11 +163,11 @@ def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
 
 
 def step(watch: Watch, state: WatchState, seen: WatchFinding, now: datetime) -> tuple[WatchState, Notice | None]:
-    """The new state of the watch, and the notice that is due.
+    """The new state of the watch, and the notice that is due, if any.
 
-    A notice is due when a condition begins to hold, and at least ``watch.pause`` after the last one: a condition that
-    began within the pause and still holds is reported then. Unknown findings change nothing. The same state and finding
-    give the same notice and key.
+    A notice is due when a condition begins to hold, and at least ``watch.pause`` after the last notice: a condition
+    that began within the pause and still holds is reported then. Unknown findings change nothing. The same state and
+    finding give the same notice and key.
     """
     known = replace(state, seen=seen.words, known=seen.holds is not None, checked_at=now)
     if seen.holds is None:
@@ -189,5 +193,5 @@ def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
 
 
 def keys(watch: Watch) -> str:
-    """The start of its notices' keys. A watch recreated under the same name has others."""
+    """The prefix of the keys of its notices. A watch created again under the same name has another one."""
     return f"watch/{watch.name}/{watch.made_at.isoformat()}/"

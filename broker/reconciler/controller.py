@@ -33,9 +33,11 @@ class KnownMoney:
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The input of a controller: a job's view, its balances and the time (UTC). ``attempt``: the attempt concerned, if
-    any; ``cause``: why it is to be abandoned, None if it is to continue. ``known``: the job's money as the last look at
-    the store found it; None if it has to be read."""
+    """The input of a controller: a job's view, its balances and the time (UTC).
+
+    ``attempt``: the attempt concerned, if any. ``cause``: why the attempt is to be abandoned; None if it is to
+    continue. ``known``: the job's money as last read from the store; None if it has to be read.
+    """
 
     view: JobView
     now: datetime
@@ -78,7 +80,7 @@ BACK_OFFS: Mapping[Trouble, BackOff] = {
 
 @dataclass(frozen=True, slots=True)
 class AtRest:
-    """Nothing to do before ``until`` (UTC; None: never), unless the value of `Controller.goes_by` changes."""
+    """Nothing to do before ``until`` (UTC; None: never), unless the value of `Controller.goes_by` changes earlier."""
 
     until: datetime | None = None
 
@@ -97,8 +99,10 @@ class TryLater:
 
 @dataclass(frozen=True, slots=True)
 class DecideAnew:
-    """The job's events changed or must be read again: decide the next step again at once. ``rests_until``: the
-    controller need not run before (UTC; None: it may run at once)."""
+    """The job's events changed or must be read again: decide the next step again at once.
+
+    The controller need not run before ``rests_until`` (UTC; None: it may run at once).
+    """
 
     rests_until: datetime | None = None
 
@@ -129,7 +133,7 @@ class _Entry:
     failures: int = 0
 
     def rests(self, goes_by: Hashable, now: datetime) -> bool:
-        """Whether it is too early to run again. A clock that was set back ends the rest."""
+        """Whether it is too early to run again. If the clock was set back, it is not."""
         return self.goes_by == goes_by and self.since <= now and (self.until is None or now < self.until)
 
 
@@ -153,7 +157,7 @@ class Agenda:
         if before is not None and before.rests(goes_by, now):
             return False
         failures = 1 + (before.failures if before is not None else 0)
-        # This stands where a defect raises something.
+        # This entry remains if the controller raises an unexpected exception.
         entries[key] = self._later(Trouble.DEFECT, goes_by, now, failures)
         try:
             answer = controller.reconcile(about)

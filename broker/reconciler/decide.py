@@ -57,12 +57,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RunTasks:
-    """Start tasks of the array where others have ended, and end it with the last one."""
+    """Start tasks of the array as others end, and end the array with its last task."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitJobs:
-    """Begin once the jobs before it have ended."""
+    """Begin once the predecessors of the job have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Everything is gone and settled: release the hold."""
+    """The job's machines are gone and its cost is settled: release the hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ Step = (
 # Fruitless attempts are repeated at growing intervals (2 s, 4 s, … up to 5 minutes), to spare machines that cannot work
 # or that the job itself breaks.
 _SLOWEST_RETRY = timedelta(minutes=5)
-# An attempt whose machine lasted this long does not count as fruitless.
+# An attempt whose machine existed for this long does not count as fruitless.
 _A_WHILE = timedelta(minutes=1)
 
 # How long the removal of a lost machine delays its job.
@@ -145,12 +145,13 @@ def next_steps(
 ) -> list[Step]:
     """The next steps, in order.
 
-    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``: when
-    the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
+    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``
+    (UTC): when the money for the running attempt ends; its node stops itself then, and the broker stops it if the node
+    does not.
 
     Machines of earlier attempts that are not known to be gone are observed and removed along with the main step. They
-    delay the job, so that it never runs twice; a lost machine delays it only for a limited time: if it reappears, the
-    newer attempt fences it off.
+    delay the job, so that it never runs twice. A lost machine delays it only for a limited time: if it reappears, the
+    newer attempt prevents it from writing.
     """
     if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
         return [MissDeadline()]
@@ -164,7 +165,7 @@ def next_steps(
     watches: list[Step] = [Observe(a, remove=True) for a in left_over]
     in_the_way = [a for a in left_over if _holds_up(a, now)]
     if in_the_way:
-        # A machine that its engine fails to end may stay for long; a cancelled job does not wait for it.
+        # An engine may fail to end a machine for a long time; a cancelled job does not wait for that.
         cancelled = view.cancel_requested and not view.state.final
         if not cancelled or not all(a.removal_delayed for a in in_the_way):
             return watches
@@ -225,9 +226,9 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
     stopped = _stopped(latest)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
-        return End(JobState.SUCCEEDED, stopped)  # its time is over, as was agreed
+        return End(JobState.SUCCEEDED, stopped)  # its agreed time is over
     if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, wait_reasons.BehindOthers):
-        return End(JobState.STOPPED, latest.stop_reason)  # however the attempt ended before it could
+        return End(JobState.STOPPED, latest.stop_reason)  # whatever its end was, if it ended before it could be stopped
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
     match Next.PAUSE if refused else latest.next:
@@ -281,7 +282,7 @@ def _launches_fail(view: JobView) -> wait_reasons.LaunchesFailed:
 
 
 def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
-    if now < ended_at:  # the clock was set back since: do not wait for the time that it showed
+    if now < ended_at:  # the clock was set back since: its earlier time is not waited for
         return Place(why)
     return Wait(ended_at + wait, why) if now < ended_at + wait else Place(why)
 
@@ -298,15 +299,15 @@ def _patience(view: JobView) -> timedelta:
             break
         fruitless += attempt.cause not in PUTS_POOL_OUT
     if fruitless == len(view.attempts):
-        fruitless = view.attempt_count  # those that the view does not keep in full came to nothing as well
+        fruitless = view.attempt_count  # attempts that the view does not keep in full were fruitless, too
     return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """Whether it never ran, or died without an interruption and without a checkpoint.
+    """Whether the attempt never ran, or died without an interruption and without a checkpoint.
 
-    An attempt that was interrupted or moved before it ran counts only if its machine lasted less than `_A_WHILE`: the
-    strategy decides how long to wait for volatile capacity.
+    An attempt that was interrupted or moved before it ran counts only if its machine existed for less than `_A_WHILE`:
+    the strategy decides how long to wait for volatile capacity.
     """
     taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
     if taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _A_WHILE:

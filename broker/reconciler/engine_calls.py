@@ -1,7 +1,7 @@
-"""Engine calls outside the loop: a launch may take half a minute and delays no other job.
+"""Calls engines outside the loop: a launch may take half a minute and must not delay other jobs.
 
-Nothing here needs to survive the process: the purpose of a call is recorded before it is made, and the call is
-idempotent on its attempt's key. A process that ends abandons its calls; the next one asks the engine.
+No state has to survive the process: the purpose of a call is recorded before the call, and the call is idempotent on
+its attempt's key. A process that ends abandons its calls; the next process asks the engine.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ class CallOutcome:
 
 
 class EngineCalls:
-    """Runs at most one call per key (such as an attempt's). ``at_most``: concurrent calls per lane (such as an engine),
-    each in its own thread; 0: each call runs in the caller's thread, for simulations. For use by one thread."""
+    """Runs at most one call per key (such as an attempt's). For use by one thread.
+
+    ``at_most``: concurrent calls per lane (such as an engine), each in its own thread; 0: each call runs in the
+    caller's thread, for simulations.
+    """
 
     def __init__(self, at_most: int = 0) -> None:
         self._at_most = at_most
@@ -44,8 +47,10 @@ class EngineCalls:
         self._news: set[str] = set()
 
     def make(self, lane: str, key: str, purpose: Purpose, call: Callable[[], Any]) -> CallOutcome | None:
-        """The outcome of the key's call for that purpose: of an earlier call, or of ``call``, which starts now unless
-        one for the key is running or its lane is full. None: no outcome yet."""
+        """The outcome of the key's call for that purpose; None if there is none yet.
+
+        If no call for the key is running or unread and its lane is not full, starts ``call``.
+        """
         if (known := self.taken(key, purpose)) is not None:
             return known
         with self._changed:
@@ -97,8 +102,10 @@ class EngineCalls:
             return {*self._under_way, *(key for key, _ in self._outcomes)}
 
     def ended(self, seconds: float) -> Set[str]:
-        """The keys whose calls ended since the last call of this method and whose outcome was not taken. If there are
-        none and calls are running, waits for the first one, for at most ``seconds`` (wall clock)."""
+        """The keys whose calls ended since the last call of this method and whose outcome was not taken.
+
+        If there are none and calls are running, waits for the first one, for at most ``seconds`` (wall clock).
+        """
         with self._changed:
             if not self._news and self._under_way:
                 self._changed.wait(seconds)

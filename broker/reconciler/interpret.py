@@ -19,12 +19,14 @@ from broker.runfolder.node_state import Dated, NodeState
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits of silence, in broker time. ``start``: until the agent's first report, once a machine starts or is up;
-    ``heartbeat``: between heartbeats. Time in an engine's queue does not count.
+    """Limits of silence, in broker time.
 
-    ``billed``: from the begin of the bill until the agent's first report, by the stored time; and since the last
-    heartbeat of a machine that costs money, by the object store's time. It is the limit for brokers that restart often
-    or look rarely: no process sees a long `Silence` then.
+    ``start``: until the agent's first report, once a machine starts or is up; ``heartbeat``: between heartbeats. Time
+    in an engine's queue does not count.
+
+    ``billed`` limits two times: from the begin of the bill until the agent's first report, by the stored times; and
+    since the last heartbeat of a machine that costs money, by the object store's clock. It applies even if brokers
+    restart often or seldom tick: no process observes a long `Silence` then.
     """
 
     start: timedelta = timedelta(minutes=15)
@@ -77,7 +79,7 @@ def news(
     if seen.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
         found.append(Dated(now, ev.Queued(because=seen.evidence)))
     if seen.since is not None and attempt.up_since is None and not seen.no_capacity:
-        # The cloud's clock dates the bill, even if the broker's clock is behind.
+        # The date of the bill is that of the cloud's clock, even if the broker's clock is behind.
         found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
     found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
     final, claimed = attempt.state.final, _claimed(attempt, node)
@@ -89,7 +91,7 @@ def news(
     if final and not attempt.gone:
         up = attempt.up_since is not None or (seen.since is not None and not seen.no_capacity)
         if seen.state is EngineState.GONE:
-            # If no machine ever existed, it was gone before it cost anything.
+            # If no machine ever existed, it ended before it cost anything.
             gone_at = (attempt.up_since or now) if seen.no_capacity else seen.gone_at or now
             gone = ev.MachineGone(
                 gone_at=gone_at if up else None,
@@ -145,7 +147,7 @@ def _ended(
         case _ if not claimed and (silent > patience.start or _billed_for(attempt, now) > patience.billed):
             evidence = f"no agent after {max(silent, _billed_for(attempt, now)).total_seconds():.0f} s"
             return end(attempt.stop_requested or Cause.LAUNCH_FAILED, evidence)
-        # A machine here may have been suspended together with the broker; but it costs nothing.
+        # A local machine may have been suspended together with the broker, but it costs nothing.
         case _ if claimed and node.silent > patience.billed and attempt.placement.offer.price:
             evidence = f"no heartbeat for {node.silent.total_seconds():.0f} s by the object store's clock"
             return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
@@ -172,8 +174,9 @@ def _billed_for(attempt: AttemptView, now: datetime) -> timedelta:
 
 
 def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
-    """Whether the machine must be ended by force: the attempt is over, or its stop was requested longer than ``grace``
-    ago or before an agent ran that could save a checkpoint."""
+    """Whether the machine must be ended by force: its attempt is over, or the stop was requested longer than ``grace``
+    ago, or before an agent ran that could save a checkpoint.
+    """
     if attempt.state.final:
         return True
     if attempt.stop_requested_at is None:

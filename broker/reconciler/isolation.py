@@ -25,5 +25,5 @@ def isolated(what: str) -> Iterator[None]:
         raise
     except BrokerError as error:
         log.warning("%s: %s", what, error)
-    except Exception:  # a bug in one step, ours or a plug-in's, must not prevent the others
+    except Exception:  # a bug in one step, of gpubroker or a plug-in, must not prevent the others
         log.exception("%s: left for the next look", what)

@@ -1,8 +1,8 @@
-"""From a requested attempt to a machine, or to the record that there is none.
+"""Turns a requested attempt into a machine, or records that there is none.
 
-The engine is asked whether it knows the attempt, the run folder is prepared, the launch is judged and then made; the
+The engine is asked whether it knows the attempt, the run folder is prepared, the launch is judged and then made. The
 rules in force are checked again right before the call. Slow calls run outside the loop (`EngineCalls`), so each step
-here continues from finished calls or leaves the job for a later visit.
+here continues after a finished call or postpones the job to a later visit.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ Secrets = Callable[[JobView], Mapping[str, str]]
 
 
 class Launching(Controller):
-    """Launches the attempt concerned, or abandons it. ``secrets``: returns the secrets for a launch of the job.
-    ``patience``: how long an engine may postpone a launch, in broker time. ``recording``: takes what was launched."""
+    """Launches the attempt concerned, or abandons it.
+
+    ``secrets``: returns the secrets for a launch of the job. ``patience``: how long an engine may postpone a launch, in
+    broker time. ``recording``: receives the launches.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Launching(Controller):
             if prepared.value is not None:
                 return self._is_launched(view, attempt, prepared.value)
             secrets = self._secrets(view)
-            ruling = self._check(view, attempt)  # last: nothing slow may come between it and the launch
+            ruling = self._check(view, attempt)  # last: nothing slow may happen between this and the launch
         except BrokerError as error:
             return self._delayed(view, attempt, error)
         if isinstance(ruling, Objection):
@@ -99,8 +102,10 @@ class Launching(Controller):
         return outcome is not None and self._launched(view, attempt, outcome)
 
     def _prepared(self, view: JobView, attempt: AttemptView, engine: Engine) -> CallOutcome | None:
-        """The attempt's handle, if the engine has it already; else its run folder is written. None while that runs.
-        Raises its error."""
+        """The handle of an attempt that the engine already knows; otherwise writes its run folder.
+
+        None while that call runs. Raises its error.
+        """
         lease = self._leases.granted(view, attempt, self._ports.clock.now())
 
         def prepare() -> str | None:
@@ -115,8 +120,10 @@ class Launching(Controller):
         return prepared
 
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
-        """Record the outcome of the call. No handle and no error: it was not made, as the judgement was no longer
-        valid."""
+        """Record the outcome of the call.
+
+        Without a handle and an error, the call was not made: the judgement was no longer valid.
+        """
         match outcome.error:
             case None if outcome.value is None:
                 return False
@@ -188,8 +195,10 @@ class Launching(Controller):
         return False
 
     def _is_launched(self, view: JobView, attempt: AttemptView, handle: str) -> bool:
-        """Note the launch, to be recorded with what is found of other jobs: a process that ends before leaves it to the
-        engine, which knows the attempt."""
+        """Note the launch, to be recorded together with reports about other jobs.
+
+        If the process ends before that, the engine still knows the attempt.
+        """
         self._recording.note(view, [(self._ports.clock.now(), attempt.number, ev.Launched(handle=handle))])
         return False
 

@@ -24,9 +24,9 @@ from broker.runfolder.mailbox import LeaseGrant, Mailbox
 
 log = logging.getLogger(__name__)
 
-# Far less than the stop grace, which is paid for after ``paid_until``.
+# Far less than the stop grace, for which money is held beyond ``paid_until``.
 _ROUNDING = timedelta(seconds=5)
-# The number of leases written per tick whose change can wait a few ticks: nothing is observed meanwhile.
+# The maximum number of leases per tick written for changes that can wait some ticks: writing delays observations.
 _A_LOOK = 100
 
 
@@ -69,8 +69,11 @@ class Leases:
         self._turns = _Turns()
 
     def begin_look(self) -> Collection[str]:
-        """Start a tick. Returns the keys of the attempts whose turn it is to get a lease: a turn is lost if the job is
-        not visited."""
+        """Start a tick.
+
+        Returns the keys of the attempts whose lease may be written in it; an attempt that is not visited in this tick
+        loses its turn.
+        """
         return self._turns.begin()
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> LeaseGrant:
@@ -81,7 +84,7 @@ class Leases:
         """The lease of the attempt's node, and until when its machines are paid (UTC)."""
         sums, longest = self._worklist.sums(view.id), self._limits.max_unattended(view.job)
         idle = tuple(self._limits.idle_limits(view))
-        # If the only machine that is up has a fixed price, time alone changes nothing.
+        # If the only machine that is up has a fixed price, the passing of time changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
         meter = self._worklist.meters(view.id).get(attempt.number)
@@ -102,15 +105,18 @@ class Leases:
             lambda: self._limits.edges_ahead(view, kind),
         )
         lease = lease_of(view, attempt, funds, billed_time(view, now), now)
-        # Machines that are not billed may run without a broker, but not idle.
+        # Machines that cost nothing may run without a broker, but not idle.
         lease = replace(lease, idle=idle, max_unattended=longest if lease.paid_until is not None else None)
         paid = funds.paid_until if lease.paid_until is not None else None
         self._granted[attempt.key] = made_of, lease, paid
         return lease, paid
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
-        """When the money of the running attempt ends (UTC). The lease (`granted`) of an attempt that uses money faster
-        than was judged ends earlier, until the budgets have judged the new rate."""
+        """When the money of the running attempt ends (UTC).
+
+        Its lease (`granted`) ends earlier if it uses money faster than was judged, until the budgets have judged the
+        new rate.
+        """
         latest = view.latest
         return self._grant(view, latest, now)[1] if latest and not latest.state.final else None
 
@@ -127,7 +133,7 @@ class Leases:
             self.withdraw(view, attempt, now)
         else:
             self._write(view, attempt, self.granted(view, attempt, now), now)
-            with suppress(BrokerError):  # logged where it arose; repeated later
+            with suppress(BrokerError):  # logged by the called code; repeated later
                 self._mailbox.renew_access(view, attempt)
 
     def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
@@ -136,7 +142,8 @@ class Leases:
 
     def _write(self, view: JobView, attempt: AttemptView, lease: LeaseGrant, now: datetime) -> None:
         try:
-            # Reading an earlier process's lease is far cheaper than writing it again; it does not show its age.
+            # Reading the lease of an earlier process is far cheaper than writing it again, but does not show when it
+            # was written.
             if attempt.key not in self._written and not lease.max_unattended:
                 there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
                 if there is not None and not there.max_unattended:
@@ -148,8 +155,10 @@ class Leases:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
 
     def _is_to_be_written(self, key: str, lease: LeaseGrant, now: datetime) -> bool:
-        """Whether to write the lease now. Changes of money, time and stop cause do not wait, nor do renewals that are
-        nearly due."""
+        """Whether to write the lease now.
+
+        Changes of money, time and stop cause do not wait, nor do renewals that are due soon.
+        """
         if key not in self._written:
             return True
         known, renewed_at = self._written[key]
@@ -166,15 +175,15 @@ class Leases:
 
 
 class _Turns:
-    """Limits the writes per tick: first those that had to wait, in their order."""
+    """Limits the writes per tick; leases that had to wait come first, in their order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, None] = {}  # a set with an order
+        self._waiting: dict[str, None] = {}  # an ordered set
         self._called: set[str] = set()
         self._free = 0
 
     def begin(self) -> Collection[str]:
-        # A key that is called but does not come needs no write any more.
+        # A key whose turn it was and that was not written needs no write any more.
         self._called = set(islice(self._waiting, _A_LOOK))
         for key in self._called:
             del self._waiting[key]
@@ -185,7 +194,7 @@ class _Turns:
         if key in self._called:
             self._called.remove(key)
             return True
-        if self._free > 0:  # then nobody waits but those that were called
+        if self._free > 0:  # then no lease waits except those whose turn it is
             self._free -= 1
             return True
         self._waiting.setdefault(key)
@@ -193,8 +202,9 @@ class _Turns:
 
 
 def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
-    """Whether money, time and stop cause are the same: each settlement rounds the end of the money slightly
-    differently."""
+    """Whether money, time and stop cause are the same, but for rounding: each settlement rounds the end of the money
+    differently.
+    """
     if (one.ends_at, one.stop) != (other.ends_at, other.stop):
         return False
     if one.paid_until is None or other.paid_until is None:
@@ -203,7 +213,10 @@ def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
 
 
 def _limits(lease: LeaseGrant) -> object:
-    """The other limits that matter to the node. The place of a rule does not, and changes with each edit above it."""
+    """The other limits that matter to the node.
+
+    The line of a rule in its file does not: it changes with each edit above it.
+    """
     return lease.max_unattended, [(one.below, one.stretch) for one in lease.idle]
 
 

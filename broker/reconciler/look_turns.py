@@ -1,7 +1,7 @@
-"""Which jobs a look visits where very many run: those with news, and of the others some in turn.
+"""Selects the jobs to visit in a tick if very many run: those with news, and some of the others in turn.
 
-A visit costs the same whether anything happened or not. So with more running jobs than `LookTurns` visits at once, a
-look costs little more for each further one, and a job without news waits for its turn for at most `SHARE` looks.
+A visit costs the same whether anything happened or not. So if more jobs run than `LookTurns` visits in one tick, each
+further job adds little to the duration of a tick. A job without news waits at most `SHARE` ticks for its turn.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ Money = Mapping[MoneyKind, Balance]
 
 
 class LookTurns:
-    """Keeps the jobs in the order of their last visits. ``at_once``: so many running jobs without news are visited in
-    one look, or every `SHARE`-th if that is more. ``money``: the balances of a job. For one thread."""
+    """Keeps the jobs in the order of their last visits. For one thread.
+
+    ``at_once``: the number of running jobs without news visited in one tick; if a `SHARE`-th of them is more, that many
+    are. ``money``: returns the balances of a job.
+    """
 
     def __init__(self, at_once: int, money: Callable[[str], Money]) -> None:
         self._at_once, self._money = at_once, money
-        self._visited: dict[str, tuple[JobView, Money]] = {}  # the longest unvisited first
+        self._visited: dict[str, tuple[JobView, Money]] = {}  # those not visited for the longest time first
 
     def choose(self, views: Sequence[JobView], besides: Collection[str] = ()) -> set[str]:
-        """The ids of the jobs that this look visits: those without machines, those that changed, those ``besides``, and
-        others in turn."""
+        """The ids of the jobs to visit in this tick: jobs without machines, jobs that changed, those in ``besides``,
+        and others in turn.
+        """
         if len(views) <= self._at_once:
             self._visited.clear()
             return {view.id for view in views}
@@ -43,12 +47,12 @@ class LookTurns:
         return chosen
 
     def again(self, ids: Collection[str]) -> None:
-        """The next look visits these jobs: this one could not ask about them."""
+        """Visit these jobs in the next tick: their engine could not be asked in this one."""
         for id in ids:
             self._visited.pop(id, None)
 
     def _as_before(self, id: str, view: JobView, money: Money) -> bool:
-        """Whether view and balances are those of the last visit, the dates of a hold included: the very objects."""
+        """Whether view and balances, with the dates of holds, are the same objects as at the last visit."""
         before = self._visited.get(id)
         if before is None or before[0] is not view or len(before[1]) != len(money):
             return False

@@ -51,8 +51,11 @@ _STEPS_PER_TICK = 8
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Intervals and limits. ``settle_every``, ``patience`` and ``grace`` are in broker time. ``visits``: running jobs
-    without news that a look visits at least (`broker.reconciler.look_turns`)."""
+    """Intervals and limits.
+
+    ``settle_every``, ``patience`` and ``grace`` are in broker time. ``visits``: the minimum number of running jobs
+    without news visited in a tick (`broker.reconciler.look_turns`).
+    """
 
     settle_every: timedelta = timedelta(seconds=60)
     patience: Patience = field(default_factory=Patience)
@@ -80,14 +83,17 @@ class Tick:
 
     @property
     def idle(self) -> bool:
-        """Nothing is left that time alone could change."""
+        """Whether nothing is left that the passing of time alone could change."""
         return self.open == self.waiting_for_people
 
 
 @dataclass(frozen=True, slots=True)
 class Controllers:
-    """``place``: places jobs. ``judges``: run in this order for a job without another step, until one changes
-    something. ``tasks``: starts the tasks of arrays."""
+    """``place``: places jobs.
+
+    ``judges``: run in this order for a job without another step, until one changes something. ``tasks``: starts tasks
+    of arrays.
+    """
 
     place: Controller
     judges: Sequence[Controller] = ()
@@ -95,8 +101,10 @@ class Controllers:
 
 
 class Reconciler:
-    """Runs the jobs of one store. One per job at a time (`tick` says which are its own); a second one does no harm but
-    loses races.
+    """Runs the jobs of one store.
+
+    Each job should have one reconciler at a time (`tick` is told which jobs are its own); a second one does no harm,
+    but its writes fail with `NoLongerCurrent`.
 
     ``check``: judges requested launches again. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
     for a launch of a job. ``closing``: called before a job is closed.
@@ -132,9 +140,12 @@ class Reconciler:
         self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
 
     def tick(self, mine: Callable[[str], bool] = lambda job_id: True) -> Tick:
-        """Visit every open job once; where very many run, those with news and some others. An error of one job is
-        logged and does not delay the others. ``mine``: which jobs to look after, by id; the others count where order
-        and room depend on all. Raises `StoreProblem`."""
+        """Visit every open job once; if very many run, those with news and some others.
+
+        An error of one job is logged and does not delay the others. ``mine``: whether the job with an id belongs to
+        this reconciler; the others are not visited, but count for the queue's order and for free capacity. Raises
+        `StoreProblem`.
+        """
         every = self._worklist.look()
         self._recorded.clear()
         views = self._those(mine, every)
@@ -149,11 +160,11 @@ class Reconciler:
         return Tick(len(views), waiting, steps)
 
     def busy(self) -> set[str]:
-        """The ids of the jobs for which a call of an engine is under way, or has ended without being recorded."""
+        """The ids of the jobs for which an engine call is running, or has ended and is not recorded yet."""
         return {_job_of(key) for key in self._calls.unfinished()}
 
     def _those(self, mine: Callable[[str], bool], views: list[JobView]) -> list[JobView]:
-        """The jobs to look after. Drops the state of those that another process has taken over."""
+        """The jobs of this reconciler. Drops the state of jobs that another process has taken over."""
         found = [view for view in views if mine(view.id)]
         given_up, self._mine = self._mine - {view.id for view in found}, frozenset(view.id for view in found)
         if given_up:
@@ -179,8 +190,9 @@ class Reconciler:
         return 0, False
 
     def _work(self) -> tuple[int, int]:
-        """Visit each job in the queue, and those whose engine calls end within a moment, as most do; the others are
-        left for later ticks. Returns the number of steps taken and of jobs that wait for a person."""
+        """Visit each job in the queue, and those whose engine calls end within a moment, as most do; the rest is
+        visited in later ticks. Returns the number of steps taken and of jobs that wait for a person.
+        """
         steps, waiting, until = 0, set[str](), 0.0
         while True:
             job_id = self._queue.next()
@@ -203,13 +215,13 @@ class Reconciler:
             self._hear(0.0)
 
     def _write(self) -> set[str]:
-        """Record what was noted, and queue these jobs for their next steps; returns their ids."""
+        """Record the noted events, and queue their jobs for the next steps; returns the ids of these jobs."""
         try:
             written = self._recording.write(self._clock.now())
         except BrokerError as error:
             log.warning("%s (%s)", error, error.hint)
             return set()
-        except Exception:  # as for a visit: the next look reads these jobs again
+        except Exception:  # as for a visit: the next tick reads these jobs again
             log.exception("what was recorded cannot be read")
             return set()
         for id, view in reversed(list(written.items())):
@@ -235,7 +247,7 @@ class Reconciler:
                 with isolated(f"job {job_id}: what its engine answered"):
                     if job_id in self._mine and (attempts is not None or self._worklist.view(job_id) is not None):
                         self._queue.news(job_id)
-                    else:  # given up, or closed: the outcome is not taken here, and would keep the job `busy`
+                    else:  # given up or closed: its outcome is not read here, and would keep the job in `busy`
                         self._calls.forget(key)
         return bool(ended)
 
@@ -263,8 +275,8 @@ class Reconciler:
             view = fresh
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
-        # A job after others proceeds when they do. An array waits for its tasks, unless it just started some,
-        # or could not.
+        # A job with predecessors proceeds when they end. An array waits for its tasks, unless it just started some or
+        # could not start any.
         people |= not taken and any(isinstance(step, decide.AwaitJobs) for step in steps)
         people |= not taken and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)
         return taken, people
@@ -279,7 +291,9 @@ class Reconciler:
         return changed
 
     def _tried(self, do: Callable[[JobContext], bool], about: JobContext, what: str) -> bool:
-        """Whether the call changed the job or found it changed: the one place that handles `NoLongerCurrent`."""
+        """Whether the call changed the job, or failed because the job had changed: the only code that handles
+        `NoLongerCurrent`.
+        """
         try:
             with isolated(f"job {about.view.id}: {what}"):
                 return do(about)
@@ -324,12 +338,15 @@ class Reconciler:
         return True
 
     def _watch(self, about: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
-        """Note new events of the attempt, and once they are recorded with their money, end a machine that is no longer
-        needed: an engine that fails to end it delays neither the record nor the bill."""
+        """Note new events of the attempt.
+
+        Once they are recorded with their cost, end the machine if it is no longer needed, so that an engine that fails
+        to end it delays neither the record nor the bill.
+        """
         if attempt.handle is None:
             return False
         view, now = about.view, about.now
-        # Also while its engine does not answer: the node depends on its lease.
+        # Even if its engine does not answer: the node depends on its lease.
         with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
             self._leases.keep(view, attempt, now)
         signal = self._signals.of(attempt)
@@ -352,11 +369,12 @@ class Reconciler:
         return False
 
     def _end_machine(self, about: JobContext, attempt: AttemptView, *, removing: bool, forgotten: bool) -> None:
-        """End the machine of the attempt if it is not needed any more; ``forgotten``: its engine knows it no more."""
+        """End the attempt's machine if it is no longer needed; ``forgotten``: its engine does not know it any more."""
         if removing:
             self._agenda.ask(self._removals, about)
         if forgotten:
-            # The attempt is not visited again. If its machine still exists, it is ended, or stops itself by its lease.
+            # The attempt is not visited again. If its machine still exists, the engine ends it, or it stops itself by
+            # its lease.
             with isolated(f"job {about.view.id}, attempt {attempt.number}: its lease"):
                 self._leases.withdraw(about.view, attempt, about.now)
             self._agenda.ask(self._removals, about)
@@ -386,7 +404,7 @@ def _job_of(attempt: str) -> str:
 
 
 def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.End) -> tuple[int | None, EventBody]:
-    """The event by which a step that needs nothing else is taken, and the number of its attempt."""
+    """The event that carries out a step that needs nothing else, with the number of its attempt."""
     match step:
         case decide.MissDeadline():
             return None, ev.DeadlineMissed()

@@ -1,7 +1,8 @@
 """The pools that a job avoids after failed launches, and the order of the others. Pure.
 
-A job finds a working pool however many fail: a pool where a launch failed rests, longer each time; pools that the job
-has not tried since its last start come first; a pool that refused for good is not tried again.
+A job finds a working pool however many fail: a pool where a launch failed is avoided for a time, longer after each
+failure; pools that the job has not tried since its last start come first; a pool that refused permanently is not tried
+again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from broker.core.events.wait_reasons import AttemptStopped
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 
-# Reasons that may end with time, after another launch or with another policy.
+# Reasons that may cease to apply with time, after another launch or under another policy.
 _PASSING = frozenset(
     {
         Reason.UNAVAILABLE,
@@ -33,8 +34,10 @@ _PASSING = frozenset(
 
 
 def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
-    """The pools that the job avoids now, each with reason and evidence; other jobs may use them. A clock that was set
-    back does not extend a rest."""
+    """The pools that the job avoids now, each with reason and evidence; other jobs may use them.
+
+    A clock that was set back does not extend this time.
+    """
     return {
         rest.pool: (Reason.LAUNCH_REFUSED if rest.banned else Reason.LAUNCH_FAILED_LATELY, _evidence(rest))
         for rest in view.rests
@@ -50,8 +53,9 @@ def untried_first(placements: Collection[Placement], view: JobView) -> tuple[Pla
 
 
 def refused_everywhere(view: JobView, rejections: Collection[Rejection]) -> AttemptStopped | None:
-    """Why the job ends: every suitable pool refused its launch for good, and the reasons against the others are
-    permanent. None if an offer may become available."""
+    """Why the job ends: every suitable pool refused its launch permanently, and the other offers are rejected for
+    permanent reasons. None if an offer may become available.
+    """
     reasons = {rejection.reason for rejection in rejections}
     banned = [rest for rest in view.rests if rest.banned]
     if not banned or Reason.LAUNCH_REFUSED not in reasons or reasons & _PASSING:

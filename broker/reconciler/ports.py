@@ -19,9 +19,11 @@ def _none_bought(_: Offer) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerPorts:
-    """``engines``: returns the engine with a name. ``calls``: runs engine calls; by default one after the other, within
-    a tick. ``store_id``: the id of this store, for the tags of machines. ``reservations``: the bought capacity that an
-    offer is of, as in `Launch`."""
+    """``engines``: returns the engine with a name.
+
+    ``calls``: runs engine calls; by default one after the other, within a tick. ``store_id``: the id of this store, for
+    the tags of machines. ``reservations``: returns the bought capacity to which an offer belongs, as in `Launch`.
+    """
 
     journal: Journal
     engines: Callable[[str], Engine]

@@ -41,7 +41,7 @@ def work_done(view: JobView) -> timedelta:
 def remaining_work(view: JobView) -> timedelta | None:
     """Work left from the last durable checkpoint; None if the job does not state its work.
 
-    Never less than a minute: `work` is an estimate, and a job that is not finished has something left.
+    At least a minute: `work` is an estimate, and an unfinished job has some work left.
     """
     if view.work is None:
         return None
@@ -62,7 +62,7 @@ def billed_time(view: JobView, now: datetime) -> timedelta:
 
 
 def steps_redone(view: JobView) -> int:
-    """Training steps done twice: reached before an interruption, and not in the checkpoint that was resumed from."""
+    """Training steps done twice: reached before an interruption, but not in the checkpoint that was resumed from."""
     ran = [attempt for attempt in view.attempts if attempt.running_at is not None]
     return sum(
         max(before.last_step - (after.resumed_step or 0), 0)

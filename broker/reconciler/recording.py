@@ -1,10 +1,10 @@
-"""What engines and nodes reported of several jobs, recorded with its money in one transaction.
+"""Records the reports of engines and nodes about several jobs, with the resulting cost, in one transaction.
 
-A transaction costs some twenty statements, and all other writers wait for it: for a job's few events alone, that is
-most of what the job costs. So what the visits of a tick find is noted here first, and written for up to `AT_ONCE` jobs
-together. The steps that follow from the records alone, the end of a job whose machines are gone and its closing, are
-taken in the same transaction. A report that is lost with its process before it is written is made again: engines and
-run folders keep what they said.
+A transaction takes some twenty statements and blocks all other writers; for the few events of one job, that would be
+most of the cost of a visit. So the events found in a tick are noted first, and written for up to `AT_ONCE` jobs
+together. Steps that follow from the records alone (the end of a job whose machines are gone, and its closing) are taken
+in the same transaction. If the process ends before it writes a report, the next one finds it again: engines and run
+folders keep it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AT_ONCE = 16
 
 @dataclass(slots=True)
 class NotedNews:
-    """New events of a job, found on that view. ``then``: called once they are on record, or could not be recorded."""
+    """New events of a job. ``then``: called once they are recorded, or could not be."""
 
     view: JobView
     items: list[DatedBody] = field(default_factory=list)
@@ -41,8 +41,10 @@ class NotedNews:
 
 
 class NewsRecorder:
-    """The events to be recorded. ``every``: as in `Settling`. ``closing``: called before a job is closed. For one
-    thread."""
+    """The events to be recorded.
+
+    ``every``: as in `Settling`. ``closing``: called before a job is closed. For one thread.
+    """
 
     def __init__(
         self, journal: Journal, worklist: Worklist, every: timedelta, closing: Callable[[JobView], None]
@@ -51,8 +53,10 @@ class NewsRecorder:
         self._noted: dict[str, NotedNews] = {}
 
     def note(self, view: JobView, items: Sequence[DatedBody], then: Callable[[], object] | None = None) -> None:
-        """Keep events to be recorded. ``view``: on which they were found; the job must not be visited again before they
-        are written."""
+        """Keep events to be recorded.
+
+        ``view``: the view in which they were found. The job must not be visited again before they are written.
+        """
         one = self._noted.setdefault(view.id, NotedNews(view))
         one.items += items
         if then is not None:
@@ -68,9 +72,12 @@ class NewsRecorder:
         return len(self._noted)
 
     def write(self, now: datetime) -> Mapping[str, JobView]:
-        """Record what is noted, and read the money of these jobs again. Returns them with their views as they were
-        found; the worklist has the present ones. Jobs that have changed meanwhile are only read again. An error of one
-        job is logged and affects no other. Raises `StoreProblem` if they cannot be read."""
+        """Record the noted events, and read the balances of these jobs again.
+
+        Returns the jobs with the views in which the events were found; the worklist has the present ones. Jobs that
+        changed since are only read again. An error of one job is logged and affects no other. Raises `StoreProblem` if
+        the jobs cannot be read.
+        """
         noted, self._noted = list(self._noted.values()), {}
         written = self._written(noted, now)
         for one in noted:
@@ -100,7 +107,7 @@ class NewsRecorder:
             current = [one for one in noted if last.get(one.view.id) == one.view.seq]
             after = {view.id: view for view in tx.append_each([(one.view, one.items) for one in current])}
             ends = {id: end for id, view in after.items() if (end := _end_of(view, now)) is not None}
-            closes = {id for id in ends if after[id].job.seal is None}  # sealed secrets are erased before
+            closes = {id for id in ends if after[id].job.seal is None}  # its sealed secrets are erased first
             post_due(tx, [view for id, view in after.items() if id not in closes], now, self._every)
             release_all(tx, [after[id] for id in ends if id in closes], now)
             closed: DatedBody = (now, None, ev.JobClosed())
@@ -111,7 +118,7 @@ class NewsRecorder:
             return after | {view.id: view for view in tx.append_each(last_words)}
 
     def close(self, view: JobView, now: datetime) -> None:
-        """Close a job that has ended, with its last money. Raises `NoLongerCurrent` and `StoreProblem`."""
+        """Settle and close a job that has ended. Raises `NoLongerCurrent` and `StoreProblem`."""
         self.catch_up(view, now)
         with isolated(f"job {view.id}: what only an open job needs"):
             self._closing(view)
@@ -120,13 +127,13 @@ class NewsRecorder:
             tx.append(view.id, [(None, ev.JobClosed())], now)
 
     def release(self, view: JobView, now: datetime) -> None:
-        """Release what a job without machines holds. Raises as `close`."""
+        """Release the hold of a job without machines. Raises as `close`."""
         self.catch_up(view, now)
         with writing_if(self._journal, view) as tx:
             release_all(tx, [view], now)
 
     def catch_up(self, view: JobView, now: datetime) -> None:
-        """Settle the job outside of the next transaction if a settlement there would read all its entries."""
+        """Settle the job before the next transaction if its settlement would have to read all its entries."""
         if not is_metered(view, self._worklist.sums(view.id), self._worklist.meters(view.id)):
             catch_up(self._journal, view, now)
 
@@ -139,7 +146,7 @@ def _log(one: NotedNews, error: Exception) -> None:
 
 
 def _end_of(view: JobView, now: datetime) -> ev.JobEnded | None:
-    """The end of the job, if it is the only next step; then its machines are gone, and it is closed next."""
+    """The event of the job's end, if that is its only next step: its machines are gone, and it can be closed."""
     match decide.next_steps(view, now, billed=billed_time(view, now)):
         case [decide.End(state, reason)]:
             return ev.JobEnded(state=state, reason=reason)

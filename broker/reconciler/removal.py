@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Removals(Controller):
-    """Ends the machine of the attempt concerned, and records once in the job's events if its engine fails to."""
+    """Ends the machine of the attempt concerned. If its engine fails to, records that once in the job's events."""
 
     def __init__(self, ports: ReconcilerPorts) -> None:
         self._ports = ports
-        self._set_back: dict[str, datetime] = {}  # first ticks after the clock fell behind a stop request
+        self._set_back: dict[str, datetime] = {}  # by attempt: the first tick with a clock before the stop request
 
     def due(self, attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
         """Whether the attempt's machine must be ended by force (`must_be_removed`). If the clock was set back since the

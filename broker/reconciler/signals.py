@@ -1,5 +1,6 @@
-"""Queries engines and run folders outside the loop, with few and parallel calls: a slow engine delays no jobs of other
-engines."""
+"""Queries engines and reads run folders outside the loop, with few and parallel calls: a slow engine delays no jobs of
+other engines.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,10 @@ Wanted = Sequence[tuple[JobView, AttemptView]]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Reports about an attempt: its engine's, then its run folder. ``known``: the number of the agent's events on
-    record before."""
+    """The reports about an attempt: its engine's, then that of its run folder.
+
+    ``known``: the number of the agent's events that were recorded before.
+    """
 
     seen: Observation
     node: NodeState
@@ -50,17 +53,19 @@ class Signals:
         self._ports = ports
         self._leases = leases
         self._signals: dict[str, Signal] = {}
-        self._unanswered = Counter[str]()  # looks since each engine was asked that has not answered
-        self._asked: dict[str, Collection[str]] = {}  # the attempts that each engine's last call was to report
-        self._seen: dict[str, Mapping[str, Observation]] = {}  # what each engine said last, by attempt
+        self._unanswered = Counter[str]()  # by engine: ticks since a query that it has not answered
+        self._asked: dict[str, Collection[str]] = {}  # by engine: the attempts that its last call was to report
+        self._seen: dict[str, Mapping[str, Observation]] = {}  # by engine: its last reports, by attempt
         self.unread: set[str] = set()
-        """The jobs in ``reading`` of the last `ask` whose engine still works on an earlier question."""
+        """The jobs in ``reading`` of the last `ask` whose engine has not answered an earlier query."""
 
     def ask(self, views: Sequence[JobView], seconds: float, reading: Set[str]) -> Collection[str]:
-        """Query each engine once for all machines of these jobs, and read the run folders of those in ``reading``
-        (ids), and of those that are not up, or of which the engine says something new. Waits for the answers, for at
-        most ``seconds`` (wall clock). Returns the keys of the attempts with a report. Raises nothing: a failing engine
-        has no report this time."""
+        """Query each engine once for all machines of these jobs, and read run folders.
+
+        Reads the run folders of the jobs in ``reading`` (ids), of attempts that are not up, and of those whose engine
+        reports a change. Waits at most ``seconds`` (wall clock) for the answers. Returns the keys of the attempts with
+        a report. Raises nothing: a failing engine has no report in this tick.
+        """
         self._signals, self.unread = {}, set()
         by_engine: dict[str, list[tuple[JobView, AttemptView]]] = defaultdict(list)
         for view in views:
@@ -88,8 +93,9 @@ class Signals:
         return self._signals.keys()
 
     def take(self, key: str) -> Collection[str] | None:
-        """The attempts reported by the finished call with that key, or, if it failed, those that it was to report:
-        their jobs go on. None if it is not a call of this class."""
+        """The attempts reported by the finished call with that key; if it failed, those that it was to report, so that
+        their jobs continue. None if it is not a call of this class.
+        """
         name = key.removeprefix(_key(""))
         if name == key:
             return None
@@ -116,8 +122,10 @@ class Signals:
         return self._signals.get(attempt.key)
 
     def _look(self, engine: Engine, wanted: Wanted, reading: Set[str]) -> dict[str, Signal]:
-        """Query the engine, then read the run folders of the machines it knows: so those of dead machines are
-        complete."""
+        """Query the engine, then read the run folders of the machines that it knows.
+
+        In this order, the run folder of a machine reported as ended is complete.
+        """
         seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
         before = self._seen.get(engine.name, {})
         told = {one.key: seen[one.handle] for _, one in wanted if one.handle is not None and one.handle in seen}

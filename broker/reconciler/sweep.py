@@ -5,7 +5,8 @@ machine without a recorded attempt was not just started. The store tag identifie
 one belongs to a store only if that store knows its attempt. Machines of another store are never orphans.
 
 An attempt that has not ended, or may still report, is no orphan either: its exit record may be in its run folder, which
-is not read here. Treating it as lost would run a finished job again; `broker.reconciler.interpret` decides about it.
+is not read here. If it were treated as lost, a finished job would run again. `broker.reconciler.interpret` decides
+about it.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _machine(
     view = jobs.get(job_of(machine.key))
     attempt = next((one for one in view.attempts if one.key == machine.key), None) if view is not None else None
     if attempt is not None and not attempt.over:
-        return None  # in use or being ended
+        return None  # in use, or its end is under way
     since = machine.since
     if machine.store and machine.store != store:
         standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that one's sweep looks at it"
@@ -166,7 +167,7 @@ def _attempts(
             if not attempt.state.final:
                 standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its last word and decides"
             elif look.state is EngineState.LOST and attempt.claimed_at is not None:
-                # Engines forget machines; only the heartbeat shows whether it still runs.
+                # Engines forget machines; only the heartbeat shows whether a machine still runs.
                 standing, why = (
                     LeftoverState.RECONCILER,
                     f"{why}; the reconciler decides once its heartbeat stands still",

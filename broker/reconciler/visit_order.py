@@ -26,9 +26,9 @@ _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 def lot_of(
     job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
 ) -> Lot:
-    """A job's result of a round (`broker.placement.queue.queue.place`) over the capacity ``free``.
+    """A job's result of one round of the queue (`broker.placement.queue.queue.place`) over the capacity ``free``.
 
-    The job waits for its turn on a limited pool if no other option exists, or if its policy allows the wait:
+    The job waits for its turn on a limited pool if it has no other option, or if its policy allows the wait:
     ``longest`` in total, of which ``waited`` has passed. Machines that are free now are reserved for others if the job
     would occupy them beyond the start of another job's turn.
     """
@@ -58,14 +58,17 @@ def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -
 
 
 def _spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:
-    """Whether enough machines remain for the job. Of a shared machine, nothing remains if another job waits for a part:
-    the job's own part is not known here."""
+    """Whether enough machines remain for the job.
+
+    Of a shared machine, nothing remains if another job waits for a part: the part that this job needs is not known
+    here.
+    """
     now = free.steps[0][1]
     return not promised if isinstance(now, MachineShare) else _less(now, promised) >= view.job.num_nodes
 
 
 def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
-    """Whether enough free machines of the pool are reserved for nobody for as long as the job needs them."""
+    """Whether enough free machines of the pool remain unreserved for as long as the job needs them."""
     options = [option for option in mine.entry.options if option.pool == pool]
     needs = max((option.hours for option in options), default=mine.entry.needs)
     others = (turn for turn in turns if turn is not mine)

@@ -1,7 +1,7 @@
 """The open jobs, cached between ticks so that only changes are read, and the queue of visits.
 
-The cache is validated against the store: a view by the number of its job's last event, holds and spend by the balance.
-Stale values are read again.
+A cached view is valid while the number of the job's last event is the same; holds and spend are valid while the balance
+is. Invalid values are read again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WorkQueue:
         self._jobs |= dict.fromkeys(job_ids)
 
     def news(self, job_id: str) -> None:
-        """Move the job to the front: there is news of it."""
+        """Move the job to the front of the queue."""
         self._jobs[job_id] = None
         self._jobs.move_to_end(job_id, last=False)
 
@@ -89,7 +89,7 @@ class Worklist:
         return self.money(job_id) == self.balances(job_id)
 
     def money(self, job_id: str) -> Mapping[MoneyKind, Balance]:
-        """The balances that the cached sums of the job come to."""
+        """The balances, as computed from the cached sums of the job's entries."""
         sums = self.sums(job_id)
         known = self._money.get(job_id)
         if known is None or known[0] is not sums:
@@ -118,8 +118,9 @@ class Worklist:
         return view
 
     def took(self, views: Mapping[str, JobView | None]) -> None:
-        """Take over jobs that were just recorded, with their new views (None: unknown), and read their money again.
-        Raises `StoreProblem`."""
+        """Cache the new views of jobs that were just recorded (None: unknown, to be read), and read their balances
+        again. Raises `StoreProblem`.
+        """
         known = {id: view for id, view in views.items() if view is not None}
         with self._journal.reading() as look:
             if unknown := [id for id in views if id not in known]:
@@ -164,7 +165,7 @@ class Worklist:
         return self.balances(job_id).get(kind, Balance()).burn
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        """As `Reading.price_series`. The price at one moment is cached for the tick, whatever the moment."""
+        """As `Reading.price_series`. A price at a single moment is cached until the tick ends, whatever the moment."""
         known = self._prices.get((offer.id, offer.disk)) if start == end else None
         if known is None:
             with self._journal.reading() as look:

@@ -1,4 +1,4 @@
-"""A cluster that is gone: its agents' files, the reason for its end, and the record of it."""
+"""A cluster that is gone: its agents' files, the reason for its end, and the stored observation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _BEFORE = "before-end.json"
 _SEEN = "seen-after-end.json"  # until when the cloud had machines that SkyPilot no longer lists
 _ASK_AGAIN = timedelta(minutes=5)  # how long end times and reasons are requested from an unreachable server or cloud
-_LOST_AFTER = timedelta(seconds=30)  # clouds report an end within seconds; a machine that still runs was lost
+_LOST_AFTER = timedelta(seconds=30)  # clouds report an end within seconds; SkyPilot lost a machine that still runs
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
@@ -46,15 +46,17 @@ class StillThere(RetryLater):
 
 
 class CloudWitness:
-    """Queries clouds for who ended machines, and stores the answers beside the attempt."""
+    """Asks clouds who ended machines, and stores the answers with the attempt."""
 
     def __init__(self, words: Mapping[str, WordOf], ends: Mapping[str, EndOf]) -> None:
-        """By SkyPilot's cloud: ``words`` query who ended machines, ``ends`` end machines."""
+        """By SkyPilot's name of the cloud: ``words`` ask who ended machines, ``ends`` end machines."""
         self._words, self._ends = words, ends
 
     def before_end(self, slot: Slot, key: str) -> None:
-        """Store the cloud's word about machines that the broker is about to end. Raises nothing: they are ended
-        anyway."""
+        """Store the cloud's statement about machines that the broker is about to end.
+
+        Raises nothing: they are ended in any case.
+        """
         if slot.read(_BEFORE) is not None:
             return
         try:
@@ -65,8 +67,10 @@ class CloudWitness:
             slot.keep_first(_BEFORE, {"says": word.says.value, "words": word.words})
 
     def after_end(self, slot: Slot, key: str) -> dict[str, CloudWord]:
-        """The cloud's present and stored words about machines that are gone. Raises `RetryLater`, also while the cloud
-        reports them as running: clouds report with a delay."""
+        """The cloud's present and stored statements about machines that are gone.
+
+        Raises `RetryLater`, also while the cloud still reports them as running: clouds report with a delay.
+        """
         found: dict[str, CloudWord] = {}
         if before := slot.read(_BEFORE):
             found["before"] = CloudWord(CloudSays(before["says"]), "")
@@ -80,8 +84,9 @@ class CloudWitness:
         return {**found, "now": now}
 
     def end(self, slot: Slot, key: str) -> None:
-        """End machines that SkyPilot no longer lists: if the tags of a launch's machines come late, SkyPilot gives it
-        up and finds nothing to end. Raises nothing: the next observation repeats it."""
+        """End machines that SkyPilot no longer lists: if the tags of a launch's machines come late, SkyPilot abandons
+        the launch and finds nothing to end. Raises nothing: the next observation repeats the call.
+        """
         launch = slot.read("launch.json") or {}
         end = self._ends.get(str(launch.get("cloud")))
         if end is None:
@@ -94,7 +99,7 @@ class CloudWitness:
             log.warning("the machines of %s, which SkyPilot lost, are being ended", key)
 
     def _ask(self, slot: Slot, key: str) -> CloudWord | None:
-        """The cloud's word; None for a cloud that cannot be queried. Raises `RetryLater`."""
+        """The cloud's statement; None for a cloud that cannot be asked. Raises `RetryLater`."""
         launch = slot.read("launch.json") or {}
         ask = self._words.get(str(launch.get("cloud")))
         if ask is None:
@@ -109,9 +114,9 @@ class CloudWitness:
 
 
 def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datetime) -> Observation:
-    """The server no longer lists the cluster: its machines are gone, and earlier observations, the agent and the cloud
-    give the reason. Billing ends when the server noticed, else at ``now`` (UTC) of the first look; the agent's end
-    proves nothing.
+    """The observation of a cluster that the server no longer lists: its machines are gone, and earlier observations,
+    the agent and the cloud give the reason. Billing ends when the server noticed it, else at ``now`` (UTC) of the first
+    observation without it; the agent's end proves nothing.
     """
     at = slot.keep_first("vanished.json", {"at": now.isoformat()})["at"]
     launch = slot.read("launch.json") or {}
@@ -153,8 +158,9 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
 
 
 def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
-    """The observation of machines that SkyPilot no longer lists and the cloud has had ``since`` then: billed, and
-    ended."""
+    """The observation of machines that SkyPilot no longer lists but the cloud has still reported ``since`` that time:
+    they are billed, and are ended here.
+    """
     slot.write(_SEEN, {"at": now.isoformat()})
     if since >= _LOST_AFTER:
         witness.end(slot, key)
@@ -176,7 +182,7 @@ def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool)
         since = launched_at  # it existed only between two queries
     if since is not None:
         at = max(min(at, ended.isoformat() if ended else at), since)
-    if seen := slot.read(_SEEN):  # the cloud's word outweighs SkyPilot's
+    if seen := slot.read(_SEEN):  # the cloud's statement takes precedence over SkyPilot's
         since, at = since or launched_at, max(at, str(seen["at"]))
     return since, at
 
@@ -184,8 +190,9 @@ def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool)
 def _concluded(
     slot: Slot, key: str, witness: CloudWitness, *, cancelled: bool, refused: bool, early: bool
 ) -> tuple[HowGone, bool] | BrokerError:
-    """The outcome, and whether there never was a machine, from the cloud and the run folder; or the query to repeat
-    first. ``early``: a missing answer may still come."""
+    """The outcome, and whether no machine ever existed, from the cloud and the run folder; or the error of a query that
+    must be repeated first. ``early``: a missing answer may still come.
+    """
     try:
         told = witness.after_end(slot, key)
     except RetryLater as error:
@@ -206,6 +213,6 @@ def _concluded(
 
 
 def _not_settled(since: str | None, error: BrokerError) -> Observation:
-    """Gone, with a query to repeat. ``since``: start of billing."""
+    """Observed as gone, with a query to be repeated. ``since``: start of billing."""
     state = EngineState.UP if since else EngineState.PENDING
     return Observation(state, datetime.fromisoformat(since) if since else None, evidence=f"gone, and {error}")

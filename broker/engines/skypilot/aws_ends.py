@@ -1,5 +1,6 @@
-"""Who ended machines, by EC2: their ``StateReason``, and the status of their spot requests. Asked by the tag that every
-machine of gpubroker has; EC2 forgets a terminated machine after about an hour.
+"""Who ended machines, by EC2: their ``StateReason``, and the status of their spot requests.
+
+They are found by the tag of every machine of gpubroker; EC2 forgets a terminated machine after about an hour.
 
 Codes: AWS, API reference of EC2, StateReason; User guide of EC2, Spot request status. Read 2026-11-25.
 """
@@ -15,7 +16,8 @@ from broker.engines.skypilot.evidence import CloudSays, CloudWord
 
 _TAKEN_REASONS = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
 _BROKE_REASONS = frozenset({"Server.InternalError", "Server.ScheduledStop"})
-# Of spot requests. A machine that its account ends itself after the announcement is ``instance-terminated-by-user``.
+# Status codes of spot requests. If the account itself ends a machine after the announcement, its code is
+# ``instance-terminated-by-user``.
 _ANNOUNCED_STATUS = frozenset({"marked-for-termination", "marked-for-stop"})
 _TAKEN_STATUS = frozenset(
     {
@@ -30,19 +32,19 @@ _TAKEN_STATUS = frozenset(
 )
 _THERE = ("pending", "running")
 _WHY = "asking who ended a machine"
-# Of several machines' words the first in this order counts: a machine that is taken back ends its gang.
+# The order in which the statements about several machines count: a machine that was taken back ends its gang.
 _ORDER = (CloudSays.TAKEN, CloudSays.BROKE, CloudSays.ANNOUNCED, CloudSays.RUNS, CloudSays.ASKED_FOR, CloudSays.UNKNOWN)
 
 
 def aws_word(key: str, region: str) -> CloudWord:
-    """EC2's word about the machines of that key. Raises what `ec2` raises."""
+    """EC2's statement about the machines of that key. Raises what `ec2` raises."""
     tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
     answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
     machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
     requests = [str(one["SpotInstanceRequestId"]) for one in machines if one.get("SpotInstanceRequestId")]
     statuses: dict[str, str] = {}
     if requests:
-        # By filter and not by id: an unknown id would be an error.
+        # By filter and not by id: an unknown id would raise an error.
         ids = [{"Name": "spot-instance-request-id", "Values": requests}]
         told = ec2(region, "DescribeSpotInstanceRequests", _WHY, Filters=ids)
         for one in told.get("SpotInstanceRequests") or ():
@@ -51,7 +53,7 @@ def aws_word(key: str, region: str) -> CloudWord:
 
 
 def aws_end(key: str, region: str) -> None:
-    """End the machines of that key. Does nothing for those that are gone. Raises what `ec2` raises."""
+    """End the machines of that key. Idempotent. Raises what `ec2` raises."""
     there = [
         {"Name": f"tag:{TAG}", "Values": [key]},
         {"Name": "instance-state-name", "Values": [*_THERE, "stopping", "stopped"]},
@@ -64,7 +66,7 @@ def aws_end(key: str, region: str) -> None:
 
 
 def of_machines(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str, str]) -> CloudWord:
-    """The word about machines as DescribeInstances has them. ``statuses``: of spot requests, by id. Pure."""
+    """The statement about machines in the form of DescribeInstances. ``statuses``: of spot requests, by id. Pure."""
     words = [_of_machine(one, statuses.get(str(one.get("SpotInstanceRequestId")), "")) for one in machines]
     unknown = CloudWord(CloudSays.UNKNOWN, "EC2 knows no such machine any more")
     return min(words, key=lambda word: _ORDER.index(word.says), default=unknown)

@@ -8,7 +8,7 @@ from broker.engines.skypilot.aws_calls import ec2
 
 
 class AwsZones:
-    """Asks EC2 once per region and keeps the answer: an account's zone names do not change."""
+    """Asks EC2 once per region and caches the answer: an account's zone names do not change."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[str, str]] = {}

@@ -1,12 +1,12 @@
-"""Clouds, Kubernetes and everything else that SkyPilot can start machines on: one cluster per attempt.
+"""Clouds, Kubernetes and everything else on which SkyPilot can start machines: one cluster per attempt.
 
 The cluster's name is the attempt's key, so the API server can always be queried for it. Launching an existing cluster
-would run the job again: the agent's claim in the run folder prevents that. The broker, never SkyPilot, decides where a
+would run the job again; the agent's claim in the run folder prevents that. The broker, never SkyPilot, decides where a
 job continues after an interruption.
 
 A cluster reported as up does not prove that the job runs; the heartbeat in the run folder does. SkyPilot checks the
-clouds rarely, so the engine requests a refresh once a minute. It takes finished clusters down; they count as gone when
-the server no longer lists them.
+clouds rarely, so the engine requests a refresh once a minute. It ends finished clusters; they count as gone when the
+server no longer lists them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from broker.engines.skypilot.task import cluster_name, key_of, task_config, wait
 from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
-_PATIENCE = timedelta(minutes=2)  # from the stop in the lease to ending by force: the grace and the last upload
-# Time after which the end of a cluster is requested again: without effect, and in any case.
+_PATIENCE = timedelta(minutes=2)  # from the stop in the lease to the end by force: the grace and the last upload
+# After this time, the end of a cluster is requested again: if the request had no effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
-_REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
-# Who can tell why a machine ended, by SkyPilot's cloud. Nobody can for the other clouds.
+_REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers within this time
+# The clouds that can tell why a machine ended, by SkyPilot's name. The other clouds cannot.
 _WORDS: Mapping[str, WordOf] = {"aws": aws_word, "gcp": gcp_word, "kubernetes": kubernetes_word}
 _ENDS: Mapping[str, EndOf] = {"aws": aws_end, "gcp": gcp_end}
 
@@ -121,9 +121,11 @@ class Skypilot:
         cloud_words: Mapping[str, WordOf] = _WORDS,
         cloud_ends: Mapping[str, EndOf] = _ENDS,
     ) -> None:
-        """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not.
-        ``cloud_words`` query who ended a machine, by SkyPilot's cloud; ``cloud_ends`` end a machine that SkyPilot lost.
-        Makes no connection. Raises `MissingExtra`.
+        """``home``: the engine's own folder, created when needed.
+
+        ``clock`` gives times that SkyPilot does not report. ``cloud_words`` ask a cloud who ended a machine,
+        ``cloud_ends`` end a machine that SkyPilot lost, both by SkyPilot's name of the cloud. Makes no connection.
+        Raises `MissingExtra`.
         """
         self._root = home
         self._clock = clock
@@ -224,7 +226,7 @@ class Skypilot:
     def logs(self, handle: str) -> Iterator[str]:
         parts = _HANDLE.fullmatch(handle)
         slot = self._slot(parts["key"]) if parts is not None else None
-        # Compared as text: finding out the server would take seconds, and is not needed here.
+        # Compared as strings: parsing the handle would take seconds, and is not needed here.
         if slot is None or (slot.read("request.json") or {}).get("handle") != handle:
             return
         launch = slot.read("launch.json")
@@ -282,7 +284,7 @@ class Skypilot:
         return gone_as_recorded(gone) if gone else None
 
     def _requests(self, slots: Mapping[str, Slot]) -> dict[str, SkyRequest]:
-        """The launches that are not known to have ended, by key."""
+        """The launch requests that are not known to have ended, by key."""
         ids = {}
         for key, slot in slots.items():
             request = (slot.read("request.json") or {}).get("request")
@@ -295,7 +297,7 @@ class Skypilot:
         seen, now = self._seen, time.monotonic()
         if seen is not None and now - seen.at < self._settings.look and slots.keys() <= seen.keys:
             return seen
-        # Requests before clusters: one that has succeeded by now has a cluster, or had one.
+        # Read requests before clusters: a request that has succeeded by now has a cluster, or had one.
         requests = self._requests(slots)
         clusters = self._sdk.clusters([cluster_name(key) for key in slots])
         settled = [name for name, cluster in clusters.items() if cluster.status != "init"]
@@ -317,7 +319,7 @@ class Skypilot:
         cancelled = slot.read("cancelled.json") is not None
         if cluster is None:
             if request is not None and launching:
-                # The server has not started it, or has not yet requested a machine.
+                # The server has not started the request, or has not requested a machine yet.
                 state = EngineState.QUEUED if request.status == "pending" else EngineState.PENDING
                 return Observation(state, evidence=f"SkyPilot's launch is {request.status}")
             if not slot.folder.exists():
@@ -325,7 +327,7 @@ class Skypilot:
             return vanished(slot, key, seen.ends, self._witness, self._clock.now())
         astray = outside_of_bought(slot, key, self._clock.now())
         outcome = slot.read("launched.json") or {}
-        # What will not recover may be billed: a half-failed launch, dead nodes.
+        # States that do not recover may cost money: a half-failed launch, dead nodes.
         broken = not cancelled and not launching and (cluster.status != "up" or bool(outcome.get("failure")))
         broken = broken or bool(astray)
         stuck = ""

@@ -1,7 +1,7 @@
-"""The cloud's own word about the end of a cluster's machines, and the conclusion from it. Pure.
+"""The cloud's statement about the end of a cluster's machines, and the conclusion from it. Pure.
 
-A node's report is not enough: a job can end its agent and write into its run folder that the machine was taken back,
-which is free at some clouds and never counts as a failure of the job.
+A node's report is not enough: a job can end its agent and write into its run folder that the machine was taken back.
+Such a machine is free at some clouds, and such an end never counts as a failure of the job.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from broker.runfolder.runfolder import AttemptFolder
 
 
 class CloudSays(StrEnum):
-    """``RUNS``: a machine is there. ``ANNOUNCED``: it is there, and the cloud will take it back. ``TAKEN``: the cloud
-    took it back. ``BROKE``: the cloud ended it because of a fault of its own. ``ASKED_FOR``: it was ended from within
-    or on request of its account. ``UNKNOWN``: the cloud says nothing about it, or cannot be asked."""
+    """What a cloud says about a machine.
+
+    ``RUNS``: it exists. ``ANNOUNCED``: it exists, and the cloud will take it back. ``TAKEN``: the cloud took it back.
+    ``BROKE``: the cloud ended it because of a fault of the cloud. ``ASKED_FOR``: it was ended from within or on request
+    of its account. ``UNKNOWN``: the cloud does not know, or cannot be asked.
+    """
 
     RUNS = "runs"
     ANNOUNCED = "announced"
@@ -30,14 +33,16 @@ class CloudSays(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudWord:
-    """The cloud's word, and its explanation for people."""
+    """The cloud's statement, with an explanation for people."""
 
     says: CloudSays
     words: str = ""
 
 
 WordOf = Callable[[str, str], CloudWord]
-"""The cloud's word about the machines of a key in a region. Raises `RetryLater` where asking again may help."""
+"""Returns the cloud's statement about the machines of a key in a region. Raises `RetryLater` if asking again
+may help.
+"""
 
 EndOf = Callable[[str, str], None]
 """Ends the machines of a key in a region, whatever SkyPilot knows. Raises `BrokerError`."""
@@ -55,12 +60,14 @@ class HowGone:
 
 
 def how_gone(folder: AttemptFolder | None, told: Mapping[str, CloudWord], *, ended_by_us: bool) -> HowGone:
-    """How the machines went. ``folder``: what their agents wrote; None if this machine does not know it. ``told``: what
-    the cloud said before we ended them (``before``) and says now (``now``).
+    """How the machines ended.
 
-    Whether time is free follows from the cloud's word alone. Without its word that it took the machine, an agent that
-    died or calls its end an interruption has failed, unless it kept a checkpoint and nobody contradicts it: the cloud
-    may not be able to say, and a job that gets on is not started for ever.
+    ``folder``: the files of their agents; None if this machine does not know it. ``told``: the cloud's statements
+    before we ended them (``before``) and now (``now``).
+
+    Only the cloud's statement decides whether time is free. If it does not state that it took the machine, an agent
+    that died or that reports an interruption counts as failed, unless it saved a checkpoint and nothing contradicts its
+    report: the cloud may not be able to tell, and a job that makes progress is not restarted forever.
     """
     words = [told[when] for when in ("before", "now") if when in told]
     all_said = [word.says for word in words]

@@ -1,7 +1,7 @@
-"""Google's flex start: machines that come when there are some, for a stated time of up to seven days, at prices of
-their own. Pure.
+"""Google's flex start: machines that are started once there is capacity, for a requested time of up to seven days, at
+separate prices. Pure.
 
-Such an offer's machine type ends in `SUFFIX` (`providers/gcp/listed.py`). SkyPilot asks for its machines through a
+The machine type of such an offer ends in `SUFFIX` (`providers/gcp/listed.py`). SkyPilot requests its machines through a
 managed instance group with a resize request of `requested_run_duration`: Google starts all of them or none, and deletes
 them at the end of that time. Limits: Compute Engine documentation, "About Flex-start VMs", read 2026-11-26: the run
 duration is ten minutes to seven days.
@@ -17,9 +17,10 @@ from broker.core.ports import Launch
 
 SUFFIX = "+flex-start"
 _SHORTEST, _LONGEST = timedelta(minutes=10), timedelta(days=7)
-# Google's time begins with the machine, that of a job later, and a job that is stopped then saves its last checkpoint.
+# Added to the job's time: Google's time begins with the machine, the job's begins later, and a job that is stopped at
+# its end still saves a checkpoint.
 _AROUND = timedelta(minutes=20)
-# How long a launch waits for them; then the job is placed anew.
+# How long a launch waits for machines; then the job is placed again.
 _WAITS = timedelta(minutes=15)
 
 
@@ -29,8 +30,10 @@ def machine_type(offer: Offer) -> str:
 
 
 def flex_settings(launch: Launch) -> dict[str, Any]:
-    """SkyPilot's settings for a launch with flex start; none for any other. The machines are asked for as long as the
-    job may run, and its start and end with it: shorter times are served sooner."""
+    """SkyPilot's settings for a launch with flex start; empty for other launches.
+
+    The requested time is the job's maximum running time plus its start and end, as shorter requests are served sooner.
+    """
     if not launch.placement.offer.instance_type.endswith(SUFFIX):
         return {}
     longest = min(max((launch.job.max_duration or _LONGEST) + _AROUND, _SHORTEST), _LONGEST)

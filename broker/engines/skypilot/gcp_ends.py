@@ -1,6 +1,7 @@
-"""Who ended machines, and their end if SkyPilot lost them, by Compute Engine. Its operation
-``compute.instances.preempted`` stays for two weeks after the machine. Asked for the project of the Google login on this
-machine, which must be the one that SkyPilot's API server uses.
+"""Who ended machines, and the end of machines that SkyPilot lost, by Compute Engine.
+
+Its operation ``compute.instances.preempted`` remains for two weeks after the machine. The project is that of the Google
+login on this machine, which must be the one that SkyPilot's API server uses.
 
 Operations: Google Cloud, Compute Engine documentation, "Preemptible VM instances" and the sample of an instance's
 preemption history; states and types: reference of the API, resources Instance and Operation. Read 2026-11-25.
@@ -23,7 +24,7 @@ from broker.engines.skypilot.task import cluster_name
 _WHERE = "gcp compute"
 _TIMEOUT = 30.0  # seconds
 _PREEMPTED = "compute.instances.preempted"
-# By the operations' types: what says more of the end first.
+# By type of operation, the most informative about the end first.
 _SAY: Mapping[str, CloudSays] = {
     _PREEMPTED: CloudSays.TAKEN,
     "compute.instances.hostError": CloudSays.BROKE,
@@ -45,21 +46,23 @@ class GcpRecord:
 
 
 class GcpRecords(Protocol):
-    """What Compute Engine knows. Raises `Unreachable` and `LoginMissing`."""
+    """The queries to Compute Engine. They raise `Unreachable` and `LoginMissing`."""
 
     def instances(self, label: str, value: str) -> Sequence[GcpRecord]:
-        """Those with that label."""
+        """The instances with that label."""
 
     def operations(self, kind: str) -> Sequence[GcpRecord]:
-        """Those on instances of that type, in all zones."""
+        """The operations of that type on instances, in all zones."""
 
     def delete(self, machine: GcpRecord) -> None:
-        """Request its end. Does nothing for a machine that is gone."""
+        """Request the end of a machine. Idempotent."""
 
 
 def gcp_word(key: str, region: str, make: Callable[[], GcpRecords] | None = None) -> CloudWord:
-    """Compute Engine's word about the machines of that key. ``make``: for tests. Raises `Unreachable`, `LoginMissing`
-    and `MissingExtra`."""
+    """Compute Engine's statement about the machines of that key.
+
+    ``make``: for tests. Raises `Unreachable`, `LoginMissing` and `MissingExtra`.
+    """
     records = (make or ComputeEngine)()
     there = records.instances(TAG, key)
     if any(one.kind in _THERE for one in there):
@@ -72,8 +75,10 @@ def gcp_word(key: str, region: str, make: Callable[[], GcpRecords] | None = None
 
 
 def gcp_end(key: str, region: str, make: Callable[[], GcpRecords] | None = None) -> None:
-    """End the machines of that key, stopped ones too: their disks are billed. Does nothing for those that are gone.
-    ``make``: for tests. Raises what `gcp_word` raises."""
+    """End the machines of that key, including stopped ones: their disks are billed.
+
+    Idempotent. ``make``: for tests. Raises what `gcp_word` raises.
+    """
     records = (make or ComputeEngine)()
     for machine in records.instances(TAG, key):
         if machine.kind != "STOPPING":
@@ -81,11 +86,13 @@ def gcp_end(key: str, region: str, make: Callable[[], GcpRecords] | None = None)
 
 
 class ComputeEngine:
-    """Google's API of the project, through its SDK."""
+    """Google's API for one project, through its SDK."""
 
     def __init__(self, credentials: Any = None, project: str = "", endpoint: str = "") -> None:
-        """``credentials`` and ``project``: of the login on this machine if not given. ``endpoint``: another than
-        Google's, for tests. Raises `MissingExtra` and `LoginMissing`."""
+        """``credentials`` and ``project``: default to those of the login on this machine.
+
+        ``endpoint``: replaces Google's, for tests. Raises `MissingExtra` and `LoginMissing`.
+        """
         try:
             import google.auth
             from google.api_core.exceptions import GoogleAPIError

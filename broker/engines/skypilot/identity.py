@@ -1,13 +1,14 @@
-"""SkyPilot's settings for one launch: which cloud credentials it puts on a node, as few as it can be told to; and when
-a machine ends itself that nobody has set up.
+"""SkyPilot's settings for one launch: the cloud credentials that it copies to a node, as few as possible, and when a
+machine that was never set up powers off.
 
-Left alone, SkyPilot copies the credential files of every cloud that its server may use to every node. Here a machine
-gets an identity of its own where SkyPilot makes one for that cloud, and no files of the clouds for which this can be
-said at all. SkyPilot 0.14 has no such setting for the clouds of `untold`: keep their credentials off its server, or
-accept that every node can read them.
+By default, SkyPilot copies the credential files of every cloud that its server may use to every node. With these
+settings, a machine gets an identity of its own if SkyPilot creates one for that cloud, and no credential files of
+clouds that have a setting for this. SkyPilot 0.14 has no such setting for the clouds of `untold`: keep their
+credentials off its server, or accept that every node can read them.
 
-SkyPilot arms its autodown once a machine is set up. If its server ends before, as a laptop is closed, the machine would
-run on; on AWS, where commands at the first boot can be given, it powers off. The setup of an attempt calls that off.
+SkyPilot arms its autodown once a machine is set up. If its server ends before that, for example because a laptop is
+closed, the machine would run on. On AWS, where commands for the first boot are possible, it powers off; the setup of an
+attempt cancels that.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from broker.engines.skypilot.node import power_off_commands
 _OWN, _NONE, _COPIED = "SERVICE_ACCOUNT", "NO_UPLOAD", "LOCAL_CREDENTIALS"
 _SETTING = "remote_identity"
 UNTOUCHED = 180
-"""Minutes after its start in which a machine on AWS must be set up."""
-_AT_BOOT = {"aws": "post_provision_runcmd"}  # where SkyPilot 0.14 hands commands to cloud-init
+"""A machine on AWS powers off unless it is set up within so many minutes after its start."""
+_AT_BOOT = {"aws": "post_provision_runcmd"}  # the setting with which SkyPilot 0.14 passes commands to cloud-init
 
 
 def identities(cloud: str) -> dict[str, dict[str, str]]:
-    """SkyPilot's settings for a launch on that cloud, by cloud. What the user has set stays, unless it copies files."""
+    """SkyPilot's settings for a launch on that cloud, by cloud. The user's own settings stay, unless they
+    copy files.
+    """
     config, registry = import_module("sky.skypilot_config"), import_module("sky.utils.registry")
     found = {}
     for name, known in registry.CLOUD_REGISTRY.items():
@@ -42,8 +45,9 @@ def identities(cloud: str) -> dict[str, dict[str, str]]:
 
 
 def powering_off(cloud: str, image: str = "") -> dict[str, dict[str, list[str]]]:
-    """SkyPilot's settings with which a machine of that cloud powers off unless it is set up; none for container images,
-    since what is set up in a container cannot call it off. What the user has set stays."""
+    """SkyPilot's settings by which a machine of that cloud powers off unless it is set up; empty for container images,
+    as the setup in a container cannot cancel it. The user's own settings stay.
+    """
     if cloud not in _AT_BOOT or image.startswith("docker:"):
         return {}
     config = import_module("sky.skypilot_config")
@@ -52,7 +56,7 @@ def powering_off(cloud: str, image: str = "") -> dict[str, dict[str, list[str]]]
 
 
 def untold() -> list[str]:
-    """The clouds whose credential files this SkyPilot copies to every node, if its server has them."""
+    """The clouds whose credential files SkyPilot copies to every node, if its server has them."""
     registry = import_module("sky.utils.registry")
     return sorted(name for name in registry.CLOUD_REGISTRY if not _can_be_told(name))
 
@@ -60,8 +64,10 @@ def untold() -> list[str]:
 def set_for_launch(
     task: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]] | None = None
 ) -> AbstractContextManager[None]:
-    """SkyPilot's settings of this process with those for the task's cloud, and ``more``, by cloud. A launch sends them
-    along."""
+    """During the block, SkyPilot's settings of this process include those for the task's cloud, and ``more``, by cloud.
+
+    A launch sends them with its request.
+    """
     cloud = str(task["resources"]["infra"]).partition("/")[0].lower()
     override = import_module("sky.skypilot_config").override_skypilot_config
     settings: dict[str, dict[str, Any]] = {name: dict(found) for name, found in identities(cloud).items()}

@@ -1,9 +1,9 @@
-"""Who ended a pod, by the events of its cluster, which keeps them for an hour, and by the pod itself while it ends.
+"""Who ended a pod, by the events of its cluster, which are kept for an hour, and by the pod itself while it ends.
 
-The scheduler says that it preempted a pod for one of a higher priority class; the node controllers and the kubelet say
-that a node failed or had too little room. A drain says nothing afterwards that an ordinary deletion does not, except
-that its node takes no pods any more. Reasons: Kubernetes, reference of the API, Pod conditions (DisruptionTarget, from
-1.26 on), and the events of kube-scheduler, the taint manager and the kubelet. Read 2026-11-25.
+The scheduler reports that it preempted a pod for one of a higher priority class; the node controllers and the kubelet
+report that a node failed or lacked room. After a drain, only the state of its node (it accepts no pods) differs from
+that after an ordinary deletion. Reasons: Kubernetes, reference of the API, Pod conditions (DisruptionTarget, from 1.26
+on), and the events of kube-scheduler, the taint manager and the kubelet. Read 2026-11-25.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ KubectlList = Callable[[str, Sequence[str]], list[Any]]
 
 
 def kubernetes_word(key: str, context: str, list_items: KubectlList | None = None) -> CloudWord:
-    """The word of the cluster of that context about the pods of a key. Raises `Unreachable` where it does not answer,
-    `LoginMissing` without the rights to list pods, events and nodes. ``list_items``: for tests."""
+    """The statement of the cluster of that context about the pods of a key.
+
+    Raises `Unreachable` if it does not answer, `LoginMissing` without the rights to list pods, events and nodes.
+    ``list_items``: for tests.
+    """
     listed = list_items or kubectl_list
     pods = listed(context, ["pods", "--all-namespaces", f"--selector={TAG}={key}"])
     if any(_alive(one) for one in pods):
@@ -80,7 +83,7 @@ def _alive(pod: Mapping[str, Any]) -> bool:
 
 
 def _of_pod(pod: Mapping[str, Any]) -> CloudWord | None:
-    """What a pod that is ending says of it."""
+    """The statement of a pod that is ending about itself."""
     status = pod.get("status") or {}
     targets = [one for one in status.get("conditions") or () if one.get("type") == "DisruptionTarget"]
     reasons = [str(one.get("reason")) for one in targets] + [str(status.get("reason") or "")]
@@ -96,8 +99,11 @@ def _word(reasons: Sequence[str], taken: frozenset[str], broke: frozenset[str]) 
 
 
 def _about(event: Mapping[str, Any], key: str) -> bool:
-    """Whether the event is about a pod of the key. A pod that is gone has no labels any more: its name is SkyPilot's of
-    the cluster, a hash of SkyPilot's user, and its part in the cluster."""
+    """Whether the event is about a pod of the key.
+
+    A pod that is gone has no labels any more; its name consists of SkyPilot's name of the cluster, a hash of SkyPilot's
+    user, and its role in the cluster.
+    """
     name = str((event.get("involvedObject") or {}).get("name") or "")
     return (
         re.fullmatch(rf"{re.escape(name_on_cloud(cluster_name(key), KUBERNETES))}-[0-9a-z]{{8}}-(head|worker\d*)", name)
@@ -106,7 +112,7 @@ def _about(event: Mapping[str, Any], key: str) -> bool:
 
 
 def _nodes(pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The nodes that the pods were on."""
+    """The nodes on which the pods ran."""
     found = {str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods}
     for event in events:
         if assigned := _ASSIGNED.search(str(event.get("message") or "")):
@@ -115,7 +121,7 @@ def _nodes(pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]
 
 
 def _of_nodes(names: set[str], nodes: Sequence[Mapping[str, Any]]) -> CloudWord:
-    """A pod that was deleted is ended on request, unless its node is being emptied or is gone."""
+    """The statement about nodes: a deleted pod was ended on request, unless its node is being drained or is gone."""
     there = {str(one["metadata"]["name"]): one for one in nodes}
     for name in sorted(names):
         if name not in there:

@@ -1,5 +1,7 @@
-"""What SkyPilot calls a cluster at a cloud (sky/utils/common_utils.py of 0.14). A machine that is gone has no labels
-any more, but its name stands in the cloud's records. Pure."""
+"""SkyPilot's name of a cluster at a cloud (sky/utils/common_utils.py of 0.14).
+
+A machine that is gone has no labels any more, but the cloud's records contain its name. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def name_on_cloud(cluster: str, longest: int) -> str:
-    """The name without the hash of SkyPilot's user: shortened to ``longest``, the last two from a hash of the whole."""
+    """The name without the hash of SkyPilot's user: shortened to ``longest`` characters, of which the last two are from
+    a hash of the whole name.
+    """
     name = re.sub(r"[._]", "-", cluster).lower()
     if len(name) <= longest:
         return name

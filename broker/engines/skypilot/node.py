@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from broker.runfolder.agent_requirements import OBSTORE, requirements
 
-# One folder per attempt, and in it one per rank: nodes and attempts may share a home folder.
+# One folder per attempt, with a folder per rank in it: nodes and attempts may share a home folder.
 _FOLDER = ".gpubroker"
 
 
@@ -21,9 +21,9 @@ def archive_path(key: str) -> str:
 
 
 UNTOUCHED_MARK = "/run/gpubroker-untouched"
-"""A file that stands for a machine that will power off unless it is set up (`identity`)."""
+"""A file that marks a machine that will power off unless it is set up (`identity`)."""
 SET_UP_MARK = "/tmp/gpubroker-set-up"  # noqa: S108 (on a machine of the job's own; whoever could write it runs there)
-"""A file that stands for a machine that is being set up, which may be before its first boot is over."""
+"""A file that marks a machine whose setup has begun, perhaps before its first boot is complete."""
 
 _SETUP = """\
 set -eu
@@ -69,7 +69,7 @@ _ENTER = """own="$HOME/{folder}/{key}/rank-{rank}"; exec "$(cat "$own/python")" 
 
 
 def setup_script(key: str) -> str:
-    """Installs obstore for the node's own Python into the attempt's folder. May be repeated."""
+    """Installs obstore for the node's own Python into the attempt's folder. Idempotent."""
     words = ["if", *["elif"] * (len(OBSTORE) - 1)]
     pins = [
         f'{word} [ "$version" -ge {major}{minor:02d} ]; then requirements={shlex.quote(requirements(pin))}'
@@ -80,14 +80,16 @@ def setup_script(key: str) -> str:
 
 
 def power_off_commands(minutes: int) -> list[str]:
-    """Commands of the first boot, as root, after which the machine powers off unless it is set up by then. The setup
-    may have begun before them: each looks for the other's mark after it has left its own."""
+    """Commands for the first boot, as root, by which the machine powers off unless it is set up within ``minutes``.
+
+    The setup may begin before them; each side writes its own mark first and then looks for the other's.
+    """
     undo = f"if [ -e {SET_UP_MARK} ]; then shutdown -c; rm -f {UNTOUCHED_MARK}; fi"
     return [f"touch {UNTOUCHED_MARK}", f"shutdown -P +{minutes}", undo]
 
 
 def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
-    """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to its own place."""
+    """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to a fixed place."""
     copied = ' --workdir "$HOME/sky_workdir"' if workdir else ""
     return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=copied)
 

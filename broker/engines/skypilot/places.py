@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from broker.core.errors import TryAnotherOffer
 from broker.core.market.offers import Offer
 
-# SkyPilot's clouds by provider. Vast is missing: SkyPilot rents the cheapest listing at that moment, which is neither
-# the machine nor the price of the offer.
+# SkyPilot's clouds by provider. Vast is missing: SkyPilot rents the cheapest listing at that moment, which may differ
+# from the offer in machine and price.
 CLOUDS: Mapping[str, str] = {
     name: name for name in ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius", "kubernetes", "ssh", "slurm")
 }
 # Clouds without instance types: machines are requested by size.
 BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
 _WITHOUT_ZONES = frozenset({"azure", "lambda", "nebius", "kubernetes", "ssh"})
-# Providers list prices that are equal in all regions under these names; SkyPilot then chooses the region.
+# Providers list prices that are equal in all regions under these region names; SkyPilot then chooses the region.
 _NO_REGION = "global"
 _NO_REGIONS_OF = frozenset({("runpod", "secure")})
-# ``use1-az6``, ``usw2-lax1-az1``: the same place for every account; its name, ``us-east-1a``, is the account's own.
+# ``use1-az6``, ``usw2-lax1-az1``: a zone ID means the same place for every account; a zone name, such as
+# ``us-east-1a``, depends on the account.
 _ZONE_ID = re.compile(r"[a-z0-9-]+-az[0-9]+")
 
 ZoneNames = Callable[[str], Mapping[str, str]]
@@ -27,9 +28,10 @@ ZoneNames = Callable[[str], Mapping[str, str]]
 
 
 def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
-    """``cloud[/region[/zone]]``. Of a zone ``region:zone``, such as a Slurm partition, only the latter. ``aws_zones``
-    is called for AWS offers with a zone ID only. Raises `TryAnotherOffer` if the account lacks that zone, and what
-    ``aws_zones`` raises.
+    """``cloud[/region[/zone]]``.
+
+    For a zone ``region:zone``, such as a Slurm partition, only the latter part. ``aws_zones`` is called only for AWS
+    offers with a zone ID. Raises `TryAnotherOffer` if the account lacks that zone, and what ``aws_zones`` raises.
     """
     if offer.region == _NO_REGION or (cloud, offer.region) in _NO_REGIONS_OF:
         return cloud
@@ -48,8 +50,8 @@ def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
 
 
 def accelerators(offer: Offer, cloud: str) -> dict[str, int]:
-    """The accelerators to request beside the instance type: none if it includes them, since SkyPilot rejects names
-    other than its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5).
+    """The accelerators to request in addition to the instance type: none if the type includes them, since SkyPilot
+    rejects names other than its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5).
     """
     attached = cloud == "gcp" and offer.instance_type.startswith("n1-")
     return {offer.accelerator: offer.count} if offer.accelerator and (attached or cloud in BY_SIZE) else {}

@@ -1,7 +1,7 @@
 """Launches into bought capacity: inside the named reservations, or not at all.
 
-SkyPilot launches machines beyond the room of a reservation outside of it, at the price on demand. So the room is asked
-for before the launch, and where the machines are afterwards. Only on AWS; a capacity block is a reservation there.
+If a reservation lacks room, SkyPilot launches the rest outside of it, at the on-demand price. So the room is queried
+before the launch, and the place of the machines afterwards. Only on AWS, where a capacity block is a reservation, too.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from broker.engines.detached import Slot
 from broker.engines.skypilot.aws_calls import ec2
 
 log = logging.getLogger(__name__)
-OUTSIDE = "outside.json"  # in the slot of a launch
+OUTSIDE = "outside.json"  # in the slot of a launch: its machines outside bought capacity
 _WHY = "launching into a reservation"
-# A machine that is ending holds no place, and is of no further concern.
+# A machine that is ending occupies no room, and is ignored.
 _THERE = frozenset({"pending", "running", "stopping", "stopped"})
 
 
 def settings(reservations: Sequence[str]) -> dict[str, Any]:
-    """SkyPilot's settings for a launch into these."""
+    """SkyPilot's settings for a launch into these reservations."""
     return {"aws": {"specific_reservations": list(reservations)}} if reservations else {}
 
 
 def check_room(cloud: str | None, region: str, reservations: Sequence[str], machines: int) -> None:
-    """Raises `NoCapacity` unless the reservations are active and have room for so many ``machines``, `TryAnotherOffer`
-    on a cloud where SkyPilot cannot be told of them, and what `ec2` raises."""
+    """Raises `NoCapacity` unless the reservations are active and have room for ``machines`` machines, `TryAnotherOffer`
+    on a cloud for which SkyPilot has no such setting, and what `ec2` raises.
+    """
     if cloud != "aws":
         raise TryAnotherOffer(f"gpubroker cannot pass reservations to SkyPilot on {cloud}", where="skypilot")
-    # By filter and not by id: an unknown id would be an error.
+    # By filter and not by id: an unknown id would raise an error.
     named = [{"Name": "capacity-reservation-id", "Values": list(reservations)}]
     rows = ec2(region, "DescribeCapacityReservations", _WHY, Filters=named).get("CapacityReservations") or ()
     free = sum(int(one.get("AvailableInstanceCount") or 0) for one in rows if one.get("State") == "active")
@@ -49,9 +50,12 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
 
 
 def outside_of_bought(slot: Slot, key: str, now: datetime) -> str:
-    """What is wrong with a launch into bought capacity of which machines came outside of it; empty if nothing is, or as
-    long as EC2 does not tell. The machines are kept in the slot, with the time from which each is billed: ``now`` (UTC)
-    if EC2 does not tell. More of them may come while they are being ended."""
+    """The fault of a launch into bought capacity with machines outside of it; empty if it has none, or while EC2 does
+    not answer.
+
+    Stores these machines in the slot, each with the time from which it is billed: ``now`` (UTC) if EC2 does not tell.
+    More of them may appear while they are being ended.
+    """
     launch = slot.read("launch.json") or {}
     wanted = launch.get("reservations")
     if not wanted or slot.read("inside.json") is not None:
@@ -78,9 +82,10 @@ def outside_of_bought(slot: Slot, key: str, now: datetime) -> str:
 
 
 def outside(key: str, region: str, now: datetime) -> tuple[list[MachineOutside], int]:
-    """The machines of that key which are in no reservation, so at the price on demand, and the number of the others.
-    A machine of an open reservation may be in another one of the account, as EC2 chooses: that is paid for, too. Raises
-    what `ec2` raises."""
+    """The machines of that key that are in no reservation, and so cost the on-demand price, and the number of the
+    others. A machine of an open reservation may be in another reservation of the account, as EC2 chooses; that one is
+    paid for, too. Raises what `ec2` raises.
+    """
     tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
     answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
     machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]

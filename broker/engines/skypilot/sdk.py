@@ -33,15 +33,15 @@ _SSH_PATIENCE = 120.0  # seconds
 _SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT selects the server"
 _CLOUDS = "`sky check` lists the clouds its API server may use, and what is missing"
 
-# Where the server does not answer; also the HTTP library's own. What a request itself ended with comes as another
-# exception of SkyPilot's or Python's, such as `NetworkError` and `OSError`, and stays its end for ever.
+# Exceptions which mean that the server does not answer, including those of the HTTP library. A failed request has other
+# exceptions of SkyPilot or Python, such as `NetworkError` and `OSError`, and remains failed.
 _OF_THE_SERVER = frozenset({"ApiServerConnectionError", "ServerTemporarilyUnavailableError"})
 _HTTP = "requests"
 
-# Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
+# The meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
 # sky/exceptions.py of 0.14.
 _MEANINGS: Mapping[str, tuple[type[errors.BrokerError], str]] = {
-    # SkyPilot does not say which refusal it was: no capacity, no quota, or a missing permission.
+    # SkyPilot does not tell the reason: no capacity, no quota, or a missing permission.
     "ResourcesUnavailableError": (errors.NoCapacity, "`sky logs --provision CLUSTER` has the cloud's own words"),
     "ProvisionPrechecksError": (errors.TryAnotherOffer, _CLOUDS),
     "NotSupportedError": (errors.TryAnotherOffer, ""),
@@ -73,7 +73,7 @@ _MEANINGS: Mapping[str, tuple[type[errors.BrokerError], str]] = {
     "ImportError": (errors.AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
     "OSError": (errors.Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
 }
-# What to do next about errors that SkyPilot tells as text: its server turns those of libraries into `CloudError`.
+# Advice on errors that SkyPilot reports only as text: its server turns exceptions of libraries into `CloudError`.
 _NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"database is locked", re.IGNORECASE),
@@ -85,15 +85,15 @@ _NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
         "raw.githubusercontent.com, or copy ~/.sky/catalogs from another machine",
     ),
 )
-# Words of plain ValueErrors about offers that SkyPilot's catalogue does not know.
+# Words in plain ValueErrors about offers that SkyPilot's catalogue does not know.
 _OF_THE_OFFER = re.compile(r"\b(instance types?|regions?|zones?|accelerators?|catalog)\b", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PRINTING = threading.Lock()  # where standard output goes is one thing for all threads
+_PRINTING = threading.Lock()  # the redirection of standard output applies to all threads
 
 
 @dataclass(frozen=True, slots=True)
 class SkyRequest:
-    """A request at the API server. ``status``: pending, running, succeeded, failed, cancelled."""
+    """A request to the API server. ``status``: pending, running, succeeded, failed or cancelled."""
 
     id: str
     name: str
@@ -106,7 +106,7 @@ class SkyRequest:
 
 @dataclass(frozen=True, slots=True)
 class SkyCluster:
-    """A cluster as the API server last saw it. ``status``: init, up, stopped. ``since``: when it was last launched."""
+    """A cluster as last seen by the API server. ``status``: init, up or stopped. ``since``: its last launch."""
 
     name: str
     status: str
@@ -115,7 +115,7 @@ class SkyCluster:
 
 
 class Sdk:
-    """The SDK, of whatever server it is configured for."""
+    """The SDK, for the API server that it is configured for."""
 
     def __init__(self, module: Any = None, url: str | None = None) -> None:
         """``module`` and ``url``: replacements of SkyPilot and its server, for tests. Raises `MissingExtra` if SkyPilot
@@ -128,7 +128,7 @@ class Sdk:
     def _sky(self) -> Any:
         if self._module is not None:
             return self._module
-        with _PRINTING, redirect_stdout(sys.stderr), _ours():  # its log goes where standard output is at this moment
+        with _PRINTING, redirect_stdout(sys.stderr), _ours():  # its log goes to standard output as it is at this moment
             return import_module("sky")
 
     @cached_property
@@ -144,10 +144,11 @@ class Sdk:
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
 
     def launch(self, config: Mapping[str, Any], cluster: str, settings: Mapping[str, Any] | None = None) -> str:
-        """Request the task on a cluster of that name, which SkyPilot takes down at its end; returns the request's id.
-        ``settings``: of SkyPilot's configuration, by cloud, for this launch alone.
-        SkyPilot copies the task's files to its server first. Nodes get as few cloud credentials as it can be told
-        (`identity`). Raises `BrokerError`.
+        """Request the task on a cluster of that name, which SkyPilot ends after it; returns the request's id.
+
+        ``settings``: of SkyPilot's configuration, by cloud, for this launch alone. SkyPilot copies the task's files to
+        its server first. Nodes get as few cloud credentials as SkyPilot's settings allow (`identity`). Raises
+        `BrokerError`.
         """
         secrets = tuple(str(value) for value in config.get("secrets", {}).values())
         sky = self._sky
@@ -171,8 +172,10 @@ class Sdk:
         return list(_requests(sorted(ours, key=lambda one: one.created_at)))
 
     def failure(self, id: str) -> errors.BrokerError | None:
-        """The failure of a finished request; None if it succeeded. Raises `Unreachable` where it is the server that
-        fails and not the request."""
+        """The failure of a finished request; None if it succeeded.
+
+        Raises `Unreachable` if the server fails, not the request.
+        """
         with _ours():
             try:
                 self._sky.get(id)
@@ -192,8 +195,8 @@ class Sdk:
             return {str(row["name"]): _cluster(row) for row in rows}
 
     def ends(self, days: int) -> dict[str, datetime]:
-        """When clusters of the last ``days`` were gone, by name: the latest possible time, as the server checks rarely
-        and truncates to seconds. Clusters it believes to exist are left out.
+        """The ends of clusters within the last ``days`` days, by name: the latest possible times, as the server checks
+        rarely and truncates to seconds. Without clusters that it believes to exist.
         """
         used = defaultdict[str, list[Any]](list)
         with _ours():
@@ -203,19 +206,23 @@ class Sdk:
         return {name: datetime.fromtimestamp(end, UTC) for name, end in gone.items()}
 
     def refresh(self, names: Sequence[str]) -> None:
-        """Ask the server to refresh these from the clouds. Returns at once; `clusters` has the result later."""
+        """Request that the server refresh these clusters from the clouds.
+
+        Returns at once; `clusters` has the result later.
+        """
         with _ours():
             self._sky.status(list(names), refresh=self._sky.StatusRefreshMode.FORCE, all_users=True)
 
     def stop_launching(self, id: str) -> None:
-        """Abort a request. Returns at once; does nothing for a finished request."""
+        """Abort a request. Returns at once. Idempotent; a finished request is unchanged."""
         with _ours():
             self._sky.api_cancel([id], silent=True)
 
     def ssh_host(self, cluster: str, node: int) -> tuple[list[str], str]:
-        """OpenSSH's options for the cluster, whose configuration SkyPilot's program writes here, and the node's name in
-        it. The key is named beside it: SkyPilot looks for ``~`` in ``HOME``, OpenSSH in the list of accounts, and under
-        a service they differ. Raises `RetryLater` if no configuration is written."""
+        """OpenSSH's options for the cluster, whose configuration SkyPilot's program writes on this machine, and the
+        node's name in it. The key is named explicitly: SkyPilot expands ``~`` by ``HOME``, OpenSSH by the list of
+        accounts, and in a service these differ. Raises `RetryLater` if no configuration is written.
+        """
         program = Path(sys.executable).with_name("sky")
         asked = [str(program) if program.exists() else "sky", "status", cluster]
         generated = Path("~/.sky/generated").expanduser()
@@ -263,7 +270,7 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> errors.BrokerE
 
 
 def _of_the_server(error: BaseException) -> bool:
-    """Whether the server does not answer, rather than telling how a request ended."""
+    """Whether the server does not answer, as opposed to reporting the end of a request."""
     kinds = type(error).__mro__
     return any(kind.__name__ in _OF_THE_SERVER or kind.__module__.partition(".")[0] == _HTTP for kind in kinds)
 
@@ -277,7 +284,7 @@ def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 (an SDK of 100 packages; none of their exceptions may pass this border)
         raise meaning(error, secrets) from None
-    except SystemExit as error:  # as click and SkyPilot's own checks end programs
+    except SystemExit as error:  # click and SkyPilot's own checks end programs with it
         raise errors.GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
 
 

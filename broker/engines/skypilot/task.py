@@ -1,6 +1,6 @@
 """One launch as a SkyPilot task with its placement pinned. Pure; needs no SDK.
 
-SkyPilot chooses nothing: cloud, region, zone, instance type and spot are the offer's. The job's command, setup and
+SkyPilot chooses nothing: cloud, region, zone, instance type and spot come from the offer. The job's command, setup and
 variables are not in the task but in the run folder, where the agent reads them verbatim.
 """
 
@@ -43,9 +43,11 @@ def waits_in_line(cloud: str | None) -> bool:
 def task_config(
     launch: Launch, archive: Path, secrets: Mapping[str, str], clouds: Mapping[str, str], aws_zones: ZoneNames
 ) -> dict[str, Any]:
-    """The task in the form of SkyPilot's YAML. ``archive``: the agent's file here. ``secrets``: variables passed to the
-    node and never stored. ``aws_zones``: see `places.infra`. Raises `TryAnotherOffer` for a cloud unknown to SkyPilot,
-    and what `places.infra` raises.
+    """The task in the form of SkyPilot's YAML.
+
+    ``archive``: the path of the agent's file on this machine. ``secrets``: variables passed to the node and never
+    stored. ``aws_zones``: see `places.infra`. Raises `TryAnotherOffer` for a cloud unknown to SkyPilot, and what
+    `places.infra` raises.
     """
     job, key = launch.job, launch.key
     # For a job with a snapshot, the agent fetches the local files from the run store, not from this machine's disk.
@@ -99,7 +101,7 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
 
 
 def _ticket(launch: Launch) -> dict[str, str]:
-    """The launch's ticket: SkyPilot's admin policy may ask the broker about every launch."""
+    """The launch's ticket, which SkyPilot's admin policy can use to ask the broker about a launch."""
     ticket = ticket_of(launch.key, launch.secrets)
     return {} if ticket is None else {TICKET_LABEL: ticket}
 

@@ -38,7 +38,7 @@ from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 HOLD_QUANTILE = 95.0
-"""The share of runs (percent) that a hold covers which follows from the job's work, unless the policies give one."""
+"""The percentage of a job's possible runs that its hold covers, if the policies do not set another one."""
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
@@ -47,9 +47,9 @@ class Admission:
     """The gate's answer: the strictest verdict, the placement judged, and the money to be held.
 
     ``action``: the judged action. ``short_of``: the minimum hold for a start there (USD), if the present and requested
-    holds are less; then nothing may be launched, whatever the policies say. ``limited_by``: the limit of the job that
-    determined ``money``, by kind; for submissions only. ``quantile``: the share of runs (percent) that ``money`` covers
-    where the job's work determined it.
+    holds are less; then nothing may be launched, whatever the policies say. ``limited_by``: for submissions only, the
+    limit of the job that determined ``money``, by kind of money. ``quantile``: the percentage of runs that ``money``
+    covers, if it was computed from the job's work.
     """
 
     answer: Answer
@@ -156,9 +156,10 @@ def egress_of(placement: Placement) -> Money:
 def admit(
     job: Job, user: str, plan: Plan, policy: PolicySet, facts_for: FactsFor, *, max_duration: timedelta, now: datetime
 ) -> Admission:
-    """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements.
+    """Judge a new submission, with one hold that covers every fallback of the plan. ``plan`` has placements.
 
-    Chooses the best placement whose start the hold pays for and that needs no approval; if all need one, the best.
+    Chooses the best placement whose start the hold pays for and that needs no approval. If all of these need one,
+    chooses the best of them.
     """
     candidates = fallbacks(plan)
     egress: dict[MoneyKind, Money] = {}
@@ -194,8 +195,11 @@ def admit(
 
 
 def hold_quantile(job: Job, policy: PolicySet) -> float:
-    """The share of runs (percent) that the hold of a job covers; 100: all of its time limit, as for a job without known
-    work, and for one that names its limit itself unless the policies give a share."""
+    """The percentage of runs that the hold of a job covers.
+
+    100 (the whole time limit) for a job without known work, and for a job that sets a limit itself, unless the policies
+    set a percentage.
+    """
     if job.work is None or job.session is not None:
         return 100.0
     usual = HOLD_QUANTILE if job.max_duration is None else 100.0
@@ -203,9 +207,11 @@ def hold_quantile(job: Job, policy: PolicySet) -> float:
 
 
 def held_time(job: Job, placements: Iterable[Placement], quantile: float, longest: timedelta) -> timedelta:
-    """For how long money is held at once, of a job that may run as long as ``longest``: for a session an hour; with
-    known work, for the time that the share ``quantile`` (percent) of its runs does not exceed on the slowest of these
-    placements. The rest is held while it runs (`broker.reconciler.controllers.top_up`)."""
+    """The time for which a job that may run for ``longest`` holds money at once.
+
+    One hour for a session. With known work: the running time that ``quantile`` percent of its runs do not exceed on the
+    slowest of these placements. More money is held while the job runs (`broker.reconciler.controllers.top_up`).
+    """
     most = job.held_for(longest)
     if quantile >= 100 or job.session is not None:
         return most
@@ -340,8 +346,7 @@ def keep_going(
 
 
 def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
-    """How long a hold for the plan lasts at the most expensive placement it may fall back to; at most
-    ``max_duration``."""
+    """How long a hold for the plan lasts at the most expensive of its placements; at most ``max_duration``."""
     candidates = fallbacks(plan)
     ends = [now + max_duration]
     for kind, exposure in exposures(candidates).items():
@@ -363,8 +368,9 @@ def least_to_start(placement: Placement) -> Money:
 
 
 def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
-    """The minimum hold for a start there, if ``left`` (USD) does not pay for it: the machine would have to stop before
-    it has started. None if it does; prepaid capacity needs no money."""
+    """The minimum hold for a start there, if ``left`` (USD) does not pay for a start: the machine would have to stop
+    before the job's command runs. None if it does; prepaid capacity needs no money.
+    """
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes

@@ -54,7 +54,10 @@ def ask(
 
 
 def of_ask(record: Decision, at: datetime) -> Decision:
-    """The record of a request made ``at`` a time (UTC), marked as such: the job may have other judgements meanwhile."""
+    """The record of a request, marked as such, made ``at`` a time (UTC).
+
+    The job may have other judgements at that time.
+    """
     return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
 
 

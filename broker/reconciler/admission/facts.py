@@ -34,7 +34,7 @@ def facts_of(
     uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
-    last: list[tuple[Action, Facts]] = []  # who judges an action asks again for its record
+    last: list[tuple[Action, Facts]] = []  # the caller asks again for the same action when it records the decision
 
     def facts_for(action: Action) -> Facts:
         if not last or last[0][0] is not action:
@@ -70,7 +70,7 @@ def facts_of(
 
 
 def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
-    """The running attempts, for a plan over these offers; read only if a rule or an offer depends on them."""
+    """The running attempts, for a plan over these offers. Read only if a rule or an offer depends on them."""
     matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
     return look.live_attempts() if matters else ()
 

@@ -1,5 +1,6 @@
-"""Whose holds fill a budget that lacks room: pending approval requests, which a refusal names, and jobs that wait
-behind the judged one, which do not stop it."""
+"""Who holds the money of a budget that lacks room: pending approval requests, which a refusal names, and jobs that wait
+behind the judged one, whose holds do not prevent its start.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +37,11 @@ def with_asks(
 
 
 def waits_with_money(action: Action) -> bool:
-    """Whether this is the start of an admitted job for which enough is set aside.
+    """Whether this is the start of an admitted job whose hold suffices.
 
-    Jobs that wait past the end of a budget period take their holds into the next one, where all of them together may
-    exceed the amount, as they may after an owner lowered it. So such a start is judged without the holds of those that
-    wait behind it: each is judged at its own start.
+    Jobs that wait past the end of a budget period take their holds into the next period. There, their sum may exceed
+    the amount, as it may after an owner lowered the amount. So such a start is judged without the holds of the jobs
+    that wait behind it; each of those is judged at its own start.
     """
     return action.kind is ActionKind.RE_PLACE and action.job_id is not None and bool(action.own)
 
@@ -52,7 +53,7 @@ def with_behind(
     action: Action,
     now: datetime,
 ) -> dict[str, tuple[BudgetUse, ...]]:
-    """The states of these budgets, each with what jobs hold that wait behind the judged one."""
+    """The states of these budgets, each with the holds of jobs that wait behind the judged one."""
     since, found = min(burn.start for burn in action.own.values()), dict(uses)
     for budget in budgets:
         burns = [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", since)]
@@ -71,7 +72,7 @@ def _asks(
         view = waiting[hold.job_id]
         asked = view.asked
         assert asked is not None, "only jobs that wait are looked at"
-        # For a job that runs meanwhile, the rest of its hold was approved before.
+        # If the job runs while it waits for the answer, the rest of its hold was approved earlier.
         amount = min(hold.held, asked.held.get(hold.money, Money.ZERO))
         held = hold.burn.seen(now).last(amount).share((use.period_start, use.period_end))
         if held <= Money.ZERO:

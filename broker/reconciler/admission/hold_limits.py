@@ -1,4 +1,4 @@
-"""What limits a hold. Apart from the gate, so that who prints it need not import all of placement."""
+"""The limits that determine a hold. Separate from the gate, so that code that prints them does not import placement."""
 
 from __future__ import annotations
 

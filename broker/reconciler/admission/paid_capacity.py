@@ -1,5 +1,6 @@
-"""Waits for prepaid capacity: reads its occupants from the store for the decision in
-`broker.placement.wait_for_reserved`."""
+"""Waits for prepaid capacity: reads from the store who occupies it, for the decision in
+`broker.placement.wait_for_reserved`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from broker.core.policy.policy import LiveAttempt
 from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID, Occupant, WaitForReserved, worth_waiting
 
-# Jobs of others leave machines that are lent once their owner waits for them: how long that takes, as a rule, and how
-# long the owner's job waits for it before it rents.
+# Jobs of other teams leave lent machines once a job of the owner's team waits for them: the time that this usually
+# takes, and the maximum time that the owner's job waits before it rents a machine.
 _LEFT_WITHIN, RECALLED_WITHIN = timedelta(minutes=5), timedelta(minutes=20)
 
 
 class PaidMarket(Protocol):
-    """``offers``: what is there. ``coming``: bought machines with the beginning of their period (UTC)."""
+    """``offers``: the present offers. ``coming``: bought machines, each with the beginning of its period (UTC)."""
 
     @property
     def offers(self) -> Iterable[Offer]: ...
@@ -39,10 +40,11 @@ def wait_for_paid(
     longest: timedelta | None,
 ) -> WaitForReserved | None:
     """The prepaid capacity for which a job should wait, at most ``longest`` after ``since`` (UTC); None if it should
-    start now. Without ``longest``, too, a job waits for machines of its own team that are lent: others leave them then.
+    start now. A job waits for lent machines of its own team even without ``longest``: other teams' jobs leave them
+    then.
 
-    ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity and the offers given to it;
-    called only if prepaid machines are in use or coming and ``free`` would rent.
+    ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity and the offers passed to it;
+    it is called only if prepaid machines are in use or coming and ``free`` would rent.
     """
     if not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
         return None
@@ -60,14 +62,16 @@ def wait_for_paid(
         )
         for one in busy
     ]
-    # What has not begun yet is as good as occupied until then.
+    # A purchase whose period has not begun counts as occupied until it begins.
     occupants += [Occupant(offer.capacity, offer.slots or 0, begins) for offer, begins in market.coming]
     all_of_it = unoccupied([offer for offer, _ in market.coming])
     return worth_waiting(free, all_of_it, occupants, now=now, since=since, longest=longest)
 
 
 def _is_lent(live: LiveAttempt, offer: Offer) -> bool:
-    """Whether a job of another team runs at an internal price on machines that are this job's team's own."""
+    """Whether the attempt runs, at an internal price, on machines that belong to this job's team and are lent to
+    another team.
+    """
     borrowed = live.money is MoneyKind.CASH and live.capacity_type is CapacityType.RESERVED
     return borrowed and offer.money is MoneyKind.AMORTISED
 

@@ -21,7 +21,7 @@ from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission
 
-# Kinds of rules whose refusal of money only a person can change. Refusals by others may end by themselves.
+# The kinds of rules whose refusal for lack of money only a person can change. Other refusals may end without a person.
 _ABOUT_MONEY = ("budget", "budget_required")
 
 
@@ -33,7 +33,7 @@ def attempt_key(job_id: str, number: int) -> str:
 def launch_request(
     job_id: str, number: int, placement: Placement, view: JobView | None = None, why: str = ""
 ) -> ev.LaunchRequested:
-    """The intent to launch attempt ``number`` there, resuming from the newest checkpoint known."""
+    """The intent to launch attempt ``number`` on this placement, to be resumed from the newest known checkpoint."""
     checkpoint = view.checkpoint if view else None
     return ev.LaunchRequested(
         key=attempt_key(job_id, number),
@@ -106,7 +106,9 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
 
 
 def refusal_of(found: Admission) -> ev.NothingFeasible | ev.Paused:
-    """The event for a refusal: refused or insufficient money pauses the job; after any other refusal it waits."""
+    """The event for a refusal: if money was refused or insufficient, the job is paused; after any other refusal it
+    waits.
+    """
     objections = tuple(verdict.objection for verdict in found.objections)
     if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
         return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
@@ -118,8 +120,9 @@ def refusal_of(found: Admission) -> ev.NothingFeasible | ev.Paused:
 
 
 def nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
-    """Why no offer is left: the objecting rules, if rules deny all offers that job and market leave, unless the job
-    waits for its turn on owned machines; else the counted reasons."""
+    """Why no offer is left: the objecting rules, if rules deny every offer that suits the job, unless the job waits for
+    its turn on owned machines; else the counted rejections.
+    """
     denied = {one.objection for one in rejections if one.objection is not None}
     if not denied or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
         return NothingFits(counts={str(reason): count for reason, count in count_reasons(rejections).items()})
@@ -130,7 +133,7 @@ def nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
 
 
 def waits_for_paid(waiting: WaitForReserved) -> WaitsForPaid:
-    """The wait for paid capacity as the reason that events keep."""
+    """The wait for prepaid capacity as a reason that events store."""
     offer = waiting.placement.offer
     return WaitsForPaid(
         pool=offer.pool,

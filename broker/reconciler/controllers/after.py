@@ -1,6 +1,7 @@
-"""Jobs that come after others: each begins once those before it have ended as it asks, or is given up.
+"""Jobs that come after others (`after` in the job file): each begins once its predecessors have ended in the required
+state, and ends if one ended otherwise.
 
-It holds no money while it waits. It is judged as any other job when it is placed.
+A job holds no money while it waits, and is judged as any other job when it is placed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the jobs before stand. ``waits_for``: those that are still to end; ``failed``: the first that ended
-    otherwise than it had to, with its state."""
+    """The states of a job's predecessors.
+
+    ``waits_for``: those that have not ended; ``failed``: the first that ended in another state than required, with that
+    state.
+    """
 
     waits_for: tuple[str, ...] = ()
     failed: tuple[str, JobState] | None = None
 
 
 def standing(before: Sequence[Predecessor], states: Mapping[str, JobState]) -> Standing:
-    """How they stand, by the states of the jobs; one without a state is waited for. Pure."""
+    """The states of the predecessors; one without a known state counts as not ended. Pure."""
     waits_for: list[str] = []
     for one in before:
         state = states.get(one.job)
@@ -39,18 +43,18 @@ def standing(before: Sequence[Predecessor], states: Mapping[str, JobState]) -> S
 
 
 class ComingAfter(Controller):
-    """Lets jobs begin whose predecessors have ended, and ends those whose predecessors have failed."""
+    """Lets jobs begin whose predecessors have ended as required, and ends jobs of which a predecessor has not."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     def goes_by(self, about: JobContext) -> Hashable:
-        """How the jobs before stand."""
+        """The states of the predecessors."""
         found = self._standing(about.view)
         return found.waits_for, found.failed
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Record that the job may begin, that it never will, or what it waits for. Raises `NoLongerCurrent`."""
+        """Record that the job may begin, that it never will, or which jobs it waits for. Raises `NoLongerCurrent`."""
         view, now, found = about.view, about.now, self._standing(about.view)
         if found.failed is not None:
             job, state = found.failed

@@ -1,7 +1,7 @@
-"""Arrays: tasks are started where others have ended, and the array ends with the last of them.
+"""Arrays: starts tasks as others end, and ends the array with its last task.
 
-A task is a job like any other: admitted with a hold of its own, placed, launched, settled and closed by what does that
-for all jobs. Its id follows from its array and its number, so none is started twice, whoever is killed when.
+A task is admitted with its own hold and then placed, launched, settled and closed by the same code as any other job.
+Its id follows from its array and its number, so no task is started twice, whichever process is killed at whatever time.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
 
-# Where machines are taken, tasks that end make room, and that is seen at once; others' jobs do so unseen.
+# If machines are occupied, the end of a task frees some and is noticed at once; the end of other jobs is not.
 _LOOK_AGAIN = timedelta(seconds=15)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
 
 class MakePlans(Protocol):
-    """As `Placing.plans`."""
+    """The type of `Placing.plans`."""
 
     def __call__(self, view: JobView, policy: PolicySet, now: datetime) -> Plans: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StartedTasks:
-    """So many tasks were started, from the ``first`` turn on. ``refusal``: the gate's answer to the next one; None
-    where all were started that there are slots and money for."""
+    """The number of tasks started; ``first``: the turn of the first one.
+
+    ``refusal``: the gate's answer to the next task; None if a task was started for every free slot that there is money
+    for.
+    """
 
     first: int
     count: int
@@ -53,7 +56,7 @@ class StartedTasks:
 
 
 def room_for(plan: Plan, most: int) -> int:
-    """How many tasks fit on what is free now, ``most`` where machines can be rented. ``plan``: for one task."""
+    """The number of tasks that fit on free machines; ``most`` if machines can be rented. ``plan``: for one task."""
     fits: dict[str, int] = {}
     for placement in plan.placements:
         offer, count = placement.offer, 0
@@ -70,9 +73,12 @@ def room_for(plan: Plan, most: int) -> int:
 
 
 def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int) -> StartedTasks:
-    """Start as many tasks of the array as it has slots, machines and money for: each judged as a submission of its own,
-    with what those before it hold. ``plan``: for one task; it has placements. ``room``: how many fit on what is free;
-    where none does, one waits in the queue for all of them, lest the array fill it."""
+    """Start as many tasks of the array as it has slots, machines and money for.
+
+    Each is judged as a submission of its own, with the holds of the tasks before it. ``plan``: for one task; it has
+    placements. ``room``: the number of tasks that fit on free machines. If none fits, one task waits in the queue for
+    all, so that the array does not fill the queue.
+    """
     array, counts = view.job.array, tx.task_counts(view.id)
     assert array is not None, "only an array has tasks"
     first = counts.started
@@ -89,7 +95,7 @@ def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: 
 def _start(
     tx: Writing, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
 ) -> Admission | None:
-    """Hold the money of one task and write its submission; or the gate's refusal."""
+    """Hold the money of one task and record its submission; returns the gate's refusal, if any."""
     job = view.job.of_task(view.id, number, deadline=view.deadline, max_cost=limit)
     facts_for = facts_of(tx, policy, now)
     found = admit(job, view.user, plan, policy, facts_for, max_duration=view.max_duration, now=now)
@@ -115,9 +121,11 @@ def _start(
 
 
 def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
-    """How many tasks to start, and how much each may cost at most (None: no limit): fewer than there are slots, where
-    what is left of the array's ``max_cost`` does not pay for what each would hold without a limit. With ``others``
-    under way, what they leave of theirs is waited for."""
+    """The number of tasks to start, and the maximum cost of each (None: no limit).
+
+    Fewer than ``slots`` if the rest of the array's ``max_cost`` does not pay for as many unlimited holds. With
+    ``others`` running, no task is started with less: the money that they leave unused is awaited.
+    """
     if view.max_cost is None or not slots:
         return slots, None
     left = max(view.max_cost - committed(tx, view.id), Money.ZERO)
@@ -128,11 +136,10 @@ def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool)
 
 
 def committed(look: Reading, array: str) -> Money:
-    """The used part of the array's ``max_cost``: the cost of closed tasks, and what the
-    others may."""
+    """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others."""
     total = _paid(look.task_money(array, closed=True), held=False)
     for task in look.open_tasks(array):
-        # A task has no limit where it was started before the array had one.
+        # A task has no limit if it was started before the array had one.
         total += _paid(look.balance(task.id), held=True) if task.max_cost is None else task.max_cost
     return total
 
@@ -143,7 +150,7 @@ def _paid(balance: Mapping[MoneyKind, Balance], *, held: bool) -> Money:
 
 
 class RunningArrays(Controller):
-    """Starts tasks, and ends arrays. ``plans``: for one task, made of the array's own view."""
+    """Starts tasks, and ends arrays. ``plans``: makes plans for one task, from the array's view."""
 
     def __init__(self, journal: Journal, policy: Callable[[], PolicySet], plans: MakePlans) -> None:
         self._journal = journal
@@ -151,7 +158,7 @@ class RunningArrays(Controller):
         self._plans = plans
 
     def goes_by(self, about: JobContext) -> Hashable:
-        """The array's own events, and how its tasks stand."""
+        """The array's own events, and the states of its tasks."""
         counts = self._counts(about.view)
         return about.view.seq, tuple(sorted(counts.states.items())), counts.open
 
@@ -194,8 +201,9 @@ class RunningArrays(Controller):
         return DecideAnew() if started.count else AtRest(now + _LOOK_AGAIN)
 
     def _plan(self, view: JobView, policy: PolicySet, now: datetime) -> tuple[Plan, Plan]:
-        """The plan for one task, also where our own jobs occupy all that it fits on: it waits for its turn then; and
-        the one of what is free now."""
+        """Two plans for one task: one that includes machines occupied by our own jobs, for which it would wait its
+        turn, and one over capacity that is free now.
+        """
         plans = self._plans(view, policy, now)
         for plan in (plans.in_time, plans.anyhow):
             if plan.placements:

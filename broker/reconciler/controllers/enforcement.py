@@ -1,7 +1,7 @@
-"""The gate for running attempts: every rule judges at intervals whether they may continue.
+"""The gate for running attempts: all rules judge at intervals whether they may continue.
 
-A denied attempt is stopped, checkpoint first; the rule's objection is in the job's events and the decision on record.
-While the policy cannot be read, attempts continue within their hold.
+A denied attempt saves a checkpoint and is stopped; the rule's objection is in the job's events, and the decision is
+recorded. While the policy cannot be read, attempts continue within their hold.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Enforcement(Controller):
         self._over = over
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._last: PolicySet | None = None
-        self._trouble = ""  # said once
-        self._warned: dict[str, tuple[int, frozenset[str]]] = {}  # by job: what is on record of its newest attempt
+        self._trouble = ""  # logged once
+        self._warned: dict[str, tuple[int, frozenset[str]]] = {}  # by job: the warnings recorded for its newest attempt
         self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
 
     def goes_by(self, about: JobContext) -> str | None:
@@ -97,7 +97,7 @@ class Enforcement(Controller):
             return AtRest(now + self._every)
         denied = said.decision(policy, view, attempt)
         objections = tuple(one.objection for one in denied.verdicts if one.answer is Answer.DENY)
-        self._read = None  # where it is not told now, it is judged by what is in force then
+        self._read = None  # if the policy is not read now, the attempt is judged by the one in force at that time
         with writing_if(self._journal, view) as tx:
             if self._policy().version == policy.version:
                 tx.record(denied)
@@ -154,7 +154,7 @@ class Enforcement(Controller):
         return () if policy is None else edges_ahead(policy.budgets(view.job, view.user), kind, now)
 
     def _active(self, now: datetime) -> PolicySet | None:
-        """The policy in force, read once for all jobs of a tick; None if it cannot be read."""
+        """The policy in force, read once per tick for all jobs; None if it cannot be read."""
         if self._read is not None and timedelta(0) <= now - self._read[0] < self._every / 5:
             return self._read[1]
         policy = None
@@ -248,8 +248,8 @@ def said_to_running(
         attempts=view.attempt_count,
         usage=tuple(usage),
     )
-    # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the excess
-    # one. Reading them for every job every few seconds would take longer than these seconds.
+    # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the one too
+    # many. Reading them for every job would take longer than the interval between judgements.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
     facts = Facts(now, budgets=mine_over, grants=view.grants, unusual=unusual)
     return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))

@@ -114,7 +114,7 @@ class GoingOn(Controller):
 
 
 def _stopped_with(look: Reading, view: JobView) -> Action:
-    """The action judged at the stop; a bare one if it is not on record."""
+    """The action judged at the stop; one without details if it is not on record."""
     try:
         kept = look.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
         found = inputs_of(kept[0]) if kept else None

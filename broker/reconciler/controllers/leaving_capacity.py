@@ -1,5 +1,6 @@
-"""Lets work leave bought capacity before it ends, or when its owner needs what was lent: checkpoint first, then on
-elsewhere."""
+"""Moves jobs off bought capacity before it ends, or when its owner needs the lent machines: they save a checkpoint,
+stop and continue elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,12 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 
 
 class LeavingCapacity(Controller):
-    """Stops an attempt when work leaves the capacity that it runs on. ``leaves``: when that is (UTC), for a placement's
-    offer; None for an offer that does not end. ``recalled``: whether its owner needs a machine that is lent to the job.
-    ``every``: how long these answers are relied on, in broker time."""
+    """Stops an attempt when its job has to leave the capacity that it runs on.
+
+    ``leaves``: returns that time (UTC) for a placement's offer; None for an offer that does not end. ``recalled``:
+    whether the owner needs a machine that is lent to the job. ``every``: how long these answers are reused, in broker
+    time.
+    """
 
     def __init__(
         self,

@@ -52,8 +52,10 @@ from broker.reconciler.settlement.settlement import tags_of
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The inputs of a plan: the offers that could serve the job, and the current conditions. ``coming``: bought
-    machines that a job may wait for, with the beginning of their period (UTC)."""
+    """The inputs of a plan: the offers that could serve the job, and the current conditions.
+
+    ``coming``: bought machines that a job may wait for, each with the beginning of its period (UTC).
+    """
 
     offers: Sequence[Offer]
     conditions: Conditions
@@ -66,8 +68,11 @@ MarketFor = Callable[[Job], PlanInputs]
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """The queue's result for a job. ``first``: the offer reserved for it now. ``taken``: limited pools whose free
-    machines are reserved for others. ``wait``: why it should wait for its turn; None if it should be placed now."""
+    """The queue's result for a job.
+
+    ``first``: the offer reserved for it now. ``taken``: limited pools whose free machines are reserved for others.
+    ``wait``: why it should wait for its turn; None if it should be placed now.
+    """
 
     first: str | None = None
     taken: frozenset[str] = frozenset()
@@ -76,8 +81,10 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class PlacementAdvice:
-    """The strategy's advice: placements in the order to try, and the reason; without placements the job waits.
-    ``pool``: for which it waits; empty if it names none."""
+    """The strategy's advice: placements in the order to try, and the reason.
+
+    Without placements, the job waits for ``pool`` (empty: for no particular one).
+    """
 
     placements: tuple[Placement, ...]
     why: str
@@ -86,8 +93,9 @@ class PlacementAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans possible now: ``in_time`` meets the deadline, ``anyhow`` ignores it; the same without a deadline.
-    ``facts``: the policies' inputs. ``over`` makes a plan over other offers."""
+    """The plans possible now: ``in_time`` meets the deadline, ``anyhow`` ignores it; both are the same without a
+    deadline. ``facts``: the inputs of the policies. ``over`` makes a plan over other offers.
+    """
 
     market: PlanInputs
     in_time: Plan
@@ -123,7 +131,7 @@ class Placing(Controller):
         self._refused = refused
 
     def goes_by(self, about: JobContext) -> bool:
-        """Constant: a search for a place costs a plan, so new events of the job alone trigger none."""
+        """Constant: each search for a place computes a plan, so new events of the job alone do not trigger one."""
         return True
 
     def reconcile(self, about: JobContext) -> ControllerResult:
@@ -139,11 +147,14 @@ class Placing(Controller):
         policy, lot = self._policy(), self._lot(view, now)
         if lot.wait is not None:
             self._note(view, lot.wait, now)
-            return TryLater(Trouble.NO_PLACE) if lot.wait.pool else NextLook()  # its turn is found in a moment
+            return TryLater(Trouble.NO_PLACE) if lot.wait.pool else NextLook()  # its turn comes within a tick
         return DecideAnew() if self._place(view, policy, lot, now) else TryLater(Trouble.NO_PLACE)
 
     def _place(self, view: JobView, policy: PolicySet, lot: Lot, now: datetime) -> bool:
-        """Whether to decide the job's next step again at once; a note alone does not require it."""
+        """Place the job.
+
+        Returns whether to decide its next step again at once; recording a reason alone does not require it.
+        """
         plans = self.plans(view, policy, now, lot.taken)
         market = plans.market
         advice = _own(lot, plans) or self._advise(view, plans, now)
@@ -161,8 +172,8 @@ class Placing(Controller):
             return self._note(view, waits_for_paid(waiting), now)
         billed = billed_time(view, now)
         with writing_if(self._journal, view) as tx:
-            # The plan was made outside the transaction, so that other writers need not wait; its assumptions may no
-            # longer hold.
+            # The plan was made outside the transaction, so that other writers need not wait; its inputs may have
+            # changed.
             if self._policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)

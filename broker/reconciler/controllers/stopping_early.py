@@ -1,7 +1,7 @@
-"""Stops tasks of arrays that are far behind the others, as `stop_when` in the job file asks.
+"""Stops tasks of arrays that are far behind the other tasks, as `stop_when` in the job file requests.
 
-The task is stopped as by any judge: checkpoint first, its machine given back, its hold released. It counts neither as
-failed nor as cancelled, and the array continues.
+The task saves a checkpoint and stops, its machine is ended and its hold is released. It counts neither as failed nor as
+cancelled, and the array continues.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from broker.core.job.stop_when import RunningAverage, StopWhen, fallen_behind, r
 from broker.ledger.journal import Journal, Reading, append_if
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 
-_STALE = 6  # intervals between judgements after which tasks that succeeded meanwhile are looked for
+_STALE = 6  # in intervals between judgements: how often tasks that have succeeded since are read
 
 
 @dataclass(slots=True)
 class _Succeeded:
-    """The reports of the tasks of an array that had succeeded ``at`` a time (UTC); they never change."""
+    """The reports of the tasks of an array that had succeeded ``at`` that time (UTC). They never change."""
 
     at: datetime
     averages: dict[str, RunningAverage] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class StoppingEarly(Controller):
         self._journal = journal
         self._every = every
         self._succeeded: dict[str, _Succeeded] = {}
-        self._judged: dict[str, tuple[int, int]] = {}  # by task: its last event, and how many had succeeded
+        self._judged: dict[str, tuple[int, int]] = {}  # by task: its last event's number, and how many had succeeded
 
     def goes_by(self, about: JobContext) -> int | None:
         """The attempt that runs."""
@@ -80,7 +80,7 @@ class StoppingEarly(Controller):
         self._succeeded.pop(key, None)
 
     def _averages(self, look: Reading, array: str, rule: StopWhen, now: datetime) -> Collection[RunningAverage]:
-        """Of the tasks that succeeded, as far as they were looked for lately."""
+        """The averages of the tasks that have succeeded, as last read."""
         known = self._succeeded.get(array)
         if known is None:
             known = self._succeeded[array] = _Succeeded(now)

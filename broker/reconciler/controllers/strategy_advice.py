@@ -1,7 +1,7 @@
 """Applies the strategy to a job: where to place its next attempt, whether to wait, when to move.
 
-One `Strategist` serves all jobs of a reconciler. Its state of a job can be rebuilt from the store: a session is made
-from the price history before the job's start and has seen every tick since.
+One `Strategist` serves all jobs of a reconciler. Its state of a job can be rebuilt from the store: a session begins
+with the price history before the job's start and has processed every tick since.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REACH = timedelta(days=30)
 REST = timedelta(minutes=5)
 """How long a pool is avoided after an interruption there, if there are others."""
 MOST_POOLS = 8
-"""The number of pools considered, cheapest first; each takes time to learn."""
+"""The maximum number of pools considered, cheapest first; learning about each takes time."""
 TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
@@ -58,7 +58,7 @@ class TickHistory(Protocol):
 
 
 HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], TickHistory]
-"""Returns the history of the offers' pools: arguments are its end (UTC), its length and the length of a tick."""
+"""Returns the history of the offers' pools. Arguments: offers, end (UTC), length, length of a tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _JobMemory:
 
 
 class Strategist:
-    """The strategies of all jobs. ``told`` is called with every decision."""
+    """The strategies of all jobs. ``told`` is called with each decision."""
 
     def __init__(
         self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[LoggedDecision], None] = lambda said: None
@@ -149,7 +149,7 @@ class Strategist:
         kept = self._course(view, ground, offers, plans, now)
         at = int(seen.elapsed // tick)
         if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
-            return ground, kept.moving[1]  # the move decided in this tick is under way
+            return ground, kept.moving[1]  # the move decided in this tick is being carried out
         decision = live.decide(kept.course, ground, seen)
         moves = decision.mode is not seen.mode or decision.pool != seen.pool
         kept.moving = (at, decision) if attempt is not None and moves else None
@@ -159,7 +159,7 @@ class Strategist:
     def _course(
         self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
     ) -> _JobMemory:
-        """The job's session: made from the history before its start; it has seen every tick before this one."""
+        """The job's session: begins with the history before its start and has processed every tick before this one."""
         known = self._kept.get(view.id)
         made_for = (ground.task.deadline, ground.steady.offer.pool)
         current = int((now - view.submitted_at) // self._tick)
@@ -179,7 +179,7 @@ class Strategist:
         self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
     ) -> tuple[StrategySession, str]:
         past = self._history(offers, began, REACH, self._tick)
-        beside = self._history(kin, began, REACH, self._tick)  # apart, as lengths may differ
+        beside = self._history(kin, began, REACH, self._tick)  # queried separately, as the lengths may differ
         family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps unpolled
         steady = ground.steady
         price = {
@@ -223,8 +223,9 @@ def _patient(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | No
 
 
 def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> MovesElsewhere | None:
-    """Why a job should leave its engine's queue: elsewhere it would just meet its deadline, with at most ``margin`` to
-    spare. None for a job without a deadline and for one that would be late everywhere."""
+    """Why a job should leave its engine's queue: elsewhere it would still meet its deadline, with at most ``margin`` to
+    spare. None for a job without a deadline, and for one that would be late everywhere.
+    """
     others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
     first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
     if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
@@ -253,14 +254,15 @@ def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> Mov
 
 
 def _worth(ground: live.Ground, pool: str) -> float:
-    """The factor that converts a price there to the price of the same work on the steady machine."""
+    """The factor that converts a price in that pool to the price of the same work on the steady machine."""
     placement = ground.spot.get(pool)
     return ground.steady.throughput / placement.throughput if placement else 1.0
 
 
 def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> list[Offer]:
-    """The spot pools to consider: the job's present one, the available ones, and sold-out ones with the same machine as
-    the steady placement; one offer per pool, cheapest first."""
+    """The spot pools to consider: the job's present one, available ones, and sold-out ones with the machine type of the
+    steady placement. One offer per pool, cheapest first.
+    """
     found = {pool: placement.offer for pool, placement in ground.spot.items()}
     machine = ground.steady.offer.machine
     for offer in _sold_out(plans):
@@ -276,8 +278,9 @@ def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> lis
 
 
 def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
-    """Spot offers with the steady placement's machine in pools outside ``offers``: their history shows how such
-    capacity comes and goes. The first by name, so that restarts use the same."""
+    """Spot offers with the steady placement's machine type in pools outside ``offers``: their history shows how often
+    such capacity appears and disappears. The first ones by name, so that a restart selects the same.
+    """
     known = {offer.pool for offer in offers}
     machine = ground.steady.offer.machine
     found: dict[str, Offer] = {}
@@ -301,11 +304,11 @@ def _possible(decision: StrategyDecision, seen: Situation) -> bool:
 
 
 class Moving(Controller):
-    """Asks the strategy once a tick whether a running attempt should move. ``plans`` makes the plans.
+    """Asks the strategy once per tick whether a running attempt should move. ``plans`` makes the plans.
 
-    ``rest``: after each call of the strategy, no other follows for this multiple of its duration. So thousands of jobs
-    whose ticks coincide are spread over several ticks of the reconciler; no job has a second turn while another waits
-    for its first. ``seconds``: a monotonic clock.
+    ``rest``: after each call of the strategy, no other call is made for this multiple of its duration. So thousands of
+    jobs whose ticks coincide are spread over several ticks of the reconciler. No job has a second turn while another
+    waits for its first. ``seconds``: a monotonic clock.
     """
 
     def __init__(
@@ -371,7 +374,7 @@ class Moving(Controller):
             self._gave_way.add(job_id)
             return False
         if again:
-            # Nobody waits; or nobody had a turn since this job gave way, so those who waited are gone.
+            # No job waits; or no job had a turn since this one gave way, so the jobs that waited are gone.
             self._had_turn.clear()
             self._in_line.clear()
         self._had_turn.add(job_id)

@@ -1,9 +1,9 @@
 """Holds more money for running attempts before their hold is used up.
 
-A hold covers the highest cost known at the start; spot prices rise, and machines may take long to end. When a hold
+A hold covers the highest cost known at the start, but spot prices rise, and machines may take long to end. When a hold
 nears its end and the job's limits leave it time and money, more is held, in steps, so that no budget is blocked
-needlessly. The gate judges this like every other expense, and the decision is recorded. If it is refused until the last
-moment, the attempt is stopped shortly before its money ends, checkpoint first, with the rule's objection; the job then
+needlessly. The gate judges each increase like any other expense, and the decision is recorded. If it is still refused
+shortly before the money ends, the attempt saves a checkpoint and is stopped, with the rule's objection; the job then
 waits for a person (`jobs extend`).
 """
 
@@ -55,7 +55,9 @@ class TopUpPace:
     last: timedelta = timedelta(minutes=1)
 
     def scaled(self, factor: float) -> TopUpPace:
-        """For a sandbox that runs faster: checks happen in wall-clock time and must not come too late."""
+        """For a sandbox that runs faster: checks happen in wall-clock time, which the broker time between them must
+        allow for.
+        """
         return TopUpPace(
             near=max(self.near, timedelta(seconds=15) * factor),
             step=max(self.step, timedelta(seconds=60) * factor),
@@ -67,8 +69,11 @@ class TopUpPace:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A required change of a hold. ``amount``: additional money (USD; zero if only the dates change); ``burn``: the
-    whole hold afterwards, with its dates; ``until``: when the attempt must stop then (UTC); ``trigger``: the reason."""
+    """A required change of a hold.
+
+    ``amount``: additional money (USD; zero if only the dates change). ``burn``: the whole hold after the change, with
+    its dates. ``until``: when the attempt would then have to stop (UTC). ``trigger``: the reason.
+    """
 
     amount: Money
     burn: Burn
@@ -79,11 +84,11 @@ class Need:
 def need_of(
     view: JobView, funds: Funds, held: Money, committed: Money, billed: timedelta, now: datetime, pace: TopUpPace
 ) -> Need | None:
-    """The change of the hold that an attempt needs now; None if its money lasts long enough or its job's limits end
-    first, and the hold is not used faster than was judged. Pure.
+    """The change of the hold that an attempt needs now. Pure.
 
-    ``held``: the usable hold of the kind of money that it runs on; ``committed``: the job's total spend and holds
-    (USD).
+    None if its money lasts long enough, or if its job's limits end first and the hold is not used faster than was
+    judged. ``held``: the usable hold of the kind of money that the attempt runs on (USD). ``committed``: the job's
+    total spend and holds (USD).
     """
     paid, ends_at = funds.paid_until, now + max(view.max_duration - billed, timedelta(0))
     if paid is None:
@@ -96,7 +101,7 @@ def need_of(
     amount = funds.lacking(wanted)
     if view.max_cost is not None:
         amount = min(amount, max(view.max_cost - committed, Money.ZERO))
-    # Money that the attempt cannot use in its remaining time is released, not dated.
+    # Money that the attempt cannot use in its remaining time is released; it gets no new dates.
     with_it = replace(funds, left=funds.left + amount)
     whole = held + amount - min(with_it.to_spare(ends_at), held)
     longest = ends_at - now + billed_at_a_stroke(funds.billing) + STOP_GRACE
@@ -139,7 +144,7 @@ class TopUp(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "else it goes by nothing"
-        known = about.known  # what has changed since, is judged by what is on record then
+        known = about.known  # changes since then are judged by the records of the next check
         if known is None:
             with self._journal.reading() as look:
                 known = _known(look, view)
@@ -218,7 +223,7 @@ class TopUp(Controller):
         funds: Funds,
         now: datetime,
     ) -> list[tuple[int | None, EventBody]]:
-        """The events that follow from the verdict; posts the entries of the hold."""
+        """Post the entries of the hold, and return the events that follow from the verdict."""
         number, held = attempt.number, held_of(usable(view, tx.balance(view.id)))
         dated = hold_entries(tags_of(view), held, found.burns, Movement.TOP_UP, movements_of(tx, view.id))
         if found.answer is Answer.ALLOW:
@@ -259,7 +264,7 @@ def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:
 
 
 def _was_refused(look: Reading, view: JobView, attempt: AttemptView) -> bool:
-    """Whether a request for more money for this attempt was rejected or expired: it is not repeated."""
+    """Whether a request for more money for this attempt was rejected or expired; it is not repeated."""
     about_approvals = look.approval_events([view.id]).get(view.id, ())
     refused = (one.at for one in about_approvals if isinstance(one.body, ev.ApprovalRefused))
     return any(at >= attempt.requested_at for at in refused)

@@ -1,1 +1,1 @@
-"""What jobs cost: metered machine time, data transfer and provider charges as ledger entries."""
+"""The cost of jobs: metered machine time, data transfer and provider charges as ledger entries."""

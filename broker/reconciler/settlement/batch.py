@@ -1,11 +1,11 @@
-"""Settles running machines for several jobs in one transaction, in turn, so that no job is starved.
+"""Settles running machines of several jobs in one transaction, in turn, so that every job is settled.
 
-Entries are computed from a snapshot of the store before the transaction that posts them: the transaction blocks all
-other writers, and the first settlement after an upgrade reads all entries of a job. It posts only for jobs without
-other records meanwhile. Jobs that were not settled, for example because the process was killed, are due again with the
-next tick.
+Entries are computed from a snapshot of the store before the transaction that posts them, because the transaction blocks
+all other writers and the first settlement after an upgrade reads all entries of a job. It posts only for jobs that have
+no newer records. Jobs that were not settled, for example because the process was killed, are due again in the next
+tick.
 
-A job with something due joins the end of a queue and leaves it when settled; jobs beyond the limit per tick wait for
+A job with an amount due joins the end of a queue and leaves it when settled; jobs beyond the limit per tick wait for
 the next ticks. So each job waits only for those before it.
 """
 
@@ -62,7 +62,7 @@ def release_all(tx: Writing, views: Sequence[JobView], now: datetime) -> None:
 
 
 def _credited(tx: Writing, lent: Iterable[LentTime], now: datetime) -> list[Entry]:
-    """The credit to the purchases whose machines other teams used."""
+    """The credit to the purchases whose machines were used by other teams."""
     found: list[Entry] = []
     for one in lent:
         if (purchase := tx.purchase(one.purchase)) is not None:
@@ -81,8 +81,10 @@ class _Reckoned:
 
 
 def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timedelta) -> list[_Reckoned]:
-    """The settlements of these jobs, from a snapshot of the store; without jobs that changed since their view was read,
-    and without empty ones."""
+    """The settlements of these jobs, from a snapshot of the store.
+
+    Omits jobs that changed since their view was read, and empty settlements.
+    """
     ids = [view.id for view in views]
     last, sums, meters = look.last_events(ids), look.sums(ids), look.meters(ids)
     found = []
@@ -91,7 +93,7 @@ def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timed
             continue
         known = sums.get(view.id, ()), meters.get(view.id, {})
         settled = settle(view, *known, look.price_series, look.posted, now, every)
-        if settled.meters:  # whatever posts anything leaves one
+        if settled.meters:  # every settlement that posts entries has a meter
             found.append(_Reckoned(view, *known, settled))
     return found
 

@@ -1,9 +1,9 @@
 """Compares quoted, metered and charged costs, and posts the difference. Pure.
 
-An attempt is compared once its job is closed, its machine is gone, and its charges cover all its time: charges without
-a tag for a part of it must not look like savings. Charges that may still change count once they are `RIPE_AFTER` old.
-An adjustment is the total charge less metered and earlier adjusted amounts, so it can be repeated and follows changes
-of charges.
+An attempt is compared once its job is closed, its machine is gone, and its charges cover all its time: a missing
+charge, for example one without a tag, must not look like a saving. Charges that may still change count once they are
+`RIPE_AFTER` old. An adjustment is the total charge less metered and earlier adjusted amounts, so it is idempotent, and
+a changed charge leads to a further adjustment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from broker.ledger.holds import Metering, cost_of, ledger_rate
 from broker.reconciler.settlement.egress import charged_elsewhere
 from broker.reconciler.settlement.settlement import tags_of
 
-RIPE_AFTER = timedelta(days=3)  # AWS's and Azure's figures of a day move for up to three
-_BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks, and times of observation
+RIPE_AFTER = timedelta(days=3)  # AWS and Azure change the figures of a day for up to three days
+_BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks differ, ends are seen late
 BILLED = "billed"  # part of the ids of movements that adjust the ledger to a charge
 
 
@@ -39,10 +39,12 @@ class ComparisonState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One attempt's money, in USD. ``quoted``: its machine time at the price it was placed at. ``metered``: what the
-    ledger settled for it, without the egress that others charge. ``billed``: the provider's charges so far; None
-    without any. ``adjusted``: what was added to the ledger for it. ``estimated``: some of the charges may still
-    change."""
+    """The costs of one attempt, in USD.
+
+    ``quoted``: its machine time at the price of its placement. ``metered``: the amount settled in the ledger, without
+    the egress that other providers charge. ``billed``: the provider's charges so far; None without any. ``adjusted``:
+    the adjustments posted for it. ``estimated``: some of the charges may still change.
+    """
 
     job_id: str
     attempt: int
@@ -119,7 +121,7 @@ class Charged:
         return ripe and _cover(own, since, until)
 
     def for_others(self, keys: Iterable[str]) -> Mapping[str, Money]:
-        """The charges by provider (USD) for none of these attempts: without a tag, or of another store."""
+        """The charges by provider (USD) that belong to none of these attempts: without a tag, or of another store."""
         known, found = set(keys), dict[str, Money]()
         for (provider, key), charges in self._of.items():
             if key not in known:
@@ -131,8 +133,10 @@ class Charged:
 
 
 def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
-    """Whether they cover the time without a gap; a row for a day covers the day. Credits do not count: they may cover
-    months."""
+    """Whether the charges cover that time without a gap; a row for a day covers the day.
+
+    Credits do not count: one may cover months.
+    """
     for one in sorted((one for one in charges if one.amount >= Money.ZERO), key=lambda one: one.starts):
         if one.starts > since + _BLUR:
             break
@@ -141,15 +145,18 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
 
 def is_billed(attempt: AttemptView) -> bool:
-    """Whether a provider charges for the attempt: its machine was up and costs cash, which is not for another team."""
+    """Whether a provider charges for the attempt: its machine was up and costs cash not paid to another team."""
     cash = attempt.placement.money is MoneyKind.CASH and not attempt.placement.offer.lent_from
     return cash and attempt.up_since is not None and not attempt.refused
 
 
 def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Comparison | None:
-    """The comparison of an attempt from sums alone: where what was settled for it is the price that it was placed at,
-    by the second, what was quoted is the same amount, and its job need not be read. ``key``: the attempt's. None where
-    it must be: the price changed, the provider bills otherwise or had no machine, or data was moved."""
+    """The comparison of an attempt from sums alone, if it was settled by the second at the price of its placement: the
+    quoted amount then equals the metered one, and its job need not be read. ``key``: the attempt's.
+
+    None if the job must be read: the price changed, the provider bills otherwise, there was no machine, or data was
+    moved.
+    """
     metered = found.spent - found.adjusted
     if found.moved or found.until <= found.since:
         return None
@@ -170,7 +177,7 @@ def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Compa
 def compare(
     view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: Charged, now: datetime
 ) -> Comparison:
-    """One attempt for which `is_billed` holds. ``entries``: the job's."""
+    """The comparison of an attempt for which `is_billed` holds. ``entries``: the job's."""
     assert attempt.up_since is not None, "asked of what was never up"
     offer = attempt.placement.offer
     spent = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
@@ -210,8 +217,10 @@ def _quoted(attempt: AttemptView, end: datetime) -> Money:
 def adjustment(
     view: JobView, attempt: AttemptView, compared: Comparison, entries: Iterable[Entry], now: datetime
 ) -> Sequence[Entry]:
-    """The entries that bring the ledger to the charged amount; none if it matches or cannot be compared yet. They cover
-    the time in which the machine ran, whatever was held."""
+    """The entries that bring the ledger to the charged amount; none if it matches or cannot be compared yet.
+
+    They are dated in the time in which the machine ran and do not depend on the hold.
+    """
     if compared.difference is None or attempt.up_since is None:
         return ()
     before = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_ours(e)}

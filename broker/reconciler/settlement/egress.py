@@ -1,7 +1,7 @@
 """The cost of moving a job's data and checkpoints, posted once per start of its machines. Pure.
 
-Machine time is metered, traffic is not. So the plan's expected cost of one start is posted as spent when its machines
-come up, and covers that moment. Providers' charges correct it later, as far as they are reported by attempt: the
+Machine time is metered, traffic is not. So the expected cost of one start by the plan is posted as spent when its
+machines come up, dated at that moment. Providers' charges correct it later, as far as they are reported by attempt: the
 machines' provider charges for uploaded checkpoints, with the tags of the machines. Data and checkpoints that machines
 read are charged by the provider that stores them, without reference to an attempt.
 """
@@ -30,16 +30,19 @@ def per_start(placement: Placement) -> Mapping[str, Money]:
 
 
 def to_be_posted(attempt: AttemptView, moved: Money) -> Mapping[str, Money]:
-    """The part not yet posted; ``moved``: the part posted. All is posted at once, so the result is everything or
-    nothing. An attempt that had no machine moved nothing."""
+    """The part that is not posted yet; ``moved``: the posted part.
+
+    All is posted at once, so the result is everything or nothing. An attempt that had no machine moved nothing.
+    """
     return {} if moved or attempt.refused else per_start(attempt.placement)
 
 
 def movements_of(
     attempt: AttemptView, amounts: Mapping[str, Money], held: Money, job_id: str, tags: Tags, now: datetime
 ) -> list[Entry]:
-    """The movements that post these amounts for the start of the attempt: from the hold up to ``held`` (USD), the rest
-    as adjustments, as providers will charge it anyway."""
+    """The movements that post these amounts for the start of the attempt: up to ``held`` (USD) from the hold, the rest
+    as adjustments, as providers charge it in any case.
+    """
     assert attempt.up_since is not None, "its machines are not up"
     found: list[Entry] = []
     left = max(held, Money.ZERO)

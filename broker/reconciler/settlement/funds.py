@@ -41,8 +41,11 @@ class Funds:
 
     @property
     def paid_until(self) -> datetime | None:
-        """When its machines must begin to stop (UTC); None if they cost nothing. Not later than the money lasts, nor
-        than the time for which the budgets judged it: later spend would fall into a period that did not allow it."""
+        """When its machines must begin to stop (UTC); None if they cost nothing.
+
+        The earlier of two times: the end of the money, and the end of the time for which the budgets judged it. Later
+        spend would fall into a period for which it was not judged.
+        """
         until = self.money_until
         if until is None or self.judged_until is None:
             return until
@@ -50,8 +53,9 @@ class Funds:
 
     @property
     def faster(self) -> bool:
-        """Whether the money is used faster than was judged and a period ends before it is used up: more spend falls
-        into that period."""
+        """Whether the money is used faster than was judged and a period ends before it is used up: then more is spent
+        in that period than was judged.
+        """
         judged = self.judged
         return judged is not None and self.rate > judged.rate and any(edge < judged.end for edge in self.edges)
 
@@ -104,7 +108,7 @@ def funds_of(
     left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
     start, price, settled = attempt.up_since or now, ledger_rate(offer), Money.ZERO
     if offer.capacity_type is CapacityType.SPOT:
-        # Its price changes: the rest lasts from the last settlement on at the current price.
+        # Its price changes: from the last settlement on, the rest lasts at the current price.
         start = max((e.covers_to for e in own), default=start) if meter is None else meter.settled_to
         price = next((price for _, price in reversed(series_of(offer, now, now))), price)
     else:

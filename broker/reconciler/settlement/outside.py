@@ -1,8 +1,8 @@
-"""The cost of machines that an engine started outside of the bought capacity named for them. Pure, but for a warning.
+"""The cost of machines that an engine started outside the bought capacity named for them. Pure, but logs a warning.
 
 The placement of such an attempt is in prepaid money, or in cash for the team that lends the capacity. The provider
-bills these machines at the price on demand, in cash, until they are gone. That is posted once, together with their end:
-from what the job holds in cash, and the rest as an adjustment, since it is spent whatever the budgets allow.
+bills these machines at the on-demand price, in cash, until they are gone. That amount is posted once, when their end is
+recorded: from the job's hold in cash, and the rest as an adjustment, since it is spent whatever the budgets allow.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ log = logging.getLogger(__name__)
 
 
 def uncharged(view: JobView, sums: Sequence[Sum], entries_of: Callable[[str], Sequence[Entry]]) -> list[AttemptView]:
-    """The attempts whose machines outside of bought capacity are gone, and are not in the ledger yet. ``entries_of``:
-    a job's entries, read only for lent capacity, whose own cost is cash as well: sums do not tell these apart."""
+    """The attempts whose machines outside bought capacity are gone and not in the ledger yet.
+
+    ``entries_of``: returns a job's entries, read only for lent capacity, whose own cost is also in cash: sums do not
+    separate the two.
+    """
     spent = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
 
     def is_charged(attempt: AttemptView) -> bool:
@@ -50,8 +53,11 @@ def charged_outside(
     offers_of: Callable[[OfferQuery], Sequence[Offer]],
     now: datetime,
 ) -> list[Entry]:
-    """The entries for ``attempts``, which are `uncharged`. ``sums``: of the job's entries so far; ``offers_of``: the
-    market's current offers. Machines of a type without any price on demand are left for later, with a warning."""
+    """The entries for ``attempts``, which are `uncharged`.
+
+    ``sums``: of the job's entries so far; ``offers_of``: returns the market's current offers. Machines of a type
+    without an on-demand price are left for later, with a warning.
+    """
     found: list[Entry] = []
     left = balances(sums).get(MoneyKind.CASH, Balance()).held - waiting(view, MoneyKind.CASH)
     for attempt in attempts:
@@ -89,8 +95,9 @@ def charged_outside(
 
 
 def _on_demand(offer: Offer, offers_of: Callable[[OfferQuery], Sequence[Offer]]) -> Offer | None:
-    """The offer on demand of the same machine type: in its zone if there is one, else in its region, else anywhere at
-    the provider; the highest of these prices."""
+    """The on-demand offer of the same machine type: in its zone if there is one, else in its region, else anywhere at
+    the provider. If there are several, the one with the highest price.
+    """
     query = OfferQuery(providers=(offer.provider,), capacity_types=(CapacityType.ON_DEMAND,))
     alike = [
         one

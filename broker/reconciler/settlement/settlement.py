@@ -1,4 +1,4 @@
-"""The entries to post for a job now: the machine time of its attempts, in the time in which it was incurred. Pure."""
+"""The entries to post for a job now: the machine time of its attempts, dated when it was incurred. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]
 PostedOf = Callable[[str, int], Posted]
 
 # How long after its end an attempt is settled again for prices that become known late: usually within minutes, within
-# hours if their provider could not be polled. Later ones are settled when the job closes.
+# hours if its provider could not be polled. Prices known even later are settled when the job closes.
 LATE = timedelta(days=1)
 
 
@@ -50,8 +50,10 @@ def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
 
 @dataclass(frozen=True, slots=True)
 class LentTime:
-    """Machine time on machines that another team bought. ``first``: the number of the first stretch, one higher than of
-    all before of this attempt."""
+    """Time on machines that another team bought.
+
+    ``first``: the number of its first stretch, one more than the last number of this attempt's earlier stretches.
+    """
 
     purchase: str
     job_id: str
@@ -62,8 +64,10 @@ class LentTime:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The entries of a settlement, and the new meters of the settled attempts, by number. ``lent``: what was settled
-    for machines of another team's purchase, which is to be credited to it."""
+    """The entries of a settlement, and the new meters of the settled attempts, by number.
+
+    ``lent``: the settled part for machines of another team's purchase, to be credited to that purchase.
+    """
 
     entries: Sequence[Entry]
     meters: Mapping[int, Meter]
@@ -80,18 +84,17 @@ def settle(
     every: timedelta,
     late: timedelta = LATE,
 ) -> Settled:
-    """Settles a job's attempts up to ``now`` (UTC): their machine time, and the egress of their starts. ``sums`` and
-    ``meters``: the job's records.
+    """Settles a job's attempts up to ``now`` (UTC): their machine time, and the egress of their starts.
 
-    Running machines are settled at most once in ``every``, ended ones at once, and again for prices that become known
-    until ``late`` after their end. Each amount covers the time in which it was incurred, corrections of what was
-    settled before included.
+    ``sums`` and ``meters``: the job's records. Running machines are settled at most once in ``every``, ended ones at
+    once, and again for prices that become known until ``late`` after their end. Each amount is dated when it was
+    incurred; so are corrections of earlier settlements.
 
-    Amounts that the hold does not cover are posted as adjustments: the provider bills them anyway. So only the clock
-    bounds the settlement of a running machine: its engine reports it, and it is billed until it is known to be gone,
-    whatever its lease says. After a clock that was ahead for one tick, the next settlement takes back the amounts for
-    future times in those times, and returns what had come from the hold to it, so that no other job can use that money
-    meanwhile.
+    Amounts that the hold does not cover are posted as adjustments, as the provider bills them in any case. So only the
+    clock bounds the settlement of a running machine: its engine reports it, and it is billed until it is known to be
+    gone, whatever its lease says. If the clock was ahead for one tick, the next settlement reverses the amounts dated
+    in the future, with those dates, and returns the part that came from the hold to it, so that no other job can use
+    that money in the meantime.
     """
     entries: list[Entry] = []
     kept: dict[int, Meter] = {}
@@ -154,14 +157,16 @@ def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) 
 
 
 def _own(attempt: AttemptView, sums: Sequence[Sum]) -> list[Sum]:
-    """The entries for the attempt's placement, without its machines outside of bought capacity, which cost another
-    kind of money."""
+    """The entries for the attempt's placement, without those for its machines outside bought capacity, which cost
+    another kind of money.
+    """
     return [one for one in sums if one.tags.attempt == attempt.number and one.money is attempt.placement.money]
 
 
 def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
-    """The movement that dates a hold that was used up and then restored: from now, at the rate of the attempt's
-    machines."""
+    """The movement that gives new dates to a hold that was used up and then restored: from now, at the rate of the
+    attempt's machines.
+    """
     rate = ledger_rate(attempt.placement.offer) * attempt.placement.nodes
     burn = Burn(held, now, datetime.max.replace(tzinfo=now.tzinfo), rate).seen(now)
     kind = attempt.placement.money
@@ -190,14 +195,14 @@ def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     assert start is not None, "asked of what was never up"
     if not attempt.gone:
         return BilledTime(start, max(now, start), billing)
-    if attempt.refused:  # there was no machine: spend posted while one seemed to start is returned
+    if attempt.refused:  # there was no machine: the amount posted while one seemed to start is returned
         return BilledTime(start, start, replace(billing, minimum=timedelta(0)), Metering.ENDED)
     metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
     return BilledTime(start, max(attempt.gone_at or now, start), billing, metering)
 
 
 def _in_place(attempt: AttemptView) -> int:
-    """Its machines without those outside of bought capacity, which are charged apart (`outside.charged_outside`)."""
+    """The number of its machines on bought capacity; the others are charged separately (`outside.charged_outside`)."""
     return max(attempt.placement.nodes - len(attempt.outside), 0)
 
 
@@ -210,8 +215,10 @@ def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]
 
 
 def _looks_due(attempt: AttemptView, meter: Meter, now: datetime, every: timedelta, late: timedelta) -> bool:
-    """Whether the cost of the machines may differ from the settled amount by now. A clock that was set back counts like
-    one that advanced."""
+    """Whether the cost of the machines may differ from the settled amount by now.
+
+    A clock that was set back counts as one that advanced.
+    """
     end = _usage(attempt, now).end
     if not attempt.gone:
         return abs(end - meter.settled_to) >= every
@@ -246,8 +253,11 @@ def _movements(
     held: Money,
     now: datetime,
 ) -> list[Entry]:
-    """The movements that post the stretches. The total due comes from the hold, up to ``held`` (USD); a total that is
-    returned goes back to the hold as far as it came from there."""
+    """The movements that post the stretches.
+
+    The total due comes from the hold, up to ``held`` (USD). If the total is negative, it returns to the hold as far as
+    it came from there.
+    """
     due = sum((one.amount for one in stretches), Money.ZERO)
     spent, drawn = (
         sum((one.amount for one in own if one.account is account), Money.ZERO)
@@ -280,7 +290,7 @@ def _movements(
 
 
 def _settlements(own: Sequence[Sum]) -> int:
-    """How many movements have spent for an attempt so far; each stretch adds one or two."""
+    """The number of movements that have spent money for an attempt so far; each stretch adds one or two."""
     return sum(one.count for one in own if one.account is Account.SPENT)
 
 
