@@ -143,9 +143,9 @@ class Reading(Protocol):
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
 
-    def held_behind(self, budget: BudgetSpec, job_id: str, since: datetime) -> Sequence[Burn]:
-        """The holds that count under that budget of other jobs that never cost anything, have no machines and had
-        their money set aside after ``since`` (UTC; at that moment: by id)."""
+    def held_behind(self, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime) -> Sequence[Burn]:
+        """The part of `held` of jobs that never cost anything, have no machines and were submitted after
+        ``submitted_at`` (UTC; at that moment: by id)."""
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """`open_holds` for calculation: one sum for all that end by ``until``, the others singly. The sum takes

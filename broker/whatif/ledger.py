@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,14 +21,13 @@ from broker.core.values.money import Money, in_microseconds
 from broker.ledger.budgets import (
     Window,
     budget_uses,
-    held_in,
     period_containing,
     periods_touching,
     share_within,
     told_as_one_until,
 )
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
-from broker.reconciler.admission.full_budgets import waits_with_money
+from broker.reconciler.admission.full_budgets import waits_with_money, with_behind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -91,14 +90,11 @@ class _BudgetState:
                 self.spent[period[0]] += part
         self.last = max(self.last, covers[1])
 
-    def behind(self, job_id: str, since: datetime, waiting: Container[str]) -> list[Burn]:
-        """The holds of others that wait and had their money set aside after ``since`` (at that moment: by id)."""
-        line = (since, job_id)
-        return [
-            burn
-            for (job, _), burn in self._holds.items()
-            if (burn.start, job) > line and job != job_id and job in waiting
-        ]
+    def behind(self, job_id: str, submitted_at: datetime, waiting: Mapping[str, datetime]) -> list[Burn]:
+        """The holds of those that wait and were submitted after ``submitted_at`` (at that moment: by id). ``waiting``:
+        when each was."""
+        line = (submitted_at, job_id)
+        return [burn for (job, _), burn in self._holds.items() if job in waiting and (waiting[job], job) > line]
 
     @property
     def open_amount(self) -> int:
@@ -140,23 +136,23 @@ class VirtualLedger:
         self._totals: dict[tuple[MoneyKind, Account], int] = defaultdict(int)
         self._faults: list[str] = []
         self._open = 0
-        self._unstarted: set[str] = set()
+        self._unstarted: dict[str, datetime] = {}
         self._digest = hashlib.sha256()
         self.movements = 0
         self.live: tuple[LiveAttempt, ...] = ()
 
     # Posting.
 
-    def open(self, tags: Tags, budgets: Iterable[BudgetSpec]) -> OpenAccount:
-        """The account of a new job, whose money counts under these budgets."""
+    def open(self, tags: Tags, budgets: Iterable[BudgetSpec], at: datetime) -> OpenAccount:
+        """The account of a job submitted at that time (UTC), whose money counts under these budgets."""
         self._open += 1
-        self._unstarted.add(tags.job_id)
+        self._unstarted[tags.job_id] = at
         states = [self._budgets.setdefault(spec.id, _BudgetState(spec)) for spec in budgets]
         return OpenAccount(tags, states)
 
     def started(self, job_id: str) -> None:
         """The job has machines for the first time."""
-        self._unstarted.discard(job_id)
+        self._unstarted.pop(job_id, None)
 
     def post(self, account: OpenAccount, entries: Sequence[Entry]) -> None:
         """Post entries of one job."""
@@ -203,7 +199,7 @@ class VirtualLedger:
         left = balances(account.entries)
         self._faults += [f"job {job} still holds {one.held} ({kind})" for kind, one in left.items() if one.held]
         self._open -= 1
-        self._unstarted.discard(job)
+        self._unstarted.pop(job, None)
         return {kind: one.spent for kind, one in left.items() if one.spent}
 
     def note(self, line: str) -> None:
@@ -274,16 +270,16 @@ class VirtualLedger:
             if not waits_with_money(action):
                 return facts
             return replace(
-                facts, budgets={name: self._behind(name, uses, action, now) for name, uses in facts.budgets.items()}
+                facts,
+                budgets=with_behind(facts.budgets, {name: self._behind(name, action, now) for name in facts.budgets}),
             )
 
         return in_line
 
-    def _behind(self, name: str, uses: tuple[BudgetUse, ...], action: Action, now: datetime) -> tuple[BudgetUse, ...]:
-        since = min(burn.start for burn in action.own.values())
-        behind = self._budgets[name].behind(action.job_id or "", since, self._unstarted)
-        burns = [burn.seen(now) for burn in behind]
-        return tuple(replace(use, behind=held_in((use.period_start, use.period_end), burns)) for use in uses)
+    def _behind(self, name: str, action: Action, now: datetime) -> list[Burn]:
+        assert action.submitted_at is not None, "only starts of jobs on record are in line"
+        behind = self._budgets[name].behind(action.job_id or "", action.submitted_at, self._unstarted)
+        return [burn.seen(now) for burn in behind]
 
     def _uses(self, budget: BudgetSpec, window: Window, now: datetime) -> tuple[BudgetUse, ...]:
         spent, until = partial(self.spent, budget), partial(self.spent_until, budget)

@@ -188,7 +188,7 @@ class _Simulation:
             self._refuse(team, job_id, objection_of(admission))
             return
         tags = Tags(job_id, one.user, one.team, one.job.project, one.job.workload.value, one.job.environment)
-        account = self.ledger.open(tags, self.decisions.budgets[place_of])
+        account = self.ledger.open(tags, self.decisions.budgets[place_of], now)
         self.ledger.post(account, hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
         team.with_deadline += one.job.deadline is not None
         job = SimulatedJob(number, job_id, place_of, self.now, work, account, float(work))

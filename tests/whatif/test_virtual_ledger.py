@@ -15,7 +15,7 @@ from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.holds import burn_of
 from broker.reconciler.admission.records import hold_entries
-from broker.whatif.ledger import OpenAccount, VirtualLedger
+from broker.whatif.ledger import VirtualLedger
 from tests.counts import FULL
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -41,7 +41,7 @@ def test_held_money_of_many_jobs_is_the_sum_of_their_shares(period: str, seed: i
         longest = timedelta(hours=chance.choice([1, 30, 200]))
         burn = burn_of(rate.for_duration(longest), rate, Money.ZERO, now, longest)
         tags = Tags(job, "ann", "nlp")
-        accounts[job] = ledger.open(tags, [spec])
+        accounts[job] = ledger.open(tags, [spec], now)
         ledger.post(accounts[job], hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
         open_holds[job] = burn
         if len(open_holds) > 20 and chance.random() < 0.5:
@@ -61,7 +61,7 @@ def test_held_money_of_many_jobs_is_the_sum_of_their_shares(period: str, seed: i
 
 def test_a_movement_that_does_not_balance_and_an_open_job_are_found() -> None:
     ledger = VirtualLedger()
-    account = ledger.open(TAGS, [])
+    account = ledger.open(TAGS, [], START)
     assert ledger.check() == ["1 jobs were not closed"]
     entries = move(
         Movement.SETTLE,
@@ -80,7 +80,7 @@ def test_a_movement_that_does_not_balance_and_an_open_job_are_found() -> None:
 
 def test_spending_counts_in_the_periods_that_it_covers() -> None:
     ledger, spec = VirtualLedger(), budget("day")
-    account = ledger.open(TAGS, [spec])
+    account = ledger.open(TAGS, [spec], START)
     burn = Burn(Money.usd(10), START, START + timedelta(days=2), Money.usd(1))
     ledger.post(account, hold_entries(TAGS, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
     noon = START + timedelta(hours=11)  # a day of Berlin ends at 23:00 UTC
@@ -92,25 +92,6 @@ def test_spending_counts_in_the_periods_that_it_covers() -> None:
     assert list(ledger.spent_by_period()["b"].values()) == [Money.usd(4), Money.usd(4)]
     assert ledger.close(account, noon) == {MoneyKind.CASH: Money.usd(8)}
     assert ledger.check() == []
-
-
-def test_behind_a_job_are_the_later_holds_of_others_that_wait() -> None:
-    ledger, spec = VirtualLedger(), BudgetSpec("b", "day", "UTC", frozenset({"cash", "sandbox"}))
-    dollar, hour = Money.usd(1), timedelta(hours=1)
-
-    def hold(account: OpenAccount, money: MoneyKind, minutes: int) -> None:
-        burn = burn_of(dollar, dollar, Money.ZERO, START + timedelta(minutes=minutes), hour)
-        ledger.post(account, hold_entries(account.tags, {}, {money: burn}, Movement.HOLD, minutes))
-
-    one, other, running = (ledger.open(Tags(job, "ann"), [spec]) for job in ("job-1", "job-2", "job-3"))
-    hold(one, MoneyKind.CASH, 1)
-    hold(one, MoneyKind.SANDBOX, 2)
-    hold(other, MoneyKind.CASH, 3)
-    hold(running, MoneyKind.CASH, 4)
-    ledger.started("job-3")
-    waits = ledger._unstarted
-    starts = [burn.start for burn in ledger._budgets["b"].behind("job-1", START + timedelta(minutes=1), waits)]
-    assert starts == [START + timedelta(minutes=3)]
 
 
 def _nothing_spent(start: datetime, end: datetime) -> Money:

@@ -139,8 +139,8 @@ class OpenAsk:
 class BudgetUse:
     """One budget in one period, from the ledger (UTC times, USD). ``over_since``: when overspending was first seen;
     only for running jobs. ``asks``: pending requests within the hold, oldest first; only if an action does not fit.
-    ``behind``: the part of ``held`` of jobs that wait and had their money set aside after the judged one, which waits
-    too; only if its start needs no more money and does not fit.
+    ``behind``: the part of ``held`` of jobs that wait and were submitted after the judged one, which waits too; only
+    if its start needs no more money and does not fit.
     """
 
     period_start: datetime

@@ -13,11 +13,18 @@ from broker.core.market.offers import Offer
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import Action, BudgetUse, CapacityInHand, Facts, Grant, LiveAttempt
 from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import Window, budget_uses, periods_span, told_as_one_until
 from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID
-from broker.reconciler.admission.full_budgets import lacks_room, waits_with_money, with_asks, with_behind
+from broker.reconciler.admission.full_budgets import (
+    held_behind,
+    lacks_room,
+    waits_with_money,
+    with_asks,
+    with_behind,
+)
 
 FactsFor = Callable[[Action], Facts]
 
@@ -34,7 +41,8 @@ def facts_of(
     uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
-    last: list[tuple[Action, Facts]] = []  # the caller asks again for the same action when it records the decision
+    in_line: dict[tuple[str, str | None], Sequence[Burn]] = {}  # by budget and job
+    last: list[tuple[Action, Facts]] = []  # who judges an action asks again for its record
 
     def facts_for(action: Action) -> Facts:
         if not last or last[0][0] is not action:
@@ -57,14 +65,19 @@ def facts_of(
         budgets_of = {b.id: uses[reads[b.id]] for b in budgets}
         facts = Facts(now, live[0], budgets_of, grants_for(action), in_hand=in_hand[0] if in_hand else {})
         unread = [b for b in budgets if reads[b.id] not in asks_known]
-        in_line = waits_with_money(action)
-        if not (unread or in_line) or not lacks_room(policy, action, facts):
+        waits = waits_with_money(action)
+        if not (unread or waits) or not lacks_room(policy, action, facts):
             return facts
         fuller = with_asks(look, unread, facts.budgets, now)
         asks_known.update(reads[b.id] for b in unread)
         uses.update((reads[b.id], fuller[b.id]) for b in unread)
         known = {**facts.budgets, **fuller}
-        return replace(facts, budgets=with_behind(look, budgets, known, action, now) if in_line else known)
+        if not waits:
+            return replace(facts, budgets=known)
+        for budget in budgets:
+            if (budget.id, action.job_id) not in in_line:
+                in_line[budget.id, action.job_id] = held_behind(look, budget, action, now)
+        return replace(facts, budgets=with_behind(known, {b.id: in_line[b.id, action.job_id] for b in budgets}))
 
     return facts_for
 

@@ -11,8 +11,9 @@ from datetime import datetime
 from broker.core.events.views import JobView
 from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, OpenAsk
 from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import held_in
+from broker.ledger.budgets import held_in, told_as_one_until
 from broker.ledger.journal import OpenHold, Reading
 
 
@@ -26,7 +27,7 @@ def with_asks(
     look: Reading, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of these budgets, each with the pending requests that hold a part of it."""
-    waiting = {view.id: view for view in look.undecided()}
+    waiting = {view.id: view for view in look.undecided()} if budgets else {}
     if not waiting:
         return dict(uses)
     found = {}
@@ -37,31 +38,31 @@ def with_asks(
 
 
 def waits_with_money(action: Action) -> bool:
-    """Whether this is the start of an admitted job whose hold suffices.
+    """Whether this is the start of an admitted job for which enough is set aside, or the check right before its launch.
 
-    Jobs that wait past the end of a budget period take their holds into the next period. There, their sum may exceed
-    the amount, as it may after an owner lowered the amount. So such a start is judged without the holds of the jobs
-    that wait behind it; each of those is judged at its own start.
+    Jobs that wait past the end of a budget period take their holds into the next one, where all of them together may
+    exceed the amount, as they may after an owner lowered it. So such a start is judged without the holds of those that
+    wait behind it, in the order of submission: each is judged at its own start. The time from which a hold counts is no
+    order: each start dates the hold anew, so a job would be behind all others once its launch failed.
     """
-    return action.kind is ActionKind.RE_PLACE and action.job_id is not None and bool(action.own)
+    return action.kind is ActionKind.RE_PLACE and action.submitted_at is not None and bool(action.own)
+
+
+def held_behind(look: Reading, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
+    """What jobs hold under the budget that wait behind the judged one, from ``now`` on."""
+    assert action.submitted_at is not None, "only starts of jobs on record are in line"
+    until = told_as_one_until(budget, now)
+    return [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", action.submitted_at, until)]
 
 
 def with_behind(
-    look: Reading,
-    budgets: Sequence[BudgetSpec],
-    uses: Mapping[str, tuple[BudgetUse, ...]],
-    action: Action,
-    now: datetime,
+    uses: Mapping[str, tuple[BudgetUse, ...]], behind: Mapping[str, Sequence[Burn]]
 ) -> dict[str, tuple[BudgetUse, ...]]:
-    """The states of these budgets, each with the holds of jobs that wait behind the judged one."""
-    since, found = min(burn.start for burn in action.own.values()), dict(uses)
-    for budget in budgets:
-        burns = [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", since)]
-        periods = uses[budget.id]
-        found[budget.id] = tuple(
-            replace(use, behind=held_in((use.period_start, use.period_end), burns)) for use in periods
-        )
-    return found
+    """The states of budgets, each with what jobs hold under it that wait behind the judged one."""
+    return {
+        name: tuple(replace(use, behind=held_in((use.period_start, use.period_end), behind[name])) for use in periods)
+        for name, periods in uses.items()
+    }
 
 
 def _asks(

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     CompoundSelect,
     Connection,
     and_,
@@ -270,14 +271,14 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
-def held_behind(connection: Connection, budget: BudgetSpec, job_id: str, since: datetime) -> list[Burn]:
-    """The open holds under the budget of other jobs that never cost anything, have no machines and had their money set
-    aside after ``since`` (UTC; at that moment: whose ids come later)."""
-    c, edge = BALANCE.c, to_micros(since)
-    later = or_(c.holds_from > edge, and_(c.holds_from == edge, c.job_id > job_id))
-    counted = (STILL_HELD, c.job_id != job_id, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
-    waiting = select(c.held, c.holds_from, c.holds_to, c.burns).join(JOB, JOB.c.id == c.job_id)
-    return [_burn(*row) for row in connection.execute(waiting.where(*counted, later, c.spent == 0, JOB.c.live == ""))]
+def held_behind(
+    connection: Connection, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime
+) -> Sequence[Burn]:
+    """The part of `held` of jobs that never cost anything, have no machines and were submitted after ``submitted_at``
+    (UTC; at that moment: whose ids come later)."""
+    asked = question(_held_behind, connection, budget, looks_up=has_patterns(budget))
+    told = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
+    return [_burn(int(micros), *dates) for micros, *dates in connection.execute(asked, told).all() if micros]
 
 
 def held_under(connection: Connection, prefix: str) -> list[str]:
@@ -299,8 +300,18 @@ def _burn(held: int, holds_from: int, holds_to: int, burns: int) -> Burn:
 
 
 def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+    return _sum_and_rest(connection, budget)
+
+
+def _held_behind(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+    c, since = JOB.c, bindparam("since", type_=BigInteger)
+    later = or_(c.submitted_at > since, and_(c.submitted_at == since, c.id > bindparam("job")))
+    return _sum_and_rest(connection, budget, c.id == BALANCE.c.job_id, BALANCE.c.spent == 0, c.live == "", later)
+
+
+def _sum_and_rest(connection: Connection | None, budget: BudgetSpec, *more: ColumnElement[bool]) -> CompoundSelect[Any]:
     c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
-    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
+    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget), *more)
     sum_of_short = select(func.sum(c.held), edge, edge, literal(0)).where(*counted, c.holds_to <= edge)
     return union_all(sum_of_short, select(c.held, c.holds_from, c.holds_to, c.burns).where(*counted, c.holds_to > edge))
 

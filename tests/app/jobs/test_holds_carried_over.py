@@ -1,11 +1,12 @@
 """Jobs that wait into another budget period: their holds together may exceed its amount, and still they run, in the
-order in which they were promised money."""
+order in which they were submitted."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,12 +22,15 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement, Tags, move
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling
+from broker.reconciler.controllers.placement import moving_on
 from tests.actors import ANN, with_clock
 from tests.app.jobs.test_queue import look, market
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $60, period: day}]\n"
 SHORT = "run: 'true'\nresources: {accelerators: 'H100:1'}\nmax_duration: 2h\n"  # at $10 an hour it holds $20.34
+HOLD = Money(20_336_111)
 
 
 @pytest.fixture
@@ -63,6 +67,25 @@ def started(broker: Broker, *names: str) -> list[str]:
     return [name for name in names if not all(one.over for one in jobs.find(broker, name).attempts)]
 
 
+def held_behind(broker: Broker, job_id: str, submitted_at: datetime) -> Money:
+    """Also the same whether it is read as one sum or singly."""
+    (spec,) = broker.policy().budgets(jobs.find(broker, "a").job, "ann")
+    with broker.store.reading() as seen:
+        read = [seen.held_behind(spec, job_id, submitted_at, submitted_at + timedelta(days=n)) for n in (-9, 9)]
+    singly, as_one = (sum((burn.amount for burn in burns), Money.ZERO) for burns in read)
+    assert singly == as_one
+    assert len(read[1]) <= 1
+    return singly
+
+
+def relaunch_check(broker: Broker, name: str) -> Ruling | Objection:
+    """The check of a job's requested launch, some minutes later."""
+    pass_time(broker, timedelta(minutes=2))
+    view = jobs.find(broker, name)
+    assert view.latest is not None
+    return Rejudging(broker.store, lambda _: market(broker, "acme"), broker.policy, broker.clock.now)(view, view.latest)
+
+
 def test_the_first_of_those_that_waited_start_although_all_together_hold_too_much(site: Broker) -> None:
     names = ("a", "b", "c", "d")
     waiting(site, *names)
@@ -76,32 +99,13 @@ def test_the_first_of_those_that_waited_start_although_all_together_hold_too_muc
 
 def test_what_runs_counts_against_those_before_it_and_what_waits_before_counts_too(site: Broker) -> None:
     waiting(site, "a", "b", "c", "d")
-    (spec,) = site.policy().budgets(jobs.find(site, "a").job, "ann")
     third = jobs.find(site, "c")
-    with site.store.reading() as seen:
-        assert len(seen.held_behind(spec, "", third.submitted_at - timedelta(days=1))) == 4
-        assert len(seen.held_behind(spec, third.id, third.submitted_at)) == 1
+    assert held_behind(site, "", third.submitted_at - timedelta(days=1)) == 4 * HOLD
+    assert held_behind(site, third.id, third.submitted_at) == HOLD
+    assert held_behind(site, "", third.submitted_at) == 2 * HOLD
     pass_time(site, timedelta(hours=2))
     look(site, "acme")
-    with site.store.reading() as seen:
-        assert len(seen.held_behind(spec, "", third.submitted_at - timedelta(days=1))) == 2, "a and b have machines"
-
-
-def test_what_a_job_holds_itself_in_another_kind_of_money_is_not_behind_it(site: Broker) -> None:
-    waiting(site, "a")
-    mine, later = jobs.find(site, "a"), site.clock.now() + timedelta(minutes=1)
-    (spec,) = site.policy().budgets(mine.job, "ann")
-    both = replace(spec, counts=frozenset({"cash", "sandbox"}))
-    covers = (later, later + timedelta(hours=1))
-    more = move(
-        Movement.HOLD, Money.usd(5), movement_id="more", money=MoneyKind.SANDBOX, at=later, covers=covers,
-        tags=Tags(mine.id, "ann"), rate=Money.usd(5),
-    )  # fmt: skip
-    with site.store.writing() as tx:
-        tx.post(more)
-    with site.store.reading() as seen:
-        assert len(seen.held_behind(both, "", mine.submitted_at - timedelta(days=1))) == 2
-        assert seen.held_behind(both, mine.id, mine.submitted_at) == []
+    assert held_behind(site, "", third.submitted_at - timedelta(days=1)) == 2 * HOLD, "a and b have machines"
 
 
 def test_a_new_job_does_not_overtake_them(site: Broker) -> None:
@@ -109,3 +113,41 @@ def test_a_new_job_does_not_overtake_them(site: Broker) -> None:
     pass_time(site, timedelta(hours=2))
     with pytest.raises(NotAllowed, match="overdrawn"):
         submitted(site, "new")
+
+
+def test_a_start_is_judged_the_same_right_before_its_launch(site: Broker) -> None:
+    waiting(site, "a", "b", "c", "d")
+    pass_time(site, timedelta(hours=2))
+    look(site, "acme")
+    assert relaunch_check(site, "a") is Ruling.LAUNCH, "its request dated its hold anew"
+    assert relaunch_check(site, "b") is Ruling.LAUNCH
+
+
+def test_a_job_whose_launch_fails_keeps_its_place(site: Broker) -> None:
+    waiting(site, "a", "b", "c", "d")
+    pass_time(site, timedelta(hours=2))
+    look(site, "acme")
+    first = jobs.find(site, "a")
+    with site.store.writing() as tx:
+        tx.append(first.id, [(2, ev.AttemptEnded(cause=Cause.REQUEST_EXPIRED))], site.clock.now())
+    look(site, "acme")
+    assert started(site, "a", "b") == ["a", "b"]
+
+
+def test_what_waits_behind_is_read_once_however_many_placements_are_judged(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(site, "a", "b", "c", "d")
+    pass_time(site, timedelta(hours=2))
+    policy, now, view = site.policy(), site.clock.now(), jobs.find(site, "a")
+    with site.store.reading() as seen:
+        asked = Mock(wraps=seen.held_behind)
+        monkeypatch.setattr(seen, "held_behind", asked)
+        (burn,) = (balance.burn for balance in seen.balance(view.id).values())
+        assert burn is not None
+        facts_for = facts_of(seen, policy, now)
+        for _ in range(3):
+            action = replace(moving_on(view, now), hold={}, burns={MoneyKind.CASH: burn}, own={MoneyKind.CASH: burn})
+            *_, use = facts_for(action).budgets["all"]
+            assert use.behind == 3 * HOLD
+    assert asked.call_count == 1
