@@ -161,11 +161,13 @@ def changed_person(
 
 def _end_logins(broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str) -> None:
     """Revoke the tokens that a person gave their programs, if their roles changed: these have the scopes of an earlier
-    session. An administrator who stays one may do no more and no less, so theirs remain."""
+    session. So have logins that were granted and not yet collected. An administrator who stays one may do no more and
+    no less, so theirs remain."""
     same = (before.roles, before.teams) == (after.roles, after.teams)
     if same or Role.ADMINISTRATOR in before.roles & after.roles:
         return
     now = broker.clock.now()
+    tx.end_granted_logins(after.name)
     for one in tx.self_given_tokens(after.name):
         said = "revoked: roles changed"
         tx.log(AuditRecord(now, by, origin, "tokens.revoke", one.id, before=one.in_words, after=said))

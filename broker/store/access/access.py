@@ -132,6 +132,7 @@ class AccessWriting(AccessReading):
     begin_device_login = asks(lambda: sign_ins.begin_device_login)
     keep_device_login = asks(lambda: sign_ins.keep_device_login)
     end_device_login = asks(lambda: sign_ins.end_device_login)
+    end_granted_logins = asks(lambda: sign_ins.end_granted_logins)
     begin_provider_sign_in = asks(lambda: sign_ins.begin_provider_sign_in)
     take_provider_sign_in = asks(lambda: sign_ins.take_provider_sign_in)
     link_identity = asks(lambda: sign_ins.link_identity)

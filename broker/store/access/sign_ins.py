@@ -66,6 +66,12 @@ def end_device_login(connection: Connection, digest: str) -> None:
     connection.execute(DEVICE_LOGIN.delete().where(DEVICE_LOGIN.c.digest == digest))
 
 
+def end_granted_logins(connection: Connection, person: str) -> None:
+    """Delete the logins that the person granted and whose programs have not collected their tokens."""
+    c = DEVICE_LOGIN.c
+    connection.execute(DEVICE_LOGIN.delete().where(c.person == person, c.granted))
+
+
 def begin_device_login(connection: Connection, login: DeviceLogin, *, most: int) -> bool:
     """Delete logins that are over, and store a new one; False if there are ``most`` already."""
     connection.execute(DEVICE_LOGIN.delete().where(DEVICE_LOGIN.c.ends_at <= to_micros(login.made_at)))

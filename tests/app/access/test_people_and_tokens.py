@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.access import audit, people, tokens
+from broker.app.access import audit, device_logins, people, tokens
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import LONGEST
 from broker.core.access.people import TeamRole
-from broker.core.access.permissions import Permission, TokenScope
+from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.values.clock import ManualClock
@@ -76,6 +76,22 @@ def test_the_logins_of_programs_end_when_the_roles_change(broker: Broker, clock:
     of_ann = logged_in("ann")
     people.give_role(broker, "ann", TeamRole.MEMBER, "nlp", by=ANN)
     assert tokens.enter(broker, of_ann), "an administrator may do no more by that"
+
+
+def test_a_login_granted_before_the_roles_changed_is_not_collected_after(broker: Broker) -> None:
+    def granted(name: str) -> str:
+        codes = device_logins.begin(broker, "laptop", frozenset(READ), address="127.0.0.1")
+        with broker.store.access.reading() as look:
+            owner = people.known_person(look, name)
+        access = Access(owner, frozenset(READ))
+        device_logins.decide(broker, codes.user_code, access, grant=True, by=Actor(name), origin="")
+        return codes.device_code
+
+    early, of_ann = granted("bob"), granted("ann")
+    people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)
+    assert device_logins.collect(broker, early) is device_logins.DeviceAnswer.UNKNOWN
+    assert isinstance(device_logins.collect(broker, of_ann), tokens.NewToken)
+    assert isinstance(device_logins.collect(broker, granted("bob")), tokens.NewToken)
 
 
 CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
