@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.app.jobs import arrays
 from broker.app.jobs import submit as submitting
 from broker.app.jobs.group_commit import GroupCommit
 from broker.app.jobs.submit import submit
@@ -127,6 +128,59 @@ def test_each_is_tried_alone_if_the_transaction_of_all_fails(
     monkeypatch.setattr(NewJobs, "write", fails_for_several)
     assert all(isinstance(one, JobView) for one in together("1", "1"))
     assert transactions == [1, 1]
+
+
+def _full_once(broker: Broker, monkeypatch: pytest.MonkeyPatch, transactions: Sequence[int]) -> None:
+    """The disk is full as the first transaction that admits jobs is committed."""
+    dialect, failed = broker.store._database.engine.dialect, list[bool]()
+    commit = dialect.do_commit
+
+    def full(connection: Any) -> None:
+        if transactions and not failed:
+            failed.append(True)
+            error = sqlite3.OperationalError("of the driver")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        commit(connection)
+
+    monkeypatch.setattr(dialect, "do_commit", full)
+
+
+def test_each_is_tried_alone_if_the_database_refuses_the_commit_of_all(
+    broker: Broker, together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _full_once(broker, monkeypatch, transactions)
+    assert all(isinstance(one, JobView) for one in together("1", "1"))
+    assert transactions == [2, 1, 1]
+
+
+def test_a_commit_that_the_database_refuses_leaves_nothing_unknown(
+    broker: Broker, together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _full_once(broker, monkeypatch, transactions)
+    (told,) = together("1")
+    assert "the disk is full" in str(told)
+    assert not isinstance(told, OutcomeUnknown)
+    with broker.store.reading() as look:
+        assert look.jobs() == []
+
+
+def test_an_array_that_is_refused_after_its_first_records_leaves_none(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = arrays.begin
+
+    def refused(*given: Any, **more: Any) -> JobView:
+        begin(*given, **more)
+        raise InvalidInput("of the test")
+
+    monkeypatch.setattr(arrays, "begin", refused)
+    broker.store.activate_policy({"t.yaml": POLICY}, by="test")
+    text = JOB.format(n=1, cost=1) + "array: {range: 3, parallel: 2}\n"
+    with pytest.raises(InvalidInput, match="of the test"):
+        submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()), by=ANN)
+    with broker.store.reading() as look:
+        assert (look.jobs(), look.entries(), look.decisions()) == ([], [], [])
 
 
 def _broken_off(writing: Callable[..., Any], transactions: Sequence[int]) -> Callable[..., Any]:

@@ -22,9 +22,11 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.ledger.entries import Movement, move
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling
 from broker.reconciler.controllers.placement import moving_on
+from broker.reconciler.settlement.settlement import tags_of
 from tests.actors import ANN, with_clock
 from tests.app.jobs.test_queue import look, market
 
@@ -106,6 +108,20 @@ def test_what_runs_counts_against_those_before_it_and_what_waits_before_counts_t
     pass_time(site, timedelta(hours=2))
     look(site, "acme")
     assert held_behind(site, "", third.submitted_at - timedelta(days=1)) == 2 * HOLD, "a and b have machines"
+
+
+def test_what_an_interrupted_job_holds_counts_wherever_it_stands(site: Broker) -> None:
+    """What it cost may not be known in full, so its hold is never left out."""
+    waiting(site, "a", "b")
+    first, last = jobs.find(site, "a"), jobs.find(site, "b")
+    assert held_behind(site, first.id, first.submitted_at) == HOLD
+    now, spent = site.clock.now(), Money.usd(1)
+    settled = move(
+        Movement.SETTLE, spent, movement_id="s", money=MoneyKind.CASH, at=now, covers=(now, now), tags=tags_of(last)
+    )
+    with site.store.writing() as tx:
+        tx.post(settled)
+    assert held_behind(site, first.id, first.submitted_at) == Money.ZERO
 
 
 def test_a_new_job_does_not_overtake_them(site: Broker) -> None:
