@@ -215,7 +215,8 @@ class Reconciler:
             self._hear(0.0)
 
     def _write(self) -> set[str]:
-        """Record the noted events, and queue their jobs for the next steps; returns the ids of these jobs."""
+        """Record what was noted, and queue these jobs for their next steps; returns their ids. A job that is as it was
+        found could not be recorded, and waits for the next look: a store that fails would be tried again and again."""
         try:
             written = self._recording.write(self._clock.now())
         except BrokerError as error:
@@ -231,7 +232,7 @@ class Reconciler:
                 continue
             self._forget_attempts(attempt for attempt in fresh.attempts if attempt.over)
             self._recorded[id] += 1
-            if self._recorded[id] < _STEPS_PER_TICK:
+            if fresh.seq != view.seq and self._recorded[id] < _STEPS_PER_TICK:
                 self._queue.news(id)
         return set(written)
 

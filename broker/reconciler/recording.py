@@ -88,7 +88,7 @@ class NewsRecorder:
                     _log(one, error)
         if noted:
             self._worklist.took({one.view.id: written.get(one.view.id) for one in noted})
-        return {one.view.id: written.get(one.view.id, one.view) for one in noted}
+        return {one.view.id: one.view for one in noted}
 
     def _written(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         try:

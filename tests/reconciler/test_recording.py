@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -15,6 +15,7 @@ from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import faults
+from broker.ledger.journal import DatedBody
 from broker.reconciler.recording import NewsRecorder
 from broker.reconciler.worklist import Worklist
 from broker.store import Store
@@ -92,3 +93,26 @@ def test_an_older_view_appends_nothing(stage: Stage) -> None:
     with pytest.raises(StoreProblem), stage.store.writing() as tx:
         tx.append_each([(view, [(now, 1, ev.Launched(handle="late"))])])
     assert stage.view.attempts[0].handle is None
+
+
+def test_what_cannot_be_recorded_waits_for_the_next_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_each, tried = StoreWriting.append_each, list[int]()
+
+    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
+        if any(view.id == "j-2" for view, _ in news):
+            tried.append(len(news))
+            raise StoreProblem("it cannot be recorded")
+        return append_each(self, news)
+
+    monkeypatch.setattr(StoreWriting, "append_each", fails)
+    stage.clock.advance(timedelta(seconds=10))
+    stage.reconciler.tick()
+    assert tried == [3, 1], "with the others, and alone"
+    with stage.store.reading() as look:
+        handles = {view.id: view.attempts[0].handle for view in look.unclosed()}
+    assert handles == {"j-1": "j-1-1", "j-2": None, "j-3": "j-3-1"}
+    monkeypatch.undo()
+    stage.pass_time()
+    assert stage.engine.submitted == ["j-1-1", "j-2-1", "j-3-1"], "it is known by its engine"
+    with stage.store.reading() as look:
+        assert {view.attempts[0].handle for view in look.unclosed()} == {"j-1-1", "j-2-1", "j-3-1"}
