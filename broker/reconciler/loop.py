@@ -287,7 +287,7 @@ class Reconciler:
         changed = False
         for step in steps:
             changed |= self._tried(partial(self._take, step), about, type(step).__name__.lower())
-        for judge in self._judges if about.view.id not in self._recording else ():
+        for judge in () if self._recording.delays_judges(about.view.id) else self._judges:
             changed = changed or self._tried(partial(self._agenda.ask, judge), about, "judging what runs")
         return changed
 
@@ -384,6 +384,7 @@ class Reconciler:
         """The job is closed: drop its state."""
         self._agenda.forget(view.id)
         self._settling.forget(view.id)
+        self._recording.forget(view.id)
         self._forget_attempts(view.attempts)
 
     def _forget_attempts(self, attempts: Iterable[AttemptView]) -> None:

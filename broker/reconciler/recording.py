@@ -51,6 +51,7 @@ class NewsRecorder:
     ) -> None:
         self._journal, self._worklist, self._every, self._closing = journal, worklist, every, closing
         self._noted: dict[str, NotedNews] = {}
+        self._failed: set[str] = set()
 
     def note(self, view: JobView, items: Sequence[DatedBody], then: Callable[[], object] | None = None) -> None:
         """Keep events to be recorded.
@@ -64,6 +65,14 @@ class NewsRecorder:
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._noted
+
+    def delays_judges(self, job_id: str) -> bool:
+        """Whether the job is judged once what is noted of it is on record. Not one with which that failed last time."""
+        return job_id in self._noted and job_id not in self._failed
+
+    def forget(self, job_id: str) -> None:
+        """The job is closed."""
+        self._failed.discard(job_id)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._noted)
@@ -92,11 +101,14 @@ class NewsRecorder:
 
     def _written(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         try:
-            return self._write(noted, now) if noted else {}
+            written = self._write(noted, now) if noted else {}
+            self._failed -= {one.view.id for one in noted}
+            return written
         except Exception as error:  # noqa: BLE001  # whose error it is, shows when each is recorded alone
             if len(noted) > 1:
                 return {id: view for one in noted for id, view in self._written([one], now).items()}
             _log(noted[0], error)
+            self._failed.add(noted[0].view.id)
             return {}
 
     def _write(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:

@@ -20,7 +20,7 @@ from broker.reconciler.recording import NewsRecorder
 from broker.reconciler.worklist import Worklist
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
-from tests.reconciler.rehearsal import MINUTE, Stage
+from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
 
 JOBS = ("j-1", "j-2", "j-3")
 
@@ -116,3 +116,23 @@ def test_what_cannot_be_recorded_waits_for_the_next_look(stage: Stage, monkeypat
     assert stage.engine.submitted == ["j-1-1", "j-2-1", "j-3-1"], "it is known by its engine"
     with stage.store.reading() as look:
         assert {view.attempts[0].handle for view in look.unclosed()} == {"j-1-1", "j-2-1", "j-3-1"}
+
+
+def test_a_job_of_which_something_cannot_be_recorded_is_judged_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_each = StoreWriting.append_each
+
+    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
+        if any(view.id == "j-2" and item[2].kind == "claimed" for view, items in news for item in items):
+            raise StoreProblem("it cannot be recorded")
+        return append_each(self, news)
+
+    stage.pass_time(times=2)
+    monkeypatch.setattr(StoreWriting, "append_each", fails)
+    for job_id in JOBS:
+        stage.mailbox.starts(f"{job_id}-1")
+    stage.policy = OpenPolicy(denied=frozenset({"continue"}))
+    stage.pass_time(MINUTE, times=2)
+    with stage.store.reading() as look:
+        assert [view.attempts[0].stop_requested for view in look.unclosed()] == [Cause.STOPPED_BY_POLICY] * 3
