@@ -1,1 +1,2 @@
-"""The use cases: what a person or a schedule can ask of gpubroker. Shells around the pure rooms."""
+"""The use cases: what a person or a schedule can ask of gpubroker. They do the input and output around the pure
+rooms."""

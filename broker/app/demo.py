@@ -203,7 +203,7 @@ class Demo:
 
 
 def _new_folder(root: Path) -> Path:
-    """A new private folder. Earlier ones are kept for a day; one in use is never that old."""
+    """A new private folder. Deletes folders of earlier demos that are older than a day; none in use is that old."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     now = datetime.now(UTC)
     for old in root.iterdir():

@@ -32,7 +32,7 @@ def signing_key(store: Store) -> str:
 
 
 def _place(where: str) -> str:
-    """The file; of a database on a server, its address without the login."""
+    """The location of a store: its file, or the address of its database server without the login."""
     if "://" not in where:
         return str(Path(where).resolve())
     parts = urlsplit(where)

@@ -53,7 +53,7 @@ class OpenCatalogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """The plugged-in implementations.
+    """The registered implementations.
 
     ``providers`` and ``engines``: name → ``module:attribute``. ``local_providers``: providers that need no network:
     they fill an empty store, are not watched for stale prices, and their rows are not compared with the market.
@@ -178,7 +178,7 @@ class Broker:
         return ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(starts_at), float(scale))
 
     def set_clock(self, scale: float, starts_at: datetime) -> None:
-        """Let the time of this new, sandbox-only store start at ``starts_at`` and run ``scale`` times as fast."""
+        """Start the time of this new, sandbox-only store at ``starts_at`` (UTC) and run it ``scale`` times as fast."""
         self.store.keep_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
         with self._making:
             self._clock = None
@@ -212,7 +212,7 @@ class Broker:
             return self._providers[name]
 
     def forget_provider(self, name: str) -> None:
-        """Make a new instance when it is next needed, because a call may hang in the present one."""
+        """Create a new instance when the provider is next needed, because a call may hang in the present one."""
         with self._making:
             self._providers.pop(name, None)
 

@@ -65,10 +65,11 @@ def once(
 ) -> ChangeAnswer:
     """Make the change and return its response; if this key has made one already, return the response of that.
 
-    ``change`` must change nothing if it raises a `BrokerError`; a refusal is not kept, so that the same key may try
-    again. Only after `OutcomeUnknown` it may have changed something, and the key tries nothing again. ``told`` makes
-    the response. Raises what ``change`` raises, `InvalidInput` if the key was used for another request, and
-    `ChangeUnderWay`.
+    ``change`` must change nothing if it raises a `BrokerError`; a refusal is not recorded under the key, so that a
+    request with the same key may try again. Only if it raises `OutcomeUnknown` may it have changed something; a request
+    with the same key then does not try again. ``told`` builds the response from the result of ``change``. Raises what
+    ``change`` raises, `InvalidInput` if the key was used for another request, and `ChangeUnderWay` while the first
+    request is in progress or its effect is unknown.
     """
     known = _begun(broker, asked)
     if known is not None:

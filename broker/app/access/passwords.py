@@ -112,8 +112,9 @@ def accept(broker: Broker, secret: str, password: str, *, origin: str) -> str:
 
 
 def sign_in(broker: Broker, name: str, password: str, code: str = "", *, origin: str) -> str:
-    """The id of a new session. ``code``: of the second factor, where the person has one. Raises `WrongPassword`, and
-    after that also counts the try; a name that is not known takes as long."""
+    """The id of a new session. ``code``: of the second factor, where the person has one. Raises `WrongPassword`; wrong
+    passwords and codes are counted, and each lengthens the time in which no try is accepted. An unknown name takes as
+    long as a wrong password."""
     attempt = SignInAttempt(name, password, origin, "sessions.begin", code)
     return _with_the_right_one(broker, attempt, lambda tx: _begun(broker, tx, name, origin))
 
@@ -126,8 +127,8 @@ def confirm(broker: Broker, name: str, password: str, code: str | None = None, *
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SignInAttempt:
-    """The input of a person. ``action``: the name of a failure in the audit log; ``code``: of the second factor; None:
-    not requested."""
+    """What a person entered. ``action``: under which a failure is recorded in the audit log; ``code``: of the second
+    factor; None: not requested."""
 
     name: str
     password: str
@@ -137,7 +138,7 @@ class SignInAttempt:
 
 
 def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[AccessWriting], T]) -> T:
-    """The result of ``then``, if password and code are right."""
+    """The result of ``then``, if password and code are right. Raises `WrongPassword` otherwise."""
     now, name, origin = broker.clock.now(), attempt.name, attempt.origin
     with broker.store.access.reading() as look:
         stored, person = look.password(name), look.person(name)
@@ -148,7 +149,7 @@ def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[
     with broker.store.access.writing() as tx:
         current = tx.password(name)
         tries = None if current is None else _tries(broker, tx, current, origin)
-        if tries is None or current is None or current.digest != stored.digest or _waits(tries, now):  # tried at once
+        if tries is None or current is None or current.digest != stored.digest or _waits(tries, now):  # changed since
             raise WrongPassword
         reason = "" if right else "wrong_password"
         if right and attempt.code is not None and not second_factors.passes(broker, tx, name, attempt.code, origin):
@@ -168,8 +169,8 @@ def _with_the_right_one(broker: Broker, attempt: SignInAttempt, then: Callable[[
 
 
 def _tries(broker: Broker, look: AccessReading, stored: StoredPassword, origin: str) -> StoredPassword | KnownOrigin:
-    """The key under which tries from an address are counted: the address if the person has signed in from it lately,
-    else one key for all others, so that a guesser elsewhere does not keep the person waiting."""
+    """The record in which failures from an address are counted: that of the address if the person has signed in from it
+    lately, else one for all other addresses, so that guesses from elsewhere do not lock the person out."""
     known = look.password_origin(stored.person, origin)
     lately = known is not None and broker.clock.now() - known.right_at < KNOWN_FOR * broker.clock.scale
     return known if known is not None and lately else stored
@@ -207,8 +208,8 @@ def has_password(broker: Broker, name: str) -> bool:
 
 
 def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
-    """A session with a token of its own, whose text nobody has; it ends with the session. A person who lacks a required
-    second factor may only look."""
+    """Begin a session; returns its id. Its token is created for it, ends with it, and nobody has its text. A person who
+    lacks a required second factor may only read."""
     person, now = known_person(tx, name), broker.clock.now()
     lifetime = LONGEST_SESSION * broker.clock.scale
     scopes = frozenset({TokenScope.READ}) if second_factors.lacks(broker, tx, person) else _SCOPES

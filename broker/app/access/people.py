@@ -146,8 +146,8 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
 def changed_person(
     broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str
 ) -> Person:  # fmt: skip
-    """Store a person whose roles the identity provider changed, with an audit line. The last administrator stays
-    one."""
+    """Store a person whose roles the identity provider changed, with an audit line. The last administrator keeps that
+    role."""
     try:
         _keep_an_administrator(tx, before, after)
     except InvalidInput:

@@ -44,10 +44,10 @@ def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> 
 def finish(
     broker: Broker, provider: IdentityProvider, *, state: str, code: str, browser: str, back: str, origin: str
 ) -> tuple[str, str]:
-    """The id of a new session, a secret for the browser, and the page to continue at.
+    """Complete a sign-in. Returns the id of a new session, a secret for the browser, and the page to continue at.
 
-    An answer counts once, in the browser that began, within ten minutes. Raises `SignInFailed` otherwise, and for a
-    disabled person or a name that is somebody else's; and as `IdentityProvider`.
+    An answer is accepted once, in the browser that began the sign-in, within ten minutes. Raises `SignInFailed`
+    otherwise, and for a disabled person or a name that is somebody else's; and as `IdentityProvider`.
     """
     now = broker.clock.now()
     with broker.store.access.writing() as tx:

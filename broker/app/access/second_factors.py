@@ -39,22 +39,23 @@ class WrongCode(AskAPerson):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewSecondFactor:
-    """A second factor that is not confirmed yet. ``letters``: its key as people type it into an app."""
+    """A second factor that is not confirmed yet. ``letters``: its key in Base32, as people type it into an app."""
 
     person: str
     letters: str
 
     @property
     def uri(self) -> str:
-        """The key as apps read it from a picture or a link."""
+        """The key as an ``otpauth:`` URI, which apps read from a QR code or a link."""
         asked = {"secret": self.letters, "issuer": _ISSUER}
         return f"otpauth://totp/{_ISSUER}:{quote(self.person)}?{urlencode(asked)}"
 
 
 def begin(broker: Broker, name: str, *, origin: str, by: Actor | None = None) -> NewSecondFactor:
-    """A new second factor for a person with a password; asked for once it is confirmed, within an hour. It replaces one
-    that was never confirmed. ``by``: the administrator who sets it up; None: the person. Raises `UnknownName`,
-    `NotAllowed`, and `InvalidInput` for a person without a password or with a second factor."""
+    """A new second factor for a person with a password. It has to be confirmed within an hour (`confirm`) and is
+    required from then on. It replaces one that was never confirmed. ``by``: the administrator who sets it up; None: the
+    person. Raises `UnknownName`, `NotAllowed`, and `InvalidInput` for a person without a password or with a second
+    factor."""
     key = new_key()
     box = sealed_at_home(broker, key, _purpose(name))
     with broker.store.access.writing() as tx:
@@ -71,9 +72,9 @@ def begin(broker: Broker, name: str, *, origin: str, by: Actor | None = None) ->
 
 
 def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | None = None) -> Sequence[str]:
-    """The recovery codes of a second factor that is asked for from now on, as its first code shows that it is set up.
-    They cannot be shown again. All sessions of the person end. Raises `WrongCode`, `InvalidInput` if none was begun in
-    the last hour, and as `begin`."""
+    """Confirm a second factor with its first code; it is required from now on. Returns its recovery codes, which cannot
+    be shown again. All sessions of the person end. Raises `WrongCode`, `InvalidInput` if none was begun in the last
+    hour, and as `begin`."""
     codes = new_recovery_codes()
     with broker.store.access.writing() as tx:
         if by is not None:
@@ -94,7 +95,8 @@ def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | No
 
 
 def passes(broker: Broker, tx: AccessWriting, name: str, code: str, origin: str) -> bool:
-    """Whether the person has no second factor, or it is its code of now, or a recovery code; each counts once."""
+    """Whether the person has no second factor, or ``code`` is its current code or one of its recovery codes. Each code
+    is accepted once."""
     factor = _confirmed(tx, name)
     if factor is None:
         return True
@@ -124,19 +126,20 @@ def remove(broker: Broker, name: str, *, origin: str, by: Actor | None = None) -
 
 
 def second_factor(broker: Broker, name: str) -> SecondFactor | None:
-    """The person's second factor, if it is asked for."""
+    """The person's second factor; None if there is none or it is not confirmed."""
     with broker.store.access.reading() as look:
         return _confirmed(look, name)
 
 
 def has_to_set_up(broker: Broker, person: Person) -> bool:
-    """Whether the person signs in with a password, and may only look until they have set one up."""
+    """Whether the person signs in with a password, and may only read until they have set up a second factor."""
     with broker.store.access.reading() as look:
         return look.password(person.name) is not None and lacks(broker, look, person)
 
 
 def lacks(broker: Broker, look: AccessReading, person: Person) -> bool:
-    """Whether the person has to set one up before they may change anything (setting ``serve.second_factor_for``)."""
+    """Whether the person has to set up a second factor before they may change anything (setting
+    ``serve.second_factor_for``)."""
     return broker.settings.serve.second_factor_for.asks(person) and _confirmed(look, person.name) is None
 
 

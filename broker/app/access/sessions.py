@@ -15,8 +15,8 @@ _NOTED_EVERY = timedelta(minutes=5)  # how often the use of a session is recorde
 
 
 def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
-    """The id of a new session of the token's owner, a secret for their browser; None if the token is not accepted.
-    ``origin``: for the audit log."""
+    """Begin a session of the token's owner. Returns its id, a secret for their browser; None if the token is not
+    accepted. ``origin``: for the audit log."""
     entrant = enter(broker, token)
     if entrant is None:
         return None

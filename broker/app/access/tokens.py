@@ -92,8 +92,8 @@ def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
 
 
 def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
-    """Revoke a token at once and permanently. Idempotent. ``id``: its id, or its whole text, as somebody pastes it who
-    found a leaked token; the text is never printed. Raises `UnknownName` and `NotAllowed`."""
+    """Revoke a token at once and permanently. Idempotent. ``id``: its id, or its whole text, as of a leaked token that
+    somebody found; the text is never printed. Raises `UnknownName` and `NotAllowed`."""
     id = id_of(id) or id.removeprefix(PREFIX)
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
@@ -108,8 +108,8 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
 
 
 def give_up(broker: Broker, text: str, *, origin: str) -> None:
-    """Revoke a token whose text its holder has, without a further permission. Idempotent; a wrong text changes nothing,
-    and the caller does not learn it (RFC 7009)."""
+    """Revoke a token by its text; no other permission is needed. Idempotent; a wrong text changes nothing, and the
+    caller does not learn it (RFC 7009)."""
     id = id_of(text)
     with broker.store.access.writing() as tx:
         found = None if id is None else tx.token(id)

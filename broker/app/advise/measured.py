@@ -17,9 +17,10 @@ PAST = timedelta(days=90)
 
 
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
-    """The rules with what runs of the last 90 days before ``now`` (UTC) measured, by accelerator: the MFU, of runs
-    whose job file names the model that they trained and whose program reported tokens, also by the model's size and of
-    inference, with the tokens per second of serving; how often spot was taken; what was charged."""
+    """The rules with figures measured in runs of the last 90 days before ``now`` (UTC), by accelerator: the MFU (also
+    by the size of the model, for training and inference), if the job file names the model and the program reported
+    tokens; the tokens per second of serving; interruptions of spot machines per 1,000 hours; USD paid per GPU-hour.
+    Unchanged if nothing was measured."""
     runs = finished_runs(look, now - PAST, now)
     speeds = measured_speeds(runs, peaks())
     mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)

@@ -33,7 +33,7 @@ _HOW_TO_AGREE = (
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """``providers`` and ``regions`` (``eu-*`` or ``aws/eu-*``): shell-style patterns in lower case, any where empty;
+    """``providers`` and ``regions`` (``eu-*`` or ``aws/eu-*``): shell-style patterns in lower case; empty: any;
     ``not_in``: regions that are left out."""
 
     providers: tuple[str, ...] = ()
@@ -70,11 +70,11 @@ def places_of(
     compliance: Iterable[str] = (),
     agreements: Mapping[str, Sequence[str]] | None = None,
 ) -> Places:
-    """The places of options; all of them hold together. ``agreements``: by name (``hipaa``), the providers with which
-    the organisation has one; ``compliance``: the names that are required.
+    """The places that meet all of these options. ``agreements``: by name (``hipaa``), the providers with which the
+    organisation has one; ``compliance``: the names that are required.
 
-    Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not
-    recorded and if no provider is left.
+    Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not recorded
+    and if no provider is left.
     """
     named, known = tuple(one.lower() for one in providers or ()), agreements or {}
     for one in dict.fromkeys(one.lower() for one in compliance):
@@ -99,8 +99,9 @@ def places_of(
 
 
 def _within(regions: Iterable[str], territory: Iterable[str], residency: str) -> tuple[str, ...]:
-    """Patterns of regions that are in a territory, whose patterns have only ``*``: those of ``regions`` that its
-    patterns cover, and its own that those cover. Raises `InvalidInput` without any."""
+    """Patterns of the regions that are both in ``regions`` and in the territory: those of ``regions`` that a pattern of
+    the territory covers, and those of the territory that a pattern of ``regions`` covers. Patterns of the territory
+    have ``*`` as their only wildcard. Raises `InvalidInput` if there are none."""
     found: list[str] = []
     for pattern in regions:
         provider, slash, region = pattern.rpartition("/")

@@ -52,8 +52,8 @@ class Quote:
 
     @property
     def usd_per_gpu_there(self) -> float:
-        """USD of an hour of each accelerator of the machines, those that were not asked for included: what a price
-        limit by the GPU is compared with."""
+        """USD per hour for each accelerator of the machines, also those that were not requested. Price limits per GPU
+        are compared with it."""
         return self.usd_per_hour / (split_machine(self.machine)[1] * self.machines)
 
     @property
@@ -71,8 +71,8 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
-    """Recorded capacity that is paid for: ``gpus`` of an accelerator at ``where``, owned or reserved. Another hour of
-    one in use costs ``usd_per_gpu_hour``: energy, nothing where it is reserved."""
+    """Recorded capacity that is paid for: ``gpus`` of an accelerator at ``where``, owned or reserved.
+    ``usd_per_gpu_hour``: the marginal cost of using one for an hour: energy; zero if reserved."""
 
     accelerator: str
     gpus: int
@@ -93,8 +93,8 @@ class CurrentPrices:
     def paid_for(
         self, accelerator: str, per_machine: int, machines: int, kinds: Collection[CapacityType] = PAID_FOR
     ) -> Quote | None:
-        """So many GPUs of recorded capacity of these ``kinds``, at what using them costs more; None if not as many are
-        held."""
+        """``machines`` with ``per_machine`` GPUs each of recorded capacity of these ``kinds``, at its marginal cost;
+        None if fewer GPUs are held."""
         gpus = per_machine * machines
         mine = [one for one in self.held if one.accelerator == accelerator and one.capacity_type in kinds]
         enough = [one for one in mine if one.gpus >= gpus]
@@ -134,7 +134,7 @@ class CurrentPrices:
         return None if best is None else _quote(best, best.count, 1)
 
     def launchable(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> bool:
-        """Whether an engine starts jobs on some machine of it."""
+        """Whether an engine starts jobs on some machine with this accelerator."""
         return accelerator in self.stated or any(row.launchable for row in self._of(accelerator, kind))
 
     def cheapest(
@@ -178,7 +178,8 @@ def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: P
 def held(
     store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
 ) -> tuple[HeldGpus, ...]:
-    """Recorded machines and reservations in force at ``now`` (UTC); those of one kind, place and card are one."""
+    """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and
+    accelerator."""
     if is_missing(store_url) or holds_nothing(store_url):
         return ()
     found: dict[tuple[str, CapacityType, str], HeldGpus] = {}

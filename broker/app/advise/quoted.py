@@ -8,7 +8,7 @@ from broker.economics.quoted import MarketFigures
 
 
 def market_figures(prices: CurrentPrices) -> MarketFigures:
-    """The cheapest on-demand GPU-hour of each accelerator, and the prices of spot and reserved machines over the
+    """The cheapest on-demand GPU-hour of each accelerator, and the prices of spot and reserved machines divided by the
     on-demand price of the same machine at the same place."""
     on_demand = {}
     for name in prices.accelerators():

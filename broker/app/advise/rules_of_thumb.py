@@ -40,13 +40,13 @@ def of_files(files: Mapping[str, str]) -> RulesOfThumb:
     rules, said = DEFAULTS, dict[str, tuple[str, object]]()
     for file, text in sorted(files.items()):
         if SECTION not in text:
-            continue  # most have none, and reading them takes a while
-        from broker.core.documents import read_document  # and so does importing the reader
+            continue  # most files have none, and reading YAML is slow
+        from broker.core.documents import read_document  # importing it is slow, too
 
         document = read_document(text, file=file, kind=POLICY_FILE)
         section, problems = document.data.get(SECTION), []
         if not isinstance(section, Mapping):
-            continue  # none, or a mistake of form that the policy's loader tells
+            continue  # none, or a mistake of form that the policy loader reports
         for name, value in section.items():
             place = f"{file}:{document.problem((SECTION, name), '').line}"
             where, before = said.setdefault(name, (place, value))

@@ -44,7 +44,7 @@ def same_machine(
     provider: str | None = None,
     most_term_months: float | None = None,
 ) -> SameMachine:
-    """The provider with the most capacity types of the machine; of equals, the one with the lowest on-demand price.
+    """The machine at the provider that has the most capacity types of it; among equals, the lowest on-demand price.
 
     ``most_term_months``: longer reservations are omitted. Raises InvalidInput if no provider offers it.
     """

@@ -77,7 +77,7 @@ def _notice(view: JobView) -> Notice | None:
     because = "; ".join(f"{question.because} ({question.source})" for question in asked.questions)
     until = f" before {asked.expires_at:%Y-%m-%d %H:%M} UTC" if asked.expires_at else ""
     who = asked.whom(view.user)
-    # The broker itself makes the request of a running job whose held money is nearly used up.
+    # The broker itself requests approval for a running job whose held money is nearly used up.
     runs_out = asked.extension and not asked.by
     wants = f"{view.user} needs" if runs_out else f"{asked.by or view.user} asks for"
     what = f"{view.job.name} to go on" if runs_out else view.job.name

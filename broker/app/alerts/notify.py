@@ -32,11 +32,11 @@ Targets = Mapping[str, "SecretStr"]
 # Wall clock. Longer than Apprise takes to give up on one address, so that no two processes send the same notice.
 _HOLD = timedelta(minutes=2)
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
-_MOST_TRIES = 79  # by these pauses, three days of trying
+_MOST_TRIES = 79  # with these pauses, three days
 _MOST_AT_ONCE = 200
 _NOWHERE = logging.NullHandler()
 _MAIL = frozenset({"mailto", "mailtos"})
-# Schemes in which what follows is a host; in others it may be a token.
+# Schemes that are followed by a host; in other schemes a token may follow.
 _WITH_HOST = frozenset({"json", "jsons", "xml", "xmls", "form", "forms", "mailto", "mailtos"})
 
 
@@ -69,12 +69,13 @@ def notify(
 
 
 def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None = None) -> list[Delivery]:
-    """Send what is due to these targets by their ``routes``, each to each by one process alone. Raises as `notify`.
+    """Send the notices that are due to these targets by their ``routes``. If several processes call this, one of them
+    sends a given notice to a given target. Raises as `notify`.
 
-    What is due to a target about one incident, and all that had to wait for the end of quiet hours or of a digest, is
-    one message. A process that dies between sending and noting it down leaves the notice to be sent again: at least
-    once. What fails is tried again after 30 s, then twice as long each time up to an hour, for
-    three days of trying: time in which a notice had to wait, or no process tried, does not count.
+    All notices to a target about one incident are one message, and so are all that had to wait for the end of quiet
+    hours or for a digest. If a process dies after sending a notice and before recording it, the notice is sent again
+    (at-least-once delivery). A failed delivery is tried again after 30 s; the pause doubles each time, up to an hour.
+    After three days of trying it is given up; time in which a notice had to wait, or no process tried, does not count.
     """
     done: list[Delivery] = []
     routes, hold = routes or {}, _HOLD * clock.scale
@@ -182,8 +183,8 @@ def _send(notice: Notice, address: str) -> str:
 
 
 def _in_thread(address: str, thread: str) -> str:
-    """The address of mail with the headers by which mail programs show the messages of one incident as one thread
-    (RFC 5322, 3.6.4); others as they are."""
+    """A mail address with the headers by which mail programs show the messages of one incident as one thread (RFC 5322,
+    3.6.4); other addresses are unchanged."""
     scheme, _, rest = address.partition("://")
     if not thread or scheme.lower() not in _MAIL:
         return address

@@ -1,8 +1,8 @@
 """The recipients of a notice, and the times of delivery, by the routes of the settings. Pure.
 
-A recipient without a route hears everything at once. Failures wait for nothing: neither quiet hours nor digests hold
-them back. A notice about teams that no route names goes to the recipients of all teams, and where there are none of
-those, to everybody: nothing is lost for want of a route.
+A recipient without a route receives every notice at once. Notices of failures are delayed neither by quiet hours nor by
+digests. A notice about teams that no route names goes to the recipients of all teams; if there are none, to every
+recipient: no notice is lost because a route is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORDER = list(Severity)
 
 
 def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
-    """The names of its recipients."""
+    """The names of the recipients of a notice."""
     routes = settings.routes
     of_all = {name for name in settings.notify if name not in routes or not routes[name].teams}
     of_teams = {name for name in settings.notify if name in routes and _of_its_teams(routes[name], notice)}
@@ -38,20 +38,20 @@ def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
 
 
 def waits(routes: Routes, now: datetime) -> Mapping[str, datetime]:
-    """The recipients that hear of little now, each with a time (UTC): what was noticed since then has to wait. In quiet
-    hours that is everything."""
+    """The recipients whose notices have to wait now, each with a time (UTC): notices since then wait. In quiet hours
+    all notices wait."""
     return {name: until for name, route in routes.items() if (until := _told_until(route, now)) is not None}
 
 
 def gathers(routes: Routes, target: str) -> bool:
-    """Whether all that is due to the recipient comes as one message, because it had to wait."""
+    """Whether all notices due to the recipient are sent as one message, because they had to wait."""
     route = routes.get(target)
     return route is not None and (route.digest is not None or route.quiet is not None)
 
 
 def as_one(notices: Sequence[Notice]) -> Notice:
-    """One message of several notices, the gravest first; a single one as it is. Its thread is that of all of them, or
-    none."""
+    """Several notices as one message, the most severe first; a single notice is unchanged. The message has a thread
+    only if all notices have the same one."""
     first, *others = sorted(notices, key=lambda one: -_ORDER.index(one.severity))
     if not others:
         return first
@@ -83,7 +83,7 @@ def _told_until(route: RouteSettings, now: datetime) -> datetime | None:
 
 
 def _is_quiet(quiet: QuietHours, now: datetime) -> bool:
-    """By what the clocks show, so that hours end even where clocks skip their beginning or end."""
+    """Compares local clock times, so that quiet hours also end on days on which the clocks skip their start or end."""
     shown = now.astimezone(ZoneInfo(quiet.timezone)).time()
     if quiet.start < quiet.end:
         return quiet.start <= shown < quiet.end

@@ -19,8 +19,9 @@ class Retried:
 
 
 def sent(broker: Broker, *, failed: bool = False, limit: int = 100) -> Sequence[Dispatch]:
-    """Notices to people, newest first; with ``failed`` those alone that could not be delivered yet, or ever. What waits
-    for somebody who is in the settings no more has that as its error; it is sent once the recipient is there again."""
+    """Notices to people, newest first; with ``failed`` only those that could not be delivered yet, or were given up. A
+    notice that waits for a recipient who is no longer in the settings has that as its error; it is sent once the
+    settings name the recipient again."""
     targets = tuple(broker.settings.notify)
     return [_told(one, targets) for one in broker.store.outbox.newest(limit, failed=failed, targets=targets)]
 
@@ -32,8 +33,8 @@ def _told(one: Dispatch, targets: Sequence[str]) -> Dispatch:
 
 
 def retry(broker: Broker) -> Retried:
-    """Try again now whatever could not be delivered, what was given up included. Raises `StoreProblem`, `MissingExtra`
-    without Apprise."""
+    """Try now to deliver every notice that could not be delivered, also those that were given up. Raises
+    `StoreProblem`, `MissingExtra` without Apprise."""
     settings = broker.settings
     count = broker.store.outbox.retry(broker.clock.now(), tuple(settings.notify))
     return Retried(count, notify.deliver(broker.store, broker.clock, settings.notify, settings.routes))

@@ -141,8 +141,8 @@ def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
 
 
 def _chart(broker: Broker, watch: Watch, now: datetime) -> str:
-    """The lowest price of what the watch watches over the last week, or since it is known, as a line; empty without
-    prices."""
+    """A line chart, as text, of the lowest price of the watched offers over the last week, or since it is known; empty
+    without prices."""
     if watch.trigger is Trigger.STALE:
         return ""
     priced = [
@@ -168,7 +168,7 @@ def _real(watch: Watch, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def _polled(broker: Broker, watch: Watch, now: datetime) -> Mapping[str, Freshness]:
-    """The freshness of the providers. If the watch names none: without local ones, and without those that were never
+    """The freshness of the providers. If the watch names none: of all but local providers and those that were never
     polled successfully, such as providers without a login."""
     found = broker.store.market.freshness(now)
     if watch.providers:

@@ -1,8 +1,8 @@
-"""Anomalies in what teams spend, from the ledger as it is metered: found, explained by the jobs that cause them, told
-once, and answered by people.
+"""Anomalies in what teams spend, from the metered ledger: found, explained by the jobs that cause them, reported once,
+and answered by people.
 
-The day that runs is judged by what is spent so far, so that a rise is found within hours. What was bought in advance is
-no spending of a day. Spending that a person marked as planned is not counted in later comparisons.
+The current day is judged by what is spent so far, so that a rise is found within hours. Payments for capacity in
+advance do not count as spending of a day. Spending that a person marked as planned is not counted in later comparisons.
 Answers change no threshold.
 """
 
@@ -56,8 +56,8 @@ class IncidentCause:
 
 @dataclass(frozen=True, slots=True)
 class SpendingIncident:
-    """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
-    level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines. ``causes``: the largest
+    """Days (UTC, both included) on which a team spent more than the weeks before explain. USD: ``excess``: above the
+    usual level; ``spent``: in total; ``on_own``: the part of it on owned and reserved machines. ``causes``: the largest
     first. ``running``: the last day is today."""
 
     team: str
@@ -91,7 +91,7 @@ def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> 
 def answer(
     broker: Broker, team: str, day: date, said: AnomalyAnswer, reason: str = "", *, by: Actor
 ) -> SpendingIncident:
-    """Say of the incident of a team that began on that day (UTC) what it was; the last word counts.
+    """Answer what the incident was of a team that began on that day (UTC); a later answer replaces it.
 
     Raises `InvalidInput` where there is no such incident, or where the person neither owns a job of it nor acts for the
     team.
@@ -113,8 +113,8 @@ def answer(
 
 
 def check(broker: Broker) -> list[Notice]:
-    """Put notices of incidents that go on, or ended yesterday, on their way, one for each incident; returns the new
-    ones. Idempotent, from any number of processes. Sends nothing: see `notify.deliver`. Raises `StoreProblem`."""
+    """Queue notices of incidents that continue, or ended yesterday, one for each incident; returns the new ones.
+    Idempotent, from any number of processes. Sends nothing: see `notify.deliver`. Raises `StoreProblem`."""
     settings, now = broker.settings, broker.clock.now()
     if not settings.notify:
         return []
@@ -134,9 +134,9 @@ def check(broker: Broker) -> list[Notice]:
 
 
 class UnusualJobs:
-    """The running jobs that cause anomalies of the day, for `broker.reconciler.controllers.enforcement`: by id, those
-    that nobody said were planned, or no anomaly. Asked for every job, read every minute. Puts on record when an anomaly
-    was found."""
+    """The running jobs that cause anomalies of the day, for `broker.reconciler.controllers.enforcement`: by id, without
+    those that a person declared planned, or no anomaly. Called for every job; read from the store every minute (broker
+    time). Records when an anomaly was found."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -168,7 +168,7 @@ class UnusualJobs:
 
 
 def _incidents(look: StoreReading, today: datetime) -> list[tuple[str | None, Incident, IncidentAnswer | None]]:
-    """The incidents by team, their days numbered from the first that is reported."""
+    """The incidents by team; their days are numbered from the first reported day on."""
     since = today - (_LOOK_BACK + _BEFORE) * _DAY
     said, found = look.anomaly_answers(), list[tuple[str | None, Incident, IncidentAnswer | None]]()
     for team, amounts in look.daily_by_team(since, today + _DAY).items():
@@ -189,7 +189,7 @@ def _of_team(
         if known is not None and known.answer is AnomalyAnswer.PLANNED:
             meant.append((_numbered(one), known))
             begun = judged[one.first]
-            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later days raise it themselves
+            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later days alone would raise it
             for number in range(one.first, one.last + 1):
                 planned[number] = max(0.0, days[number] - level)
     for one in incidents(scores(days, planned) if meant else judged, AlarmThreshold()):
@@ -244,5 +244,5 @@ def _midnight(now: datetime) -> datetime:
 
 
 def _day(today: datetime, number: int) -> date:
-    """The day of a number, of which the last reported one is today."""
+    """The date of a numbered day; the last reported day is today."""
     return (today + (number - _LOOK_BACK) * _DAY).date()

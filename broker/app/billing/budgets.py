@@ -203,9 +203,9 @@ def days(broker: Broker, line: BudgetLine) -> list[Day]:
 
 
 def spent_on_own(broker: Broker, line: BudgetLine) -> Money:
-    """The part of what is spent under the budget in its current period that was for owned and reserved capacity."""
+    """The part of the spend under the budget in its current period that was for owned and reserved capacity (USD)."""
     use = line.use
-    with broker.store.reading() as look:  # to the end of the period, as what is spent: machines may be paid ahead
+    with broker.store.reading() as look:  # to the end of the period, as for spend: machines may be paid ahead
         return look.spent_on_own(line.spec, use.period_start, use.period_end)
 
 
@@ -328,7 +328,7 @@ class Alerting:
         except BrokerError as error:
             log.warning("budgets could not be checked: %s", error)
             return
-        except Exception:  # a mistake of ours here must not leave the jobs alone
+        except Exception:  # an error of gpubroker here must not stop the reconciling of jobs
             log.exception("budgets could not be checked")
             return
         targets = self._broker.settings.notify

@@ -91,8 +91,8 @@ def _still_there(look: StoreReading, until: datetime | None) -> list[MachineTime
 def _comparisons(
     look: StoreReading, paid: Iterable[PaidAttempt], times: Iterable[MachineTime], charged: Charged, now: datetime
 ) -> list[Comparison]:
-    """The attempts that were ``paid``, and those with this machine time, oldest first. Most cost what they were placed
-    at, so that the store's sums suffice; only the others are read job by job."""
+    """The attempts that were ``paid``, and those with this machine time, oldest first. For attempts that cost what was
+    quoted, the store's sums are sufficient; only the others are read job by job."""
     rows: list[tuple[datetime, str, int, Comparison]] = []
     rest, unlike = {(one.job_id, one.attempt): one for one in times}, set[tuple[str, int]]()
     for one in paid:
@@ -298,7 +298,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     return {name: datetime.combine(up.astimezone(UTC), time(), UTC) for name, up in earliest.items()}
 
 
-# --- telling --------------------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

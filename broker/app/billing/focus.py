@@ -41,11 +41,11 @@ class FocusExport:
 
 
 def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExport:
-    """Write the entries billed in the ``month`` (``2026-11``, UTC), and what nobody used of the capacity held, to a
-    ``.csv`` or ``.parquet`` file, row by row.
+    """Write the entries billed in the ``month`` (``2026-11``, UTC), and the unused part of held capacity, to a ``.csv``
+    or ``.parquet`` file, row by row.
 
-    Raises `UnknownName` for a version, `InvalidInput` for a month, and for an existing file without ``replace``,
-    `MissingExtra` for Parquet and `StoreProblem`.
+    Raises `UnknownName` for an unknown version, `InvalidInput` for an invalid month, and for an existing file without
+    ``replace``, `MissingExtra` for Parquet and `StoreProblem`.
     """
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)

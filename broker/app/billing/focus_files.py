@@ -85,7 +85,7 @@ def drafted(out: Path) -> Iterator[Path]:
 class _CsvWriter:
     def __init__(self, rows: Any) -> None:
         self._rows = rows
-        # A million rows take seconds for each step of a loop: what most columns need is nothing.
+        # With a million rows, each step of a loop takes seconds; most columns need no conversion.
         self._columns = [(name, _named_text if name in _NAMED else _TEXTS.get(kind)) for name, kind in KINDS.items()]
 
     def write(self, row: Row) -> None:
@@ -172,7 +172,7 @@ def _parquet_writer(draft: Path, version: str) -> Iterator[_ParquetWriter]:
 
 
 def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Decimal | datetime | None]:
-    # What a row holds follows from the column's kind, which its type cannot say: of money, whole micro-dollars.
+    # The kind of a column decides what its values are, which types cannot express: of money, whole micro-dollars.
     if kind is ColumnKind.MONEY:
         return [None if (value := row.get(name)) is None else Decimal(int(value)).scaleb(-6) for row in rows]  # type: ignore[arg-type]
     return [row.get(name) for row in rows]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Successful runs of a time: what their first plans expected, what happened, and what they measured."""
+"""Successful runs of a period: what their first plans predicted, what happened, and what was measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 @dataclass(frozen=True, slots=True)
 class ForecastReport:
-    """``start`` until ``end`` (UTC). ``runs``: of many the `MOST_RUNS` that ended last. ``unpredicted``: those whose
+    """``start`` until ``end`` (UTC). ``runs``: at most `MOST_RUNS`, those that ended last. ``unpredicted``: those whose
     amount of work was not known, so that no plan could predict their time and cost."""
 
     start: datetime
@@ -62,15 +62,15 @@ def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastR
 
 
 def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str | None = None) -> list[RunOutcome]:
-    """The successful runs on accelerators whose machines all went in a time (UTC, half-open), no simulated ones: of
-    many the `MOST_RUNS` that ended last."""
+    """The successful runs on accelerators whose machines all ended in the half-open period (UTC), at most the
+    `MOST_RUNS` that ended last. Simulated runs do not count."""
     hours = look.machine_hours(look.succeeded_jobs(team, start, end, MOST_RUNS))
     views = {view.id: view for view in look.views(list(hours))}
     spent = look.balances(list(hours))
     told = look.last_reports(list(hours))
     plans: dict[str, tuple[datetime, Placement]] = {}
     taken, lost_spot = Counter[str](), Counter[str]()
-    on_spot: dict[str, bool] = {}  # whether the attempt that was last asked for is
+    on_spot: dict[str, bool] = {}  # whether the latest attempt placed is on spot
     for job_id, at, body in look.plans_and_ends(list(hours)):
         if isinstance(body, ev.LaunchRequested):
             plans.setdefault(job_id, (at, body.placement))
@@ -83,7 +83,7 @@ def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str 
         if job_id not in plans or job_id not in views:
             continue
         (began, placement), model = plans[job_id], views[job_id].job.model
-        cost = sum((one.spent for one in spent.get(job_id, {}).values()), Money.ZERO)  # prepaid hours, too, as planned
+        cost = sum((one.spent for one in spent.get(job_id, {}).values()), Money.ZERO)  # with prepaid hours, as in plans
         length = placement.duration / timedelta(hours=1) if placement.duration is not None else None
         found.append(
             RunOutcome(

@@ -27,8 +27,7 @@ class SpendRow:
 
     Machine time, GPU time and attempts are those of the period; an attempt counts once its machines exist. ``held``:
     the present holds of jobs of the group, waiting ones included, whatever pays for their present machines; a job
-    counts in the group of its latest attempt. Holds are for the future, so they are zero in reports that end before
-    now.
+    counts in the group of its latest attempt. Zero in reports that end before now, because holds are for the future.
     """
 
     values: tuple[str, ...]
@@ -71,7 +70,7 @@ _OF_OFFER: dict[str, Callable[[Offer], str]] = {
 MONTH = "month"
 DIMENSIONS = (*_OF_JOB, *_OF_OFFER, MONTH)
 _MOMENT = timedelta(microseconds=1)
-_MONTHS = 12  # without a start, so many are reported by month
+_MONTHS = 12  # reported by month if no start is given
 
 
 def months_before(now: datetime) -> datetime:
@@ -125,7 +124,7 @@ def spend(
     else:
         place, rows = names.index(MONTH), []
         with broker.store.reading() as look:
-            begins = look.first_machine_time() or now  # months before it cost a walk through all that came after
+            begins = look.first_machine_time() or now  # each earlier month would scan all later machine time
         earliest = max(since or months_before(now), begins)
         for start, end in periods_touching(MONTH, "UTC", (earliest, max(until or now + _MOMENT, earliest))):
             first, last = max(start, since or start), min(end, until or end)
@@ -137,7 +136,7 @@ def spend(
 
 
 class SpendSource(Protocol):
-    """`spend`, or what has its rows at hand."""
+    """`spend`, or a function that has its rows already."""
 
     def __call__(
         self, broker: Broker, by: str, /, *, since: datetime | None, until: datetime | None, sandbox: bool
@@ -147,8 +146,8 @@ class SpendSource(Protocol):
 def bought_in_advance(
     broker: Broker, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> Money:
-    """The payments in the period (as in `spend`) for capacity in advance (USD), which is in no row of `spend`: its use
-    is, as amortised cost."""
+    """The payments in the period (as in `spend`) for capacity bought in advance (USD). No row of `spend` contains them:
+    rows contain the use of such capacity, as amortised cost."""
     from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 
     with broker.store.reading() as look:

@@ -1,4 +1,4 @@
-"""The month's review: what changed against the month before and why, what to do, what last month's advice brought."""
+"""The review of a month: what changed against the month before and why, what to do, what last month's advice saved."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MOST = 10  # causes that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class MonthFigures:
-    """One month, or as much of it as is compared, ``start`` until ``end`` (UTC). ``spent``: what use cost, cash and
-    amortised alike; ``cash``: what is to be paid, what was ``bought`` in advance included (USD). ``gpu_time`` and
-    ``spot_time``: of accelerators, in milliseconds; ``gpu_spent`` and ``spot_spent``: what those cost; ``wasted``: what
-    lost work cost; ``on_own``: what use of owned and reserved capacity cost."""
+    """One month, or as much of it as is compared, ``start`` until ``end`` (UTC). USD: ``spent``: cost of use, cash and
+    amortised; ``cash``: to be paid, including what was ``bought`` in advance. ``gpu_time`` and ``spot_time``:
+    accelerator time in milliseconds; ``gpu_spent`` and ``spot_spent``: its cost; ``wasted``: the cost of lost work;
+    ``on_own``: the cost of using owned and reserved capacity."""
 
     start: datetime
     end: datetime
@@ -70,7 +70,8 @@ class BudgetOfMonth:
 
 @dataclass(frozen=True, slots=True)
 class FollowedAdvice:
-    """Advice of the month before, and what the same cost in this month (USD); zero where it is no longer to be said."""
+    """Advice of the month before, and what the same thing cost in this month (USD); zero if the advice no longer
+    applies."""
 
     advice: MonthAdvice
     now: Money
@@ -79,8 +80,9 @@ class FollowedAdvice:
 @dataclass(frozen=True, slots=True)
 class MonthReview:
     """``over``: whether the month has ended; otherwise the same days of the month before are compared. ``parts`` add up
-    to the change of ``spent``, and so do ``causes`` with ``rest``, all those that are not named. ``capacity``: what use
-    since the month's start says of owning, reserving and renting now; nothing for months before the last."""
+    to the change of ``spent``, and so do ``causes`` with ``rest``, the sum of causes that are not named. ``capacity``:
+    what the use since the start of the month advises on owning, reserving and renting now; nothing for months before
+    the last."""
 
     month: BillingMonth
     over: bool
@@ -101,7 +103,8 @@ class MonthReview:
 
 
 def review(broker: Broker, month: str) -> MonthReview:
-    """The review of a month (``2026-11``, UTC). Raises `InvalidInput` for what is no month, or none that has begun."""
+    """The review of a month (``2026-11``, UTC). Raises `InvalidInput` for an invalid month, or one that has not
+    begun."""
     wanted, now = begun(broker, month), broker.clock.now()
     earlier, end = wanted.before, min(wanted.end, now)
     until = earlier.end if now >= wanted.end else min(earlier.start + (end - wanted.start), earlier.end)
@@ -133,7 +136,7 @@ def review(broker: Broker, month: str) -> MonthReview:
 
 
 def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datetime, datetime]:
-    """The budget's own month, by the clocks of its time zone, until now (UTC)."""
+    """The month in the budget's time zone, at most until now (UTC)."""
     start, end = period_containing(spec.period, spec.timezone, month.start + (month.end - month.start) / 2)
     return start, max(min(end, now), start)
 

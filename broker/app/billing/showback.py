@@ -1,4 +1,4 @@
-"""Showback and chargeback: what each team's use cost with its share of idle and shared cost, and the statements of
+"""Showback and chargeback: the cost of each team's use with its share of idle and shared cost, and the statements of
 closed months."""
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Showback:
-    """A month as it is known now, ``start`` until ``end`` (UTC); ``over``: whether it has ended. ``held``: what jobs of
-    a team have set aside now, of a month that runs. ``bought``: paid in advance, charged to nobody (USD)."""
+    """A month as it is known now, ``start`` until ``end`` (UTC); ``over``: whether it has ended. ``held``: present
+    holds of each team's jobs (USD), only for a month that has not ended. ``bought``: paid in advance, charged to no
+    team (USD)."""
 
     month: BillingMonth
     start: datetime
@@ -44,7 +45,7 @@ class Showback:
 
 @dataclass(frozen=True, slots=True)
 class Chargeback:
-    """A frozen statement, and what was corrected of its month since, billed with those frozen later."""
+    """A frozen statement, and the later corrections of its month, which are billed with statements frozen later."""
 
     statement: Statement
     since: Sequence[Correction]
@@ -69,7 +70,7 @@ def _rule(option: str, name: str) -> SharingRule:
 
 def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
     """The cost of each team's use of the month. Raises `InvalidInput` for a month that has not begun, and for rules
-    that say nothing."""
+    without weights or teams that they need."""
     _check(rules)
     wanted, now = begun(broker, month), broker.clock.now()
     end = min(wanted.end, now)
@@ -84,8 +85,8 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
     frozen before that no statement has.
 
-    Where the store has people, those alone may do it whose role has the permission to freeze statements. Raises
-    `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules that say nothing.
+    If the store has people, only those whose role has the permission to freeze statements may do this. Raises
+    `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules as in `shown`.
     """
     _check(rules)
     wanted, now = month_named(broker, month), broker.clock.now()
@@ -105,7 +106,7 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
 
 def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datetime, by: Actor) -> Statement | None:
     """The statement, as written; None if another was written since this one was calculated. Calculating it may take
-    seconds at the end of a long month, in which nobody has to wait to write."""
+    seconds at the end of a long month; it blocks no writers."""
     holdings = _holdings(broker)
     with broker.store.reading() as look:
         earlier = look.statements()
@@ -166,8 +167,8 @@ def _idle(look: StoreReading, holdings: Sequence[Holding], start: datetime, end:
 def _idle_later(
     look: StoreReading, holdings: Sequence[Holding], month: BillingMonth, frozen: Sequence[Statement]
 ) -> Money:
-    """What idle capacity of a frozen month costs by what is recorded now, less what is charged for it: capacity may be
-    recorded, and its use known, after the month was frozen."""
+    """The cost of idle capacity of a frozen month by the present records, less what was charged for it. Capacity may be
+    recorded, and its use become known, after the month was frozen."""
     rows = (row.idle for one in frozen if one.month == month.name for row in one.rows)
     later = (c.amount for one in frozen for c in one.corrections if (c.month, c.team) == (month.name, IDLE))
     return _idle(look, holdings, month.start, month.end) - sum([*rows, *later], Money.ZERO)
@@ -178,7 +179,7 @@ def _holdings(broker: Broker) -> Sequence[Holding]:
 
 
 def _counted(frozen: Sequence[Statement]) -> int:
-    """The number of the last entry that is in one of them, or in none because it is about no frozen month."""
+    """The number of the last ledger entry that the statements take into account, or that concerns no frozen month."""
     return max((one.entries for one in frozen), default=0)
 
 

@@ -40,8 +40,8 @@ class UnitReport:
 
 
 def units(broker: Broker, period: str, team: str | None = None, metric: str | None = None) -> UnitReport:
-    """The unit metrics of a period (`report.named_period`). Held capacity is everybody's, so its use is not that of one
-    team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
+    """The unit metrics of a period (`report.named_period`). Held capacity serves all teams, so that its use is not
+    reported for one team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
     now = broker.clock.now()
     start, end = named_period(period, now)
     if start > now:

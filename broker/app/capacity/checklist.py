@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseChecklist:
-    """The steps in order, each with a command that does it or helps (empty: none). ``sells``: the products that
-    gpubroker itself buys there."""
+    """The steps in order, each with a command that does the step or helps with it (empty: none). ``sells``: the
+    products that gpubroker itself buys there."""
 
     provider: str
     sells: tuple[str, ...]

@@ -90,7 +90,7 @@ def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
 
 
 def _cheapest(broker: Broker, accelerator: str, now: datetime) -> dict[CapacityType, Offer]:
-    """The cheapest GPU-hours on demand and for a term whose prices hold now."""
+    """The cheapest offer per GPU-hour, on demand and for a term, with a price that holds now."""
     found = {}
     with broker.store.reading() as look:
         for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
@@ -126,7 +126,7 @@ def _use(
         return None
     owned = [holding for holding in held if holding.kind is HoldingKind.OWNED]
     reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
-    # Use is known from the first hour of which anything is: what is added today takes nothing away from that.
+    # Use is known from the first hour with any record on; capacity added later does not shorten that time.
     known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
     begins = full_hour(max(since, min(known, default=since)))
     until = full_hour(now)
@@ -150,7 +150,7 @@ def _use(
             for h in (*owned, *reserved)
             if there(h) < SHORTEST
         ]
-    # What is judged has its own price; where nothing is judged yet, what was added says what more of it would cost.
+    # Judged capacity has its own price; if none is judged yet, more of it would cost as much as what was added.
     judged, paid = ([h for h in some if there(h) >= SHORTEST] or some for some in (owned, reserved))
     energy = _mean(judged, [h.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) for h in judged]) or 0.0
     if energy:

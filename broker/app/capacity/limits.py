@@ -22,7 +22,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimits:
-    """``at``: the place of each limit in the policies, by its name."""
+    """The limits. ``at``: the place (file and line) of each limit in the policies, by its name."""
 
     limits: HoldingLimits
     at: Mapping[str, str]

@@ -118,7 +118,8 @@ def _add(found: _Found, view: JobView, since: datetime, now: datetime) -> None:
 
 
 def _worked(attempt: AttemptView, now: datetime) -> float:
-    """Seconds of work of an attempt on the job's reference machine, including lost work, which is not recorded."""
+    """Seconds of work of an attempt, as on the job's reference machine. Lost work is included, because it is not
+    recorded separately."""
     if attempt.running_at is None:
         return 0.0
     return max(((attempt.ended_at or now) - attempt.running_at).total_seconds(), 0.0) * attempt.placement.throughput

@@ -31,9 +31,9 @@ ALL = ""
 class Stated:
     """Stated prices, USD per GPU-hour, by accelerator or for `ALL`; they take precedence over the market's.
 
-    ``ratio``: reserved over on-demand price, instead of a reserved price. ``terms``: hours that a stated reserved price
-    or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for ``life_hours``,
-    drawing ``watts``.
+    ``ratio``: reserved price divided by on-demand price, instead of a reserved price. ``terms``: hours that a stated
+    reserved price or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for
+    ``life_hours``, drawing ``watts``.
     """
 
     on_demand: Mapping[str, float] = field(default_factory=dict)
@@ -139,8 +139,8 @@ def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[Recorded
 
 
 def demand_of_files(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, list[int]], list[str]]:
-    """Demand by accelerator from files, each with a name for its series (empty: as its file or column is called), and
-    the assumptions. Raises InvalidInput."""
+    """Demand by accelerator from files, each with a name for its series (empty: that of its file or column), and the
+    assumptions. Raises InvalidInput."""
     from broker.backtest.reserve.demand import read_demand
 
     found: dict[str, list[int]] = {}
@@ -237,8 +237,7 @@ def _market(
 def _options(
     accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: BurstPrices
 ) -> Iterable[PurchaseOption]:
-    """The capacity that can be held: as stated, else the cheapest of each term on the market; and purchasable
-    machines."""
+    """The options of holding capacity: as stated, else the cheapest of each term on the market; and machines to buy."""
     said = _stated(stated.reserved, accelerator)
     if said is None and stated.ratio is not None:
         said = positive("ratio", stated.ratio) * market.on_demand
@@ -269,8 +268,8 @@ def _days(hours: float) -> str:
 
 
 def _called(name: str, series: Demand) -> str:
-    """The accelerator of the given name, else of the column or file name; else the user's own name, which needs stated
-    prices."""
+    """The accelerator of the given name, else of the name of the column or file; else the name itself, for which prices
+    have to be stated."""
     for candidate in (name, series.column, series.name):
         try:
             return canonical(candidate)

@@ -179,8 +179,9 @@ def buy(
 
 
 def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
-    """Approve a purchase as ``by``. ``binding``: of the terms that the person saw; if the purchase has another one,
-    raises `InvalidInput`. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may not approve it."""
+    """Approve a purchase as ``by``. ``binding``: the digest of the terms that the person saw; raises `InvalidInput` if
+    the terms of the purchase have another one. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may
+    not approve it."""
     with broker.store.writing() as tx:
         purchase = _known(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
@@ -226,7 +227,7 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
 
 
 def buyer(broker: Broker) -> CapacityBuyer:
-    """The executor of purchases in this process."""
+    """What executes purchases in this process."""
 
     def seller(quote: CapacityQuote) -> SellsProduct:
         return seller_of(broker, quote)

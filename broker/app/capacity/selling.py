@@ -22,7 +22,7 @@ from broker.procurement.reselling import Seller, offer_for_sale, reseller, withd
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
-_AGREED_WITHIN = timedelta(days=7)  # the second person agrees to the first one's proposal
+_AGREED_WITHIN = timedelta(days=7)  # in which the second person agrees to the first one's proposal
 
 
 def resale_terms(broker: Broker, id: str) -> ResaleTerms:

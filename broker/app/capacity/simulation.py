@@ -79,8 +79,8 @@ def _with_user(one: JobClass, policy: PolicySet) -> JobClass:
 
 
 def _with_capacity(pools: Sequence[WorkloadPool], changed: Mapping[str, int]) -> tuple[WorkloadPool, ...]:
-    """The pools with changed numbers of machines. A name is of a pool, or of a machine type: its owned and reserved
-    capacity."""
+    """The pools with changed numbers of machines. A name is that of a pool, or of a machine type, which means its owned
+    and reserved capacity."""
     found = list(pools)
     for name, number in changed.items():
         meant = [i for i, one in enumerate(found) if one.offer.pool == name] or [

@@ -34,8 +34,9 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
 
 def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> Purchase:
     """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is recorded before
-    the call; `CapacityBuyer.advance` resolves a lost answer. Raises as `undo_terms`, `NotAllowed` unless
-    ``by`` is the buyer, one of the approvers or an administrator, and `InvalidInput` if it costs more."""
+    the call; `CapacityBuyer.advance` finds out what became of a call without an answer. Raises as `undo_terms`,
+    `NotAllowed` unless ``by`` is the buyer, one of the approvers or an administrator, and `InvalidInput` if it costs
+    more."""
     purchase = broker.store.purchase(id)
     approvers = {name for question in purchase.questions for name in question.approvers}
     if not by.may_act_for(purchase.user) and by.identity not in approvers:

@@ -52,7 +52,7 @@ _PROGRAMS = {"clouds": ("ssh", "rsync"), "Kubernetes": ("nc", "socat")}
 
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
-    """All findings, one after another; what others depend on comes first. Contacts no provider; creates the store and
+    """All findings, one after another, those that others depend on first. Contacts no provider; creates the store and
     the folder for run folders if they do not exist. If the store cannot be used, findings that need it are left out."""
     yield _python()
     yield from _extras()
@@ -189,7 +189,7 @@ def _store_folder(broker: Broker) -> Path | None:
 
 
 def _runs(broker: Broker) -> DoctorFinding:
-    """Where run folders and checkpoints go. Logins in the URL are not shown."""
+    """The place of run folders and checkpoints. Logins in the URL are not shown."""
     parts = urlsplit(broker.settings.runs_url)
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
     facts = {"url": shown, "local": parts.scheme == "file"}
@@ -235,7 +235,7 @@ def _runs(broker: Broker) -> DoctorFinding:
 
 
 def _try_runs(url: str) -> None:
-    """Write a small file where run folders are; of a remote place, only check the URL. Raises `InvalidInput`,
+    """Write a small file in the place of run folders; if it is remote, only check the URL. Raises `InvalidInput`,
     `Unreachable`."""
     parts = urlsplit(url)
     if parts.scheme != "file":

@@ -48,8 +48,8 @@ def _resolved(broker: Broker, job: Job, wanted: Predecessor, by: Actor) -> Prede
 
 
 def in_order(given: Sequence[Job]) -> list[Job]:
-    """Jobs of one submission, each behind those that it comes after. Raises `InvalidInput` for two of one name where
-    a third names it, and for jobs that wait for each other, with their names."""
+    """The jobs of one submission, ordered so that each follows those that it comes after. Raises `InvalidInput` for two
+    jobs with the same name if another job refers to that name, and for a cycle, with the names of its jobs."""
     named: dict[str, Job] = {}
     for job in given:
         if job.name in named:
@@ -76,12 +76,12 @@ def referring(job: Job, submitted: Mapping[str, str]) -> Job:
 
 
 def begin_later(tx: Writing, job_id: str, submitted: ev.Submitted, broker: Broker) -> JobView:
-    """Write a job that comes after others: nothing is held, and the reconciler lets it begin."""
+    """Record a job that comes after others. No money is held; the reconciler starts the job later."""
     reason = AwaitsJobs(jobs=tuple(one.job for one in submitted.job.after))
     return tx.append(job_id, [(None, submitted), (None, ev.NothingFeasible(reason=reason))], broker.clock.now())
 
 
 def words(job: Job) -> str:
-    """The note of a plan about it."""
+    """The note of a plan on the jobs that it comes after."""
     parts = [f"{one.folder or one.job} has {'ended' if one.when is When.ENDED else 'succeeded'}" for one in job.after]
     return f"it begins after {' and '.join(parts)}; its cost is judged and its money held then, not before"

@@ -29,15 +29,15 @@ from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
 
-_NEWEST = 20  # decisions of a job that are read first: those about its open request are seldom older
+_NEWEST = 20  # decisions of a job that are read first; those about its open request are seldom older
 _NO_LONGER_ASKED = "no rule in force asks for it any more"
 
 
 @dataclass(frozen=True, slots=True)
 class Reevaluation:
     """The verdict of the policies in force on an open request. ``denials``: why nobody may approve it; empty if some
-    placement is left. ``questions``: what they ask, by rule. ``expires_at``: UTC. ``record``: the decision, for replay.
-    ``other_policy``: whether the last recorded decision was made by other policies."""
+    placement is left. ``questions``: the approvals that they ask for, by rule. ``expires_at``: UTC. ``record``: the
+    decision, for replay. ``other_policy``: whether the last recorded decision was made by other policies."""
 
     denials: tuple[Verdict, ...]
     questions: Mapping[str, Question]
@@ -46,7 +46,7 @@ class Reevaluation:
     other_policy: bool
 
     def still(self, asked: RequestedApproval) -> RequestedApproval:
-        """The request without the questions that no rule asks any more; the others go to the present approvers."""
+        """The request without approvals that no rule asks for any more; the others go to the present approvers."""
         answered = {rule for rule, _ in asked.yes}
         kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
         return replace(asked, questions=tuple(kept))
@@ -105,9 +105,9 @@ def answer(
     tx: StoreWriting, view: JobView, anew: Reevaluation | None, now: datetime, *, by: str = "",
     rules: tuple[str, ...] = (), note: str = "",
 ) -> JobView:  # fmt: skip
-    """Record the approval of ``rules`` by ``by``, the questions that no rule asks any more, and the decision of changed
-    policies. Once no question is open, the job goes on, or gets the limits that were requested; if a rule asks that did
-    not ask before, a new request is made.
+    """Record the approval of ``rules`` by ``by``, the approvals that no rule asks for any more, and the decision of
+    changed policies. Once none is missing, the job continues, or gets the requested limits; if a rule asks that did not
+    ask before, a new request is made.
     """
     asked = view.asked
     assert asked is not None, "only an open request can be answered"
@@ -136,8 +136,9 @@ def answer(
 
 
 class ApprovalReevaluation(Controller):
-    """Judges each open request once under every set of policies that comes into force, and lets the job go on if no
-    question is left. A request that is denied by now stays open; nobody can approve it until the policies change."""
+    """Judges each open request once under every set of policies that comes into force; if no approval is needed any
+    more, the job continues. A request that these policies deny stays open; nobody can approve it until the policies
+    change."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -152,7 +153,7 @@ class ApprovalReevaluation(Controller):
             return None
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Answer the questions that no rule asks any more."""
+        """Record which approvals no rule asks for any more."""
         broker, view = self._broker, about.view
         assert view.asked is not None, "goes_by returned a value"
         with broker.store.reading() as look:
@@ -210,7 +211,7 @@ def _asked_next(asked: RequestedApproval, fresh: tuple[Question, ...], expires_a
 
 
 def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
-    """The requested action as of ``now``: its money is held already, and would be used from now on."""
+    """The requested action as of ``now``. Its money is held already, and would be used from ``now`` on."""
     action = inputs.action
     begins, ends = action.window or (now, now)
     window = (now, now + (ends - begins))

@@ -23,7 +23,7 @@ from broker.core.values.money import Money
 from broker.ledger.journal import Writing
 from broker.reconciler.admission.approvals import refuse as refuse_in
 
-_MOST_JOBS = 200  # jobs with approval requests that a full list goes back to
+_MOST_JOBS = 200  # jobs whose approval requests a full list contains, at most
 
 
 class ApprovalState(StrEnum):
@@ -106,8 +106,8 @@ def _decided(view: JobView, asked: RequestedApproval, event: Event, notes: Seque
 
 def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
     """Approve the open request of a job, for the rules that ``by`` may answer. Once every rule is answered, the job
-    goes on, or gets the limits that were requested. The policies in force decide who must approve; a rule that no
-    longer asks needs no answer. ``reason``: kept with the approval.
+    continues, or gets the requested limits. The policies in force decide who must approve; a rule that no longer asks
+    needs no answer. ``reason``: kept with the approval.
 
     ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`; `NotAllowed` if there is no request,
     it has expired, ``by`` is no approver of it or has approved it already, or the policies in force deny it.
@@ -132,8 +132,8 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
 
 def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
     """Refuse the open request of a job. The money held for the request is released. A job that never ran ends, a
-    waiting one is paused, a running one goes on with its present limits. Raises as `grant`, except that the policies in
-    force may deny the request."""
+    waiting one is paused, a running one continues with its present limits. Raises as `grant`, but also refuses a
+    request that the policies in force deny."""
     view = find(broker, reference)
     with broker.store.writing() as tx:
         current, asked = _waits(broker, tx, view)
@@ -206,8 +206,8 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
     another grant.
 
     Raises `InvalidInput` if it names nobody, or its total or time is not positive; `UnknownName` for a rule that asks
-    nobody, or a team that the policies do not list; `NotAllowed` if ``by`` may not answer a rule, or names themselves
-    while no rule allows approving own requests.
+    for no approval, or a team that the policies do not list; `NotAllowed` if ``by`` may not answer a rule, or names
+    themselves while no rule allows approving own requests.
     """
     now, who = broker.clock.now(), by.identity
     if not (wanted.users or wanted.teams or wanted.projects):
@@ -280,7 +280,7 @@ def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[Standi
 
 
 def revoke(broker: Broker, number: int, *, by: Actor) -> StandingGrant:
-    """Revoke a standing grant; jobs launched under it go on. Raises `UnknownName`, and `NotAllowed` for another
+    """Revoke a standing grant; jobs launched under it continue. Raises `UnknownName`, and `NotAllowed` for another
     person's grant unless ``by`` is an administrator."""
     with broker.store.writing() as tx:
         theirs = next((one.by for one in tx.standing_grants() if one.number == number), by.identity)

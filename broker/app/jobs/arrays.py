@@ -1,4 +1,4 @@
-"""Submitting an array: it begins with the tasks that its `parallel` says, all of them or none."""
+"""Submitting an array: its first tasks, as many as its `parallel` says, begin together or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.ledger.journal import Writing
 from broker.reconciler.admission.admission import Admission, whole_hold
 from broker.reconciler.controllers.arrays import room_for, start_tasks
 
-LONGEST_SLUG = 22  # of an array's id: its tasks' numbers come behind it
+LONGEST_SLUG = 22  # of an array's id, to which the tasks' numbers are appended
 
 
 def begin(
@@ -34,10 +34,11 @@ def begin(
     *,
     waits: bool,
 ) -> JobView:
-    """Write an array and its first tasks, each judged and held for by itself with what those before it hold.
+    """Record an array and its first tasks. Each task is judged by itself, counting what those before it hold, and has
+    its own hold.
 
-    ``plan``: for one task; ``waits``: our own jobs occupy what it is for. Raises `NotAllowed` where the gate lets fewer
-    tasks begin than there are to be; then nothing of the transaction may be kept.
+    ``plan``: for one task; ``waits``: jobs of this store occupy the capacity that the plan is for. Raises `NotAllowed`
+    if the gate admits fewer tasks than have to begin; the caller must then roll the transaction back.
     """
     tx.record(replace(record, job_id=array_id))
     view = tx.append(array_id, [(None, submitted)], now)
@@ -49,7 +50,7 @@ def begin(
 
 
 def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
-    """The refusal of an array of which only so many tasks may begin."""
+    """The refusal of an array of which only ``allowed`` tasks may begin."""
     wanted = job.array.at_once if job.array else 0
     why = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in refusal.objections)
     if refusal.answer is Answer.ASK:
@@ -63,8 +64,8 @@ def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
 
 @dataclass(frozen=True, slots=True)
 class ArrayOutlook:
-    """The size and cost of an array. ``begin``: tasks that begin at once; ``each``: held for one of them; ``expected``:
-    what all tasks together are expected to cost (None: nobody knows). Amounts in USD, without what was paid before."""
+    """The size and cost of an array. ``begin``: the number of tasks that begin at once; ``each``: the hold for one of
+    them; ``expected``: the expected cost of all tasks (None: unknown). Amounts in USD, without capacity paid before."""
 
     tasks: int
     begin: int
@@ -77,7 +78,7 @@ class ArrayOutlook:
 
 
 def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> ArrayOutlook:
-    """The hold and its purpose. ``plan``: for one task, with placements; ``max_duration``: of a task."""
+    """The size and cost of the array. ``plan``: for one task, with placements; ``max_duration``: of a task."""
     natural = whole_hold(plan, max_duration)
     begin, each = array.at_once, natural
     if job.max_cost is not None and natural:

@@ -29,9 +29,9 @@ class Bill:
     running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
     on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
-    what is held, from now until when it is expected to last; ``budgets``: the budgets that the job counts against.
-    ``tasks``: how the started tasks of an array stand. ``quantile``: the share of runs (percent) that the hold covers
-    by the policy in force, where it follows from the job's work alone; else None.
+    the held money, and from now until when it is expected to be used; ``budgets``: the budgets that the job counts
+    against. ``tasks``: the state of the started tasks of an array. ``quantile``: the share of runs (percent) that the
+    hold covers by the policy in force, where it follows from the job's work alone; else None.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -61,8 +61,8 @@ def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
 
 
 def costs_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
-    """As `bills_of`, without what the policies say: ``budgets`` are empty, ``quantile`` is None. To load the policies
-    takes longer than all else here."""
+    """As `bills_of`, without what the policies say: ``budgets`` are empty, ``quantile`` is None. Loading the policies
+    takes longer than the rest."""
     return _bills(broker, views, lambda _: None)
 
 
@@ -117,11 +117,11 @@ def _bill(
 
 
 def _covered(view: JobView, policy: PolicySet | None) -> float | None:
-    """The share of runs that the hold covers; None where it is not known to follow from the job's work: a ``max_cost``
-    may have made it less."""
+    """The share of runs that the hold covers; None if the hold may not follow from the job's work, for example because
+    ``max_cost`` limited it."""
     if policy is None or view.max_cost is not None:
         return None
-    from broker.reconciler.admission.admission import hold_quantile  # with it all of placement, for few bills
+    from broker.reconciler.admission.admission import hold_quantile  # imports all of placement, which few bills need
 
     covers = hold_quantile(view.job, policy)
     return None if covers >= 100 else covers

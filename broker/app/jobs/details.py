@@ -26,7 +26,7 @@ def history(broker: Broker, view: JobView) -> JobHistory:
     bill, progress = bill_of(broker, view), jobs.progress(broker, view)
     try:
         kept = kept_until(view, broker.policy().defaults)
-    except BrokerError:  # a policy that cannot be read hides no job
+    except BrokerError:  # a job is shown even if a policy cannot be read
         kept = {}
     failed = jobs.failed_tasks(broker, view)
     return JobHistory.told(view, bill, progress, broker.clock.now(), told, failed, kept)

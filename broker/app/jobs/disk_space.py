@@ -23,7 +23,7 @@ from broker.core.job.jobs import Job
 FULL = 50 * 10**6
 """Bytes that must be free: enough for a job's events, the documents of its run folder and its first output."""
 _TRIED = 1 << 20  # bytes that are allocated for a moment, to detect quotas
-_REST = 1.0  # seconds; of many submissions, one a second tries it: that takes longer than all else outside the store
+_REST = 1.0  # seconds between two tries, because a try takes longer than all other work outside the store
 _good_until: dict[Path, float] = {}  # by the clock of `time.monotonic`
 _NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
 

@@ -31,13 +31,13 @@ class Entrance:
     node: int
 
     def way(self, words: Sequence[str], *, terminal: bool = False) -> WayIn:
-        """As `LetsPeopleIn.way_in`."""
+        """The command that reaches the attempt; as `LetsPeopleIn.way_in`."""
         return self.engine.way_in(self.handle, self.node, words, terminal=terminal)
 
 
 def entrance(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> Entrance:
-    """Where people enter the job. Raises `InvalidInput` if its command does not run, it has several nodes and ``node``
-    names none, or its engine has no way in; `NotAllowed` for another person's job."""
+    """The running attempt that people can enter. Raises `InvalidInput` if its command does not run, it has several
+    nodes and ``node`` names none, or its engine has no way in; `NotAllowed` for another person's job."""
     check_owner(view, by)
     _check_node(view, node)
     attempt = view.latest
@@ -56,7 +56,7 @@ def entrance(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> E
 
 
 def record(broker: Broker, view: JobView, attempt: AttemptView, program: str, *, by: Actor) -> None:
-    """Say in the job's history who ran which program beside its command."""
+    """Record in the job's history who ran which program beside its command."""
     with broker.store.writing() as tx:
         tx.append(view.id, [(attempt.number, ev.Entered(by=by.identity, program=program))], broker.clock.now())
 
@@ -64,8 +64,9 @@ def record(broker: Broker, view: JobView, attempt: AttemptView, program: str, *,
 def enter(broker: Broker, view: JobView, arguments: Sequence[str], *, node: int | None, by: Actor) -> int:
     """Run the program (none: the shell of the job's user) where the job's command runs, as its user, in its folder,
     with its variables and CPUs and this process's standard streams. Returns its exit status: 128 + n if signal n ended
-    it, 127 if it cannot be started, 75 if the command has ended meanwhile; both are told on stderr. It is ended with
-    the attempt. The job's history says who did it, and the program's name without its arguments, before it starts.
+    it, 127 if it cannot be started, 75 if the command has ended meanwhile; the last two are reported on stderr. The
+    program is stopped when the attempt ends. Before it starts, the job's history records the person and the program's
+    name, without its arguments.
 
     Raises as `entrance` and `LetsPeopleIn.way_in`.
     """
@@ -79,8 +80,8 @@ def enter(broker: Broker, view: JobView, arguments: Sequence[str], *, node: int 
 
 
 def start(way: WayIn, *, stdin: int | None = None, stdout: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the program of the way, with this process's standard streams unless others are given. Raises `AskAPerson`
-    if it is not on this machine."""
+    """Start the local command of ``way``, with this process's standard streams unless others are given. Raises
+    `AskAPerson` if it is not on this machine."""
     try:
         return subprocess.Popen(way.arguments, stdin=stdin, stdout=stdout)  # noqa: S603 (the engine's words)
     except OSError as error:
@@ -100,7 +101,8 @@ def _check_node(view: JobView, node: int | None) -> None:
 
 @contextmanager
 def left_to_the_program() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal; the program decides what it means, and this one waits."""
+    """Ignore Ctrl-C in this process meanwhile. Ctrl-C reaches every process of the terminal; the program decides what
+    it does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

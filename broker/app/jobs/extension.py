@@ -42,7 +42,7 @@ def extend(broker: Broker, view: JobView, more: JobLimits, *, by: Actor) -> JobV
     a request is made (`JobView.asked`); a running job keeps its present limits until then.
 
     Raises `InvalidInput` if a limit is not higher, or less than the job has spent and holds, or if the job has ended;
-    `NotAllowed` for another person's job, for a job with an open request, and when a policy refuses: nothing changes
+    `NotAllowed` for another person's job, for a job with an open request, and if a policy refuses. Nothing changes
     then, but the refusal is recorded.
     """
     check_owner(view, by)
@@ -115,8 +115,8 @@ def _check_extension(current: JobView, more: JobLimits, balance: Mapping[MoneyKi
 
 
 def _above_its_tasks(tx: Writing, array: JobView, wanted: Money) -> None:
-    """Raises `InvalidInput` for a ``max_cost`` of an array that its tasks would not keep: they get shares of it when
-    they start."""
+    """Raises `InvalidInput` for a ``max_cost`` of an array that its tasks may exceed: it is less than they have spent
+    and may spend, or tasks run without a limit. Each task got its share when it started."""
     if array.max_cost is None and any(task.max_cost is None for task in tx.open_tasks(array.id)):
         raise InvalidInput(
             f"{array.id} has no max_cost, and tasks that run were started without one: they would not keep it",
@@ -172,14 +172,14 @@ def _with_limits(view: JobView, more: JobLimits, by: Actor, now: datetime) -> tu
 
 
 def _may_go_on_as_it_is(view: JobView) -> bool:
-    """Whether a policy paused the job, not one of its own limits; it needs no new limits to go on."""
+    """Whether a policy paused the job, and not one of its own limits; it then needs no new limits to continue."""
     latest = view.latest
     own = (Cause.MAX_COST, Cause.MAX_DURATION)
     return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own
 
 
 def _within_the_array(look: Reading, task: JobView, array: str, max_cost: Money) -> None:
-    """Raises `InvalidInput` for more than is left of what all tasks of the array may cost."""
+    """Raises `InvalidInput` for a ``max_cost`` of a task above what is left of the array's ``max_cost``."""
     whole = look.job(array)
     if whole is None or whole.max_cost is None:
         return

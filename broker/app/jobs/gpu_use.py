@@ -1,4 +1,4 @@
-"""How busy a job's accelerators were, by what the agents on its machines have measured."""
+"""The utilisation of a job's accelerators, as measured by the agents on its machines."""
 
 from __future__ import annotations
 

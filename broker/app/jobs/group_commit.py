@@ -1,5 +1,5 @@
-"""Several threads that wait for their turn to write hand their work to the one that writes next: one transaction does
-it for all of them."""
+"""Group commit: threads that wait to write hand their work to the thread that writes next, which does it in one
+transaction for all of them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ Work = TypeVar("Work")
 
 @dataclass(eq=False, slots=True)
 class _Place(Generic[Work]):
-    """One's place among those that wait."""
+    """The place of one thread in the queue of those that wait."""
 
     work: Work
     over: bool = False
 
 
 class GroupCommit(Generic[Work]):
-    """``do``: does some work, ``most`` pieces at once at most. It may leave pieces undone, of other threads too, which
-    these then do themselves; what it raises is raised in the thread that it ran in.
-    It may run in two threads at once."""
+    """``do`` does up to ``most`` pieces of work at once. It may leave pieces undone; their threads then do these
+    themselves. An exception of ``do`` is raised in the thread that called it. ``do`` may run in two threads at once."""
 
     def __init__(self, do: Callable[[Sequence[Work]], None], most: int) -> None:
         self._do, self._most = do, most
@@ -31,8 +30,9 @@ class GroupCommit(Generic[Work]):
         self._taken = False
 
     def take(self, work: Work) -> None:
-        """Wait until this was tried, by this thread or by another one together with its own. The main thread does its
-        own alone: Ctrl-C arrives there, between any two lines, and would leave those that wait without a next turn."""
+        """Wait until ``work`` was tried, by this thread or by another one together with its own work. The main thread
+        does only its own work: Ctrl-C can interrupt it between any two lines, and the waiting threads would then wait
+        for ever."""
         if threading.current_thread() is threading.main_thread():
             self._do([work])
             return

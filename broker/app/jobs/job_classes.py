@@ -1,7 +1,9 @@
-"""Identical jobs are planned once per market: for a moment, a plan serves the next job of its class.
+"""Cache of plans: for two seconds, a plan is used again for the next identical job (a class of jobs) on the same
+market.
 
-Many submissions at once are mostly of few kinds, and a plan costs more than all that follows it. It is made outside the
-transaction that admits the job, from data that may be stale, and judged in it with current data, whoever made it.
+Many submissions at once are mostly of a few kinds, and planning takes longer than the rest of a submission. Every plan
+is made outside the transaction that admits the job, from data that may be stale, and judged inside it with current
+data.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from broker.placement.wait_for_reserved import PAID
 from broker.reconciler.admission.admission import Admission
 from broker.store.market.plan_stamp import PlanStamp
 
-_KEPT = timedelta(seconds=2)  # broker time: by so much a plan's times may be behind
-# Plans kept, the newest, and offers of one that is kept: where any machine would do, a plan has the whole market.
+_KEPT = timedelta(seconds=2)  # broker time; the times of a plan may be late by this much
+# The number of newest plans kept, and of offers in a kept plan: if any machine serves, a plan has the whole market.
 _CLASSES, _OFFERS = 16, 10_000
 
 
@@ -43,10 +45,10 @@ _known: WeakKeyDictionary[Broker, Sequence[_PlannedClass]] = WeakKeyDictionary()
 
 
 def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> Preview:
-    """As `planned`; by a plan of the last seconds for a job that differs in nothing that plans depend on, if offers,
-    policies and occupied machines are as they were then. If only these changed, from the same offers."""
+    """As `planned`, but uses a kept plan for a job that differs in nothing that plans depend on, if offers, policies
+    and occupied machines are unchanged. If only occupied machines changed, plans again from the same offers."""
     stamp, policy = basis.look.plan_stamp(), basis.policy
-    # Recorded capacity begins and ends by the clock; a model's machines, and speeds by machine, follow from other jobs.
+    # Recorded capacity begins and ends by the clock; a model's machines, and speeds by machine, depend on other jobs.
     if stamp.owns or job.model is not None or needs_conversion(job):
         return planned(broker, job, by, basis)
     kind, others = _kind(job, policy), _known.get(broker, ())
@@ -58,7 +60,7 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
     else:
         seen = planned(broker, job, by, replace(basis, market=known.seen.market))
     kept = [one for one in others if one is not known and _is_recent(one, basis.now)][: _CLASSES - 1]
-    # Other stores, too, use a machine that is divided.
+    # Jobs of other stores use a shared machine, too.
     keeps = len(seen.offers) <= _OFFERS and not any(offer.divided for offer in seen.offers)
     _known[broker] = (_PlannedClass(kind, by, policy, stamp, seen), *kept) if keeps else tuple(kept)
     return seen
@@ -66,15 +68,17 @@ def planned_by_class(broker: Broker, job: Job, by: Actor, basis: PlanBasis) -> P
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A plan of the last seconds for a job of the same class, and its policies. Good while the store has the stamp."""
+    """A kept plan for a job of the same class, and its policies. Valid while the plan stamp of the store is
+    unchanged."""
 
     policy: PolicySet
     stamp: PlanStamp
     seen: Preview
 
     def is_outdated(self, admission: Admission, live: Sequence[LiveAttempt]) -> bool:
-        """Whether a new plan may come to more than this admission: machines have become free, or others run by now
-        besides, and it lets the job wait, asks somebody or denies. ``live``: the running attempts, oldest first."""
+        """Whether a new plan could have a better result than this admission, which lets the job wait, asks for approval
+        or denies, because machines have become free or other attempts run now. ``live``: the running attempts, oldest
+        first."""
         if not _limited(self.seen, self.policy):
             return False
         settles = admission.answer is Answer.ALLOW and not self.seen.waits
@@ -83,9 +87,9 @@ class KeptPlan:
 
 
 def kept_plan(broker: Broker, job: Job, by: Actor) -> KeptPlan | None:
-    """The newest plan for a job that differs in nothing that plans depend on, from memory; None if there is none of the
-    last moments, if it lets nothing start, or if a local source is due. Only the transaction that admits the job shows
-    whether it is still good."""
+    """The newest kept plan for a job that differs in nothing that plans depend on; None if there is none, if nothing
+    can start by it, or if a local source is due. Only the transaction that admits the job shows whether it is still
+    valid."""
     now = broker.clock.now()
     if not is_fresh(broker, now, sandbox=wants_sandbox(job)):
         return None
@@ -105,7 +109,7 @@ def _is_recent(known: _PlannedClass, now: datetime) -> bool:
 
 
 def _kind(job: Job, policy: PolicySet) -> Job:
-    """The job without what no plan depends on: its secrets, and its name unless a condition may read it."""
+    """The job without the fields that no plan depends on: its secrets, and its name unless a condition may read it."""
     named = any(policy.when(rule.name) for rule in policy.rules)
     return job.model_copy(update={"seal": None, "name": job.name if named else ""})
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 EARLIER = 50  # jobs of one name among which an open session is looked for
-_MATCHES = 200  # jobs of one name, or whose ids begin alike, that are looked at
+_MATCHES = 200  # jobs read, with the same name or the same beginning of the id, at most
 
 
 def find(broker: Broker, reference: str) -> JobView:
-    """The job with that id, the newest job of that name, or the job whose id begins so, if only one does; an array
+    """The job with that id, the newest job of that name, or the only job whose id begins with ``reference``; an array
     and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`, and `UnreadableJob` for a job that
     this version cannot read."""
     with broker.store.reading() as look:
@@ -63,7 +63,7 @@ def matches(broker: Broker, reference: str, teams: Collection[str] | None, limit
 
 def refuse_second_session(job: Job, named: Sequence[JobView]) -> None:
     """Raises `InvalidInput` if the job is a session and one of these jobs of the same person and name is an open one:
-    both would keep one home folder."""
+    both would use the same home folder."""
     if job.session is None:
         return
     for view in named:
@@ -76,7 +76,8 @@ def refuse_second_session(job: Job, named: Sequence[JobView]) -> None:
 
 
 def find_single(broker: Broker, reference: str) -> JobView:
-    """As `find`, for what an array has none of: attempts, output, results. Raises also `InvalidInput` for an array."""
+    """As `find`, for use cases that need attempts, output or results, which an array does not have: raises also
+    `InvalidInput` for an array."""
     view = find(broker, reference)
     if view.job.array is not None:
         raise InvalidInput(
@@ -95,7 +96,7 @@ def find_array(broker: Broker, reference: str) -> JobView:
 
 
 def _tasks_begun(look: StoreReading, reference: str) -> Sequence[JobView]:
-    """The task whose id begins so; where several do, their arrays."""
+    """The task whose id begins with ``reference``; if there are several, their arrays."""
     tasks = look.jobs_begun(reference, limit=2, with_tasks=True)
     if len(tasks) < 2:
         return tasks
@@ -118,7 +119,7 @@ def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
 
 
 def check_owner(view: JobView, by: Actor) -> None:
-    """Raises `NotAllowed` unless ``by`` submitted the job or is an administrator, of its team or of all."""
+    """Raises `NotAllowed` unless ``by`` submitted the job or is an administrator of its team or of all teams."""
     if not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
@@ -198,7 +199,7 @@ def last_step(view: JobView) -> int | None:
 
 
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
-    """The job's stream, in order, without what was archived of it: see `broker.app.jobs.past_events`."""
+    """The job's events in order, without archived ones (`broker.app.jobs.past_events`)."""
     with broker.store.reading() as look:
         return look.events(view.id)
 

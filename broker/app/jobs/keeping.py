@@ -1,4 +1,4 @@
-"""How long the files of a job stay. Pure, and apart from their deletion, which needs run folders."""
+"""How long the files of a job are kept. Pure; their deletion is in other modules, because it needs run folders."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker.core.ports import PolicyDefaults
 
 
 def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None]:
-    """Until when checkpoints, results, logs and snapshots of an ended job stay (UTC); None: until a person deletes
-    them. Empty for a job that has not ended."""
+    """Until when checkpoints, results, logs and snapshots of an ended job are kept (UTC), by the defaults ``said`` of
+    the policies; None: until a person deletes them. Empty for a job that has not ended."""
     if view.ended_at is None:
         return {}
     times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}

@@ -134,7 +134,7 @@ def _number(task: JobView) -> int:
 
 
 def output_files(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], within: str = "") -> list[RemoteFile]:
-    """These results with their bytes. ``within``: put before their paths."""
+    """These results with their bytes. ``within``: a prefix of their paths."""
     folder = run_folders(broker).of(view.id)
     return [
         RemoteFile(
@@ -147,8 +147,8 @@ def output_files(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], wi
 def fetch_checkpoint(
     broker: Broker, view: JobView, wanted: Manifest, to: Path, progress: Progress = no_progress
 ) -> FetchedOutputs:
-    """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's
-    counts."""
+    """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's file is
+    used."""
     return fetch_files(checkpoint_files(broker, view, wanted), to, progress)
 
 
@@ -182,7 +182,8 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
 
 
 def _check_place(file: RemoteFile) -> None:
-    """Checks a file's name, which a job or a server chose: neither may choose where this machine writes."""
+    """Raises `Malformed` for a path outside of the target folder: a job or a server chose the file's name, and neither
+    may choose where this machine writes."""
     path = PurePosixPath(file.path)
     if not path.name or path.is_absolute() or ".." in path.parts or "\0" in file.path:
         raise Malformed(f"a file is called {file.path!r}, which is no place in the target folder", where="path")
@@ -191,7 +192,7 @@ def _check_place(file: RemoteFile) -> None:
 
 
 def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
-    """Whether it was there already."""
+    """Download a file; returns whether it was there already."""
     place = to / file.path
     part = place.with_name(f".{place.name[:150]}.{file.sha256[:12]}.part")
     try:

@@ -62,7 +62,7 @@ def _has_begun(view: JobView, attempt: AttemptView) -> bool:
 
 def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[LogLine | None]:
     """Every line so far, then each new line, with None after each read, until the job has ended or only a person can
-    move it on; with ``attempt``: until that one has ended. Lines arrive with the delay of the agent's uploads; lines
+    continue it; with ``attempt``: until that one has ended. Lines arrive with the delay of the agent's uploads; lines
     that an agent had not uploaded when it died are lost. Reads an unreachable run store again, and restarts a
     background reconciler that died. Raises `UnknownName`, `StoreProblem`, and `RetryLater` if the run store is
     unreachable at the end."""

@@ -23,7 +23,7 @@ class MachineUse:
 
 
 def machine_use(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> tuple[MachineUse, ...]:
-    """All machines that the offers divide, by name. ``live``: the attempts of this store."""
+    """The use of all shared machines among the offers, by name. ``live``: the attempts of this store."""
     attempts = list(live)
     of: dict[str, list[Offer]] = {}
     for offer in with_occupancy((one for one in offers if one.divided), attempts):

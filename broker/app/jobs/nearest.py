@@ -166,8 +166,8 @@ def alternatives(
 
 
 def once(look: Look) -> Look:
-    """The same view of the store for a search: every query is cached. Pending approval requests are left out: a verdict
-    only names them, and nobody reads the verdicts of a search."""
+    """A cached view of the store for a search. Pending approval requests are left out: they change only the words of a
+    verdict, which a search does not use."""
     return cast(Look, _Once(look))
 
 
@@ -193,7 +193,7 @@ def as_text(found: Sequence[Alternative], refused: Admission) -> str:
             ["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found), *released]
         )
     if any(v.rule != "budget" for v in denials):
-        return ""  # such rules may allow it at another time or place, which was not searched
+        return ""  # such rules may allow the request at another time or place, which was not searched
     where = ", ".join(dict.fromkeys(f"{v.source}{_lacking(v)}" for v in denials))
     none = f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
     return "\n".join([none, *released])

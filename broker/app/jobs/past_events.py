@@ -23,7 +23,8 @@ class JobStory:
 
 
 def story(broker: Broker, view: JobView) -> JobStory:
-    """The job's events up to the state of ``view``. An archive that cannot be read hides only what is in it."""
+    """The job's events up to the state of ``view``. If the archive cannot be read, only the events in it are
+    missing."""
     with broker.store.reading() as look:
         found = [event for event in look.events(view.id) if event.seq <= view.seq]
     if len(found) == view.seq:

@@ -1,4 +1,4 @@
-"""A plan before submission: the placements, what the policies say to it, and what a submission would do first."""
+"""A plan before submission: the placements, the verdict of the policies, and the first step of a submission."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NoFeasibleCapacity(BrokerError):
 @dataclass(frozen=True, slots=True)
 class FirstMove:
     """The first step after a submission. ``placement``: where the first attempt would be tried; None if the job would
-    wait first. ``why``: the strategy's reason; empty if the strategy has no say."""
+    wait first. ``why``: the strategy's reason; empty if no strategy decides."""
 
     placement: Placement | None
     why: str = ""
@@ -70,9 +70,9 @@ class FirstMove:
 
 @dataclass(frozen=True, slots=True)
 class PlanBasis:
-    """The inputs of a plan: the policies, one view of the store, and the time (UTC). ``elsewhere``: other tools
-    launch, so that it does not matter which engines are set up here, and from where the run folders can be reached.
-    ``market``: the offers and conditions for the job, if known already."""
+    """The inputs of a plan: the policies, one view of the store, and the time (UTC). ``elsewhere``: another tool
+    launches, so that the engines set up here and the reach of the run folders do not matter. ``market``: the offers and
+    conditions for the job, if known already."""
 
     policy: PolicySet
     look: StoreReading
@@ -83,18 +83,18 @@ class PlanBasis:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The plan of a job for the person ``by``, and what the policies say to it.
+    """The plan of a job for the person ``by``, and the verdict of the policies.
 
     ``left_out``: offers that the store's own filter rejected. ``admission``: the verdict; None if no placement is left
-    to judge. ``waits``: the job fits only capacity that our own jobs occupy, so it would be queued. ``offers``: the
-    offers that the plan was made from. ``sizing``: how machines were chosen for a job that names a model. ``waiting``:
-    the reserved or owned capacity that the job should wait for although it could rent now. ``budgets``: the budgets
-    that the job counts against. ``alternatives``: similar requests that the policies would allow, if they refuse this
-    one. ``estimate``: if nothing can start for want of setup, the plan with every engine installed and reference prices
-    allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first step after submission;
-    None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the running
-    attempts, and all about offers, that the plan took into account. ``strange``: of a job without placements, a
-    sentence for each provider it names that nobody knows; also among the notes.
+    to judge. ``waits``: the job fits only capacity that jobs of this store occupy, so it would be queued. ``offers``:
+    the offers that the plan was made from. ``sizing``: how machines were chosen for a job that names a model.
+    ``waiting``: the reserved or owned capacity that the job should wait for although it could rent now. ``budgets``:
+    the budgets that the job counts against. ``alternatives``: similar requests that the policies would allow, if they
+    refuse this one. ``estimate``: if nothing can start because setup is missing, the plan with every engine installed
+    and reference prices allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first
+    step after submission; None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the
+    running attempts, and the inputs about offers, that the plan took into account. ``strange``: for a job without
+    placements, a sentence for each unknown provider that it names; also among the notes.
     """
 
     job: Job
@@ -127,7 +127,7 @@ class Preview:
 
     @property
     def needs(self) -> timedelta | None:
-        """The shortest time in which the work can be done, if the job's own `max_duration` is less than that."""
+        """The shortest time in which the work can be done, if the job's own `max_duration` is shorter; else None."""
         return never_done(self.job, self.plan.placements)
 
     @property
@@ -240,8 +240,8 @@ def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis)
 
 
 def opened_by_policy(broker: Broker, seen: Preview) -> Plan:
-    """The plan as it would be without the policies that left ``seen`` no placement: first without its rules, then with
-    reference prices allowed. Keeps the rejections of ``seen``."""
+    """The plan without the policies because of which ``seen`` has no placement: first without their rules, then also
+    with reference prices allowed. Keeps the rejections of ``seen``."""
     with broker.store.reading() as look:
         market, now = market_for(broker, seen.job, look=look), broker.clock.now()
     plans = (
@@ -298,7 +298,7 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
     def when_free(more: Sequence[Offer] = ()) -> Plan:
-        """The plan as if none of our own jobs ran; ``more``: offers to add."""
+        """The plan as if no job of this store ran; ``more``: offers to add."""
         return plan([*unused(market.offers), *more])
 
     found, waits = plan(with_occupancy(market.offers, live)), False
@@ -331,8 +331,8 @@ def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Previe
 
 
 def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan | None:
-    """The plan with every engine installed and in reach of the run folders, one for capacity on record, and reference
-    prices allowed; only for a job that can start nowhere without that."""
+    """The plan with every engine installed and in reach of the run folders, an engine for recorded capacity, and
+    reference prices allowed; None unless the job can start only then."""
     if found.placements or not (found.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
     reached = [replace(one, engine=ANY) if is_recorded(one) else one for one in market.offers]

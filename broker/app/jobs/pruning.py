@@ -49,7 +49,7 @@ def prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = 
 def pruned(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
     """Delete checkpoints of the jobs of ``by`` (an administrator: of all) that ended before that time (UTC), what the
     active policy no longer keeps, and the snapshots that no job needs then, of jobs that ended before that time or
-    whose time by the policy is over; returns what was deleted. A folder that cannot be read or emptied keeps none of
+    whose time by the policy is over; returns what was deleted. A folder that cannot be read or emptied does not stop
     the others. Idempotent. Raises `InvalidInput` for a policy that cannot be read."""
     trouble = dict[str, str]()
     checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too)

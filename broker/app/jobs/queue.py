@@ -1,5 +1,5 @@
-"""The queue: which jobs wait for a machine, what each gets, when, and at what cost; for people, for plans of several
-jobs, and for the reconciler."""
+"""The queue: the jobs that wait for a machine, with the placement, start and cost of each; for people, for plans of
+several jobs, and for the reconciler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, w
 
 _HOUR = timedelta(hours=1)
 # The reconciler uses a placement of the queue for this many seconds of the wall clock, or for this many times what
-# computing it took, if that is longer: with thousands of jobs, placing must not take all of its time.
+# computing it took, if that is longer: with thousands of jobs, placing must not take all the reconciler's time.
 _HOLDS = 5.0
 _TIMES = 20.0
 _LIVE_EFFORT = 15_000  # less than for a person, who can wait for a better answer
@@ -51,9 +51,9 @@ _TRIES_LEFT_OUT = 4  # tries for which a job that the gate refused is left out, 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted.
-    ``out_of_reach``: in words, the capacity on record that would serve it, if an engine reached it; ``reached``: its
-    turn there then, at the marginal price of that capacity (`explained`)."""
+    """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted
+    yet. ``out_of_reach``: in words, the recorded capacity that would serve it if an engine reached it; ``reached``: its
+    turn on that capacity then, at marginal price (`explained`)."""
 
     view: JobView
     turn: Turn
@@ -69,7 +69,7 @@ class Queue:
     """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
     queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that come after
     others, which have not ended. ``running_of``: ``running`` by team. ``on_record``: ids of the offers that stand for
-    capacity on record, in a queue that was placed as if an engine reached it."""
+    recorded capacity, in a queue that was placed as if an engine reached it."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
@@ -82,13 +82,13 @@ class Queue:
 
 
 def explained(broker: Broker, also: Sequence[JobView] = ()) -> Queue:
-    """The queue for people. Where capacity on record that no engine reaches could serve a job, all are placed a second
-    time as if an engine reached it: each job's turn there is ``reached``."""
+    """The queue for people. If recorded capacity that no engine reaches could serve a job, all jobs are placed a second
+    time as if an engine reached it; ``reached`` is each job's turn in that queue."""
     found = queue(broker, also)
     if not any(one.out_of_reach for one in found.waiting):
         return found
     then = queue(broker, also, reached=True)
-    passed = then.now - found.now  # starts are told from the first look on
+    passed = then.now - found.now  # starts count from the first placement on
     there = {
         one.view.id: replace(one, start=one.start and one.start - passed, finish=one.finish and one.finish - passed)
         for one in then.waiting
@@ -110,7 +110,7 @@ def queue(
     ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were submitted now. ``left_out``: ids
     of jobs that are not placed. Running jobs are assumed to release their machines when their plan says, or when their
     time is used up. No pool is kept for a job that avoids it after a failed launch. ``reached``: as if an engine
-    reached the capacity on record.
+    reached recorded capacity.
     """
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in also}
@@ -164,7 +164,7 @@ def queue(
                     used = offer.has - (offer.left or offer.has)
                     whole[offer.capacity] = has.most(offer.has), others.most(used)
                 elif offer.slots is not None:
-                    # Of what another team lends, a job may see fewer than there are.
+                    # Of machines that another team lends, a job may see fewer than there are.
                     machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
         if (wanted := _accelerators(view)) not in out_of_reach:
             out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, rules))
@@ -203,14 +203,15 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
 
 
 class QueueLots:
-    """The queue's assignment for each waiting job. The reconciler calls `lot` before it places a job.
+    """The queue's decision (`Lot`) for each waiting job. The reconciler calls `lot` before it places a job.
 
-    All waiting jobs are placed together, again after some seconds or when a new job waits, but in at most a twentieth
-    of the time; until then a new job waits if machines are limited. A single waiting job is placed as if there were no
-    queue.
+    All waiting jobs are placed together, again after some seconds or when a new job waits. Placing takes at most a
+    twentieth of the time; until the next placement a new job waits if machines are limited. A single waiting job is
+    placed as if there were no queue.
 
     Jobs that cannot start are left out, so that no machine is kept for them: those whose secrets are missing here
-    (``missing_secrets``), and for some tries those that the gate refused (`refused`), which are placed on what is left.
+    (``missing_secrets``), and for some tries those that the gate refused (`refused`), which get what the other jobs
+    leave free.
     """
 
     def __init__(self, broker: Broker, missing_secrets: Callable[[Job], Sequence[str]] = lambda job: ()) -> None:
@@ -223,7 +224,7 @@ class QueueLots:
         self._rests_until = self._holds_until = 0.0
 
     def lot(self, view: JobView, now: datetime) -> Lot:
-        """The lot of a job that waits."""
+        """The queue's decision for a waiting job; places the queue anew if it is due."""
         if (left := self._tries_left_out.pop(view.id, 0)) > 0:
             self._tries_left_out[view.id] = left - 1
         began = time.monotonic()
@@ -248,7 +249,7 @@ class QueueLots:
         return lot_of(view.id, turns, self._round.free, now - since, longest)
 
     def refused(self, view: JobView) -> None:
-        """Note that the gate refused the job; it is left out from the next placement of the queue on."""
+        """Record that the gate refused the job; it is left out of the next placements of the queue."""
         self._tries_left_out[view.id] = _TRIES_LEFT_OUT
 
     def _place(self, view: JobView) -> None:
@@ -285,7 +286,7 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
 def _with_recorded(
     market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, rules: RulesOfThumb
 ) -> PlanInputs:
-    """With an offer at its marginal price for all that is paid for by record, as if an engine reached it."""
+    """The market with an offer at marginal price for each recorded capacity, as if an engine reached it."""
     more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, rules)]
     return replace(market, offers=[*market.offers, *more])
 
@@ -298,13 +299,13 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJ
     if turn.option is None:
         return QueuedJob(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
-    if remaining_work(view) is None:  # its length is an assumption, which must not be shown
+    if remaining_work(view) is None:  # its duration is an assumption, which must not be shown
         return QueuedJob(view, turn, start, None, planned)
     return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
 def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
-    """By pool or divided machine: in how many hours the capacity that our jobs use is released, and how much."""
+    """By pool or shared machine: in how many hours jobs of this store release capacity, and how much."""
     found: dict[str, list[tuple[float, Any]]] = {}
     for view in views:
         for attempt in view.attempts:

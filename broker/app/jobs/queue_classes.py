@@ -14,7 +14,7 @@ from broker.core.ports import PolicySet
 from broker.placement.formats import hours_of
 from broker.placement.queue.queue import QueueEntry
 
-_BY_AGE = "runaway"  # the kind of the rule that judges a job by when it was submitted
+_BY_AGE = "runaway"  # the kind of the rule that judges a job by its time of submission
 
 
 class EntryClasses:

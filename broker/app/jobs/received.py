@@ -41,7 +41,7 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
     """The job with the snapshot that its submitter uploaded.
 
     Raises `InvalidInput` for a job that names files and has no snapshot, since they would be read from this machine's
-    disk; for a snapshot in another person's pool; and for a tree that is not, or not completely, there. `Unreachable`.
+    disk; for a snapshot in another person's pool; and for a tree that is not completely uploaded; `Unreachable`.
     """
     if snapshot is None:
         if has_local_files(job):
@@ -63,8 +63,8 @@ def with_files(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, by: A
 
 
 def with_sealed(broker: Broker, job: Job, box: SealedBox | None, *, by: Actor) -> Job:
-    """The job with its sealed secrets. Without a box its required secrets would come from this process's environment,
-    which belongs to no user: raises `InvalidInput`, and as `with_box`."""
+    """The job with its sealed secrets. Raises `InvalidInput` for a job that requires secrets and has no box, because
+    they would come from this process's environment, which belongs to no user; and as `with_box`."""
     if box is None:
         if needed := [name for name in job.secrets if name not in job.optional_secrets]:
             raise InvalidInput(f"the values of secrets are missing: {', '.join(needed)}", where="sealed")

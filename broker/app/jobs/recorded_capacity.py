@@ -1,5 +1,5 @@
-"""Capacity that is paid for by record (`gpubroker capacity add`) and that no engine reaches: as offers at the marginal
-price, on which no job starts, and in words beside a plan."""
+"""Recorded capacity (`gpubroker capacity add`) that no engine reaches: as offers at marginal price, on which no job
+starts, and as notes on a plan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 RECORDED = "capacity"
 """The source of these offers, followed by the number of the record: ``capacity #3``."""
 ANY = "any"
-"""The engine that would reach it, where a plan asks what would happen then."""
-_MACHINE = 8  # accelerators of a server at most; the record tells their sum only
+"""The engine of these offers in plans that assume that an engine reaches them."""
+_MACHINE = 8  # accelerators of a server, at most; records have only the sum
 _REMEDY = "have them in Slurm or Kubernetes, run gpubroker on them, or log in to their provider"
 
 
 def is_recorded(offer: Offer) -> bool:
-    """Whether the offer stands for capacity on record that no engine reaches."""
+    """Whether the offer stands for recorded capacity that no engine reaches."""
     return offer.source.startswith(f"{RECORDED} #")
 
 
@@ -36,9 +36,8 @@ def recorded_offers(
     wanted: Collection[str] = (),
 ) -> Iterator[Offer]:
     """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
-    all), as long as none of ``offers`` is such a bought accelerator that an engine reaches. Its price is what an hour
-    of use costs beyond what is paid anyway: the electricity at the price and PUE of ``rules``, or nothing. It has no
-    engine."""
+    all), unless an engine reaches owned or reserved capacity with that accelerator among ``offers``. Its price is the
+    marginal cost of an hour of use: the electricity at the price and PUE of ``rules``, or zero. It has no engine."""
     for recorded in _unreached(holdings, offers, now):
         one = recorded.holding
         if wanted and one.accelerator not in wanted:
@@ -68,7 +67,8 @@ def recorded_offers(
 def unreached(
     job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, rules: RulesOfThumb
 ) -> Iterator[str]:
-    """A note for each of those that the job could use: what an hour of it costs, and how jobs can start there."""
+    """A note on each recorded capacity that the job could use and no engine reaches: its cost per hour, and how to make
+    jobs start there."""
     wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
     for recorded in _unreached(holdings, offers, now):
         one = recorded.holding
@@ -93,7 +93,7 @@ def _unreached(
         return
     from broker.economics.reserve.holdings import HoldingKind
 
-    # A list price of a commitment is reserved, too, but nobody has it.
+    # The list price of a commitment has the type reserved, too, but nobody holds it.
     there = {one.accelerator for one in offers if one.engine and one.may_be_free() and one.capacity_type in BOUGHT}
     for recorded in holdings:
         one = recorded.holding
@@ -102,7 +102,7 @@ def _unreached(
 
 
 def _energy(holding: Holding, rules: RulesOfThumb) -> float:
-    """USD of electricity of a GPU-hour in use; 0 where somebody else pays it."""
+    """USD of electricity for a GPU-hour in use; 0 if somebody else pays it."""
     return holding.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) if _is_owned(holding) else 0.0
 
 

@@ -71,7 +71,7 @@ _LESS = {
 
 
 def _less_money(admission: Admission) -> str:
-    """Which figure of the job decides what is held, and so would have to be lower."""
+    """The figure of the job that determines the hold and would have to be lower."""
     deciding = dict.fromkeys(limit for kind, limit in admission.limited_by.items() if admission.money.get(kind))
     return "; ".join(_LESS[limit] for limit in deciding) or "a lower max_cost or max_duration needs less money"
 

@@ -1,4 +1,4 @@
-"""The commit of a Git repository that a job fetches, looked up at its submission by its submitter's own `git`."""
+"""The commit of the Git repository that a job fetches, looked up at submission by the submitter's own `git`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _HELPER = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f
 
 
 def with_commit(job: Job) -> tuple[Job, str]:
-    """The job, whose every attempt fetches the commit that its repository shows now; and a sentence about it, empty for
-    a job without a repository, or with a commit. Where the repository cannot be asked from here, such as without its
-    key, the job is unchanged and the sentence says so. Runs `git`; never on behalf of another machine's user."""
+    """The job with the present commit of its repository, which every attempt then fetches; and a note on that, empty
+    for a job without a repository or with a commit. If the repository cannot be queried from here, for example without
+    its key, the job is unchanged and the note says so. Runs `git`; not for jobs from another machine."""
     one = of_setup(job.setup)
     if one is None or job.setup is None:
         return job, ""

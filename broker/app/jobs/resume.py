@@ -19,7 +19,7 @@ from broker.core.job.file.repository import unpinned
 from broker.core.job.jobs import Job, ResumePoint
 from broker.reconciler.progress import remaining_work
 
-# Only of the old job. A job resumed from a task keeps the task's variables but is outside of the array, which counts
+# Fields of the old job only. A job resumed from a task keeps the task's variables but is not in the array, which counts
 # only what it started itself.
 _ANEW: Mapping[str, object] = {"seal": None, "task": None, "stop_when": None}
 
@@ -35,8 +35,8 @@ class ResumeChanges:
 
 
 def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor) -> Job:
-    """A job that resumes ``view`` from a checkpoint, with its files as they are now: of a Git repository, what its
-    branch or tag shows now (`with_commit` looks it up). Submits nothing.
+    """A job that resumes ``view`` from a checkpoint, with its files as they are now; from a Git repository, the present
+    commit of its branch or tag (`with_commit`). Submits nothing.
 
     Raises `NotAllowed` for another person's job and for a job that has not ended, `InvalidInput` for a job without a
     checkpoint or with a missing folder, `UnknownName` for a step without one, `Unreachable`.
@@ -51,7 +51,7 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
         )
     envs = {**job.envs, **changes.envs}
     anew = {**_ANEW, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
-    anew["setup"] = unpinned(job.setup)  # of a Git repository, too, the files are those of now
+    anew["setup"] = unpinned(job.setup)  # from a Git repository, too, the present files
     changed = resolved(job.model_copy(update=anew), Path.cwd(), view.id)
     point = resume_point(broker, ResumePoint(job=view.id, step=changes.step))
     return _from_there(changed, view, point)
@@ -66,9 +66,9 @@ def continued(broker: Broker, view: JobView, job: Job, step: int | None, *, by: 
 
 
 def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = False) -> Job:
-    """The same job with the same files, from its newest checkpoint if there is one; of an array the tasks that failed,
-    each from its own. Submits nothing. Raises `NotAllowed` as `resumed`, `InvalidInput` for an array of which no task
-    failed, `Unreachable`."""
+    """The same job with the same files, from its newest checkpoint if there is one; for an array, the tasks that
+    failed, each from its own checkpoint. Submits nothing. Raises `NotAllowed` as `resumed`, `InvalidInput` for an array
+    of which no task failed, `Unreachable`."""
     _has_ended(view, by)
     if view.job.array is not None:
         return _failed_again(broker, view, view.job.array, from_start=from_start)
@@ -93,7 +93,7 @@ def _failed_again(broker: Broker, view: JobView, array: JobArray, *, from_start:
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:
-    """The job with its ``resume_from`` completed by `resume_point`, which may raise."""
+    """The job with its ``resume_from`` completed. Raises as `resume_point`."""
     if job.resume_from is None:
         return job
     return job.model_copy(update={"resume_from": resume_point(broker, job.resume_from)})

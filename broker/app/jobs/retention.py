@@ -30,7 +30,7 @@ from broker.runfolder.retention import (
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
-_AT_MOST_IN_TURN = 5  # folders that cannot be read: then the store of runs itself is not there
+_AT_MOST_IN_TURN = 5  # consecutive unreadable folders from which the run store itself counts as unreachable
 
 
 _Done = TypeVar("_Done")
@@ -61,9 +61,9 @@ def prune(
 ) -> list[PrunedRunFolders]:
     """Delete the checkpoints of closed jobs that ended before ``ended_before`` (UTC): of the jobs of ``by``, for an
     administrator of all. Each job keeps its newest complete checkpoint unless ``newest_too``; a job that an open job
-    resumes from keeps all. Output, history and costs stay. Returns the jobs concerned, newest first. Idempotent. Why
-    the run folder of a job is left as it is, is added to ``trouble``; after `_AT_MOST_IN_TURN` of them in turn the rest
-    is left, too."""
+    resumes from keeps all. Output, history and costs stay. Returns the jobs concerned, newest first. Idempotent. If a
+    run folder cannot be read or changed, the reason is added to ``trouble`` by job; after `_AT_MOST_IN_TURN` such
+    folders in succession, the rest is left, too."""
     place = chosen(broker).rstrip("/")
     with broker.store.reading() as look:
         needed = {job for view in look.unclosed() for job in _started_from(view)}
@@ -106,9 +106,9 @@ def overdue(
     broker: Broker, trouble: dict[str, str], *, by: Actor, besides: Iterable[PrunedRunFolders] = ()
 ) -> list[OverdueFiles]:
     """The files of jobs of ``by`` (an administrator: of all) that the active policy no longer keeps, oldest end first.
-    ``besides``: what is deleted anyway, and left out. Each job's newest checkpoint stays, and everything that an open
-    job goes on from or takes as inputs. Deletes nothing. ``trouble`` as `prune`. Raises `InvalidInput` for a policy
-    that cannot be read."""
+    ``besides``: what is deleted anyway, which is left out. Each job's newest checkpoint stays, and everything that an
+    open job resumes from or takes as inputs. Deletes nothing. ``trouble`` as `prune`. Raises `InvalidInput` for a
+    policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     anyway = {one.view.id: {checkpoint.id for checkpoint in one.gone} for one in besides}
     steps = [
@@ -120,8 +120,8 @@ def overdue(
 
 
 def delete_overdue(broker: Broker, found: Iterable[OverdueFiles], trouble: dict[str, str]) -> list[OverdueFiles]:
-    """Delete them, without those of jobs that an open job has come to need since; returns what was deleted. May be
-    repeated. ``trouble`` as `prune`."""
+    """Delete these files, except those of jobs that an open job needs by now; returns what was deleted. Idempotent.
+    ``trouble`` as `prune`."""
     place = chosen(broker).rstrip("/")
     with broker.store.reading() as look:
         needed = needed_by_open(look)
@@ -140,30 +140,30 @@ class DeletedFiles:
 
 
 def delete_due(broker: Broker, within: timedelta, last: Collection[str] = ()) -> DeletedFiles:
-    """Delete what the active policy no longer keeps of the jobs whose time for it was over ``within`` the time before
-    now. One folder that cannot be read or emptied keeps none of the others; after `_AT_MOST_IN_TURN` of them in turn
-    the rest is left to the next call. ``last``: the jobs that failed before, which are tried after all others, so that
-    they do not end every call. May be repeated. Raises `InvalidInput` for a policy that cannot be read."""
+    """Delete what the active policy no longer keeps, of jobs whose retention time expired ``within`` the time before
+    now. A folder that cannot be read or emptied does not stop the others; after `_AT_MOST_IN_TURN` such folders in
+    succession, the rest is left to the next call. ``last``: jobs that failed before, which are tried after all others,
+    so that they do not end every call. Idempotent. Raises `InvalidInput` for a policy that cannot be read."""
     said, now, place = broker.policy().defaults, broker.clock.now(), chosen(broker).rstrip("/")
     trouble = dict[str, str]()
     due = sorted(_due(broker, said, now, within), key=lambda view: view.id in last)
     looked = each_job([(one.id, partial(_overdue_of, one, f"{place}/{one.id}", said, now)) for one in due], trouble)
     with broker.store.reading() as look:
-        needed = needed_by_open(look)  # by jobs that came while folders were listed, too
+        needed = needed_by_open(look)  # also by jobs submitted while folders were listed
     late = [one for one in looked if one.count and one.view.id not in needed]
     done = each_job([(one.view.id, partial(_delete, one, f"{place}/{one.view.id}")) for one in late], trouble)
     return DeletedFiles(tuple(done), trouble)
 
 
 def each_job(steps: Iterable[tuple[str, Callable[[], _Done]]], trouble: dict[str, str]) -> list[_Done]:
-    """The result of the step for each job; reasons of failures are added to ``trouble``. After `_AT_MOST_IN_TURN`
-    failures in turn the rest is left."""
+    """The result of the step for each job; reasons of failures are added to ``trouble``. Ends after `_AT_MOST_IN_TURN`
+    failures in succession."""
     done, in_turn = list[_Done](), 0
     for job, step in steps:
         try:
             done.append(step())
             in_turn = 0
-        except (BrokerError, OSError) as error:  # of one folder: its agent, or another writer, damaged it
+        except (BrokerError, OSError) as error:  # the folder was damaged, by its agent or another writer
             trouble[job] = str(error)
             in_turn += 1
             if in_turn == _AT_MOST_IN_TURN:
@@ -172,8 +172,8 @@ def each_job(steps: Iterable[tuple[str, Callable[[], _Done]]], trouble: dict[str
 
 
 def _due(broker: Broker, said: PolicyDefaults, now: datetime, within: timedelta | None) -> list[JobView]:
-    """The closed jobs that no open one needs of which the time for something is over: ``within`` the time before now
-    (None: whenever), oldest end first."""
+    """The closed jobs that no open job needs and that have files whose retention time expired ``within`` the time
+    before now (None: at any time), oldest end first."""
     times = [time for time in (said.keep_checkpoints, said.keep_results, said.keep_logs) if time is not None]
     if within is None:
         times = [min(times)] if times else []

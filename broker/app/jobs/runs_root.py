@@ -78,14 +78,14 @@ def chosen(broker: Broker) -> str:
 
 
 def archive_places(broker: Broker, file: ArchiveFile) -> Sequence[str]:
-    """The URLs of the run stores where a file of the archive may be: where it was written, then, in case all was moved,
-    where run folders are looked for now."""
+    """The URLs of the run stores where a file of the archive may be: where it was written, then, in case the folders
+    were moved, where run folders are looked for now."""
     now = chosen(broker)
     return [now] if not file.runs or _same(file.runs, now) else [file.runs, now]
 
 
 def run_folders(broker: Broker) -> RunFolders:
-    """The run folders of this broker's jobs: where the settings say, else where the store's jobs have them."""
+    """The run folders of this broker's jobs, at the place in the settings, else the store's."""
     from broker.runfolder.run_folders import RunFolders  # needs the object store, which most commands do not
 
     url = chosen(broker)

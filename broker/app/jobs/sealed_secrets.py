@@ -43,12 +43,12 @@ def missing_secrets(job: Job) -> Sequence[str]:
 
 def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The job with its secrets, taken from this process's environment, sealed in the run store; the job unchanged if it
-    has none. Writes one object; `erase` it if the job is not submitted after all.
+    has none. Writes one object; `erase` it if the job is then not submitted.
 
     Raises `Unreachable` for the run store, `StoreProblem` if the key cannot be made.
     """
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
-    if not values or job.seal is not None:  # sealed where it was submitted
+    if not values or job.seal is not None:  # sealed at submission
         return job
     seal = SecretsSeal(pool=pool_of(broker, by), id=secrets.token_hex(16))
     keys = [_private_key(broker.settings.home).public_key()]
@@ -75,8 +75,8 @@ def service_key(broker: Broker) -> str | None:
 
 
 def sealed_for(key: str, values: Mapping[str, str]) -> SealedBox:
-    """The values encrypted for a service's public key (base64). Pure, except for randomness. Raises ValueError for what
-    is no key."""
+    """The values encrypted for a service's public key (base64). Pure, except for randomness. Raises ValueError for an
+    invalid key."""
     seal, public = SecretsSeal(pool="", id=secrets.token_hex(16)), _public_key(key)
     return SealedBox(_name(public), seal.id, _encrypt(public, seal, values))
 
@@ -116,7 +116,7 @@ def tell_service_key(broker: Broker) -> None:
 
 
 def sealed_at_home(broker: Broker, content: bytes, purpose: str) -> str:
-    """The content (base64), encrypted for this home folder's own key and for that purpose. Raises `StoreProblem`."""
+    """The content, encrypted for this home folder's own key and for that purpose (base64). Raises `StoreProblem`."""
     return _text(_suite().encrypt(content, _private_key(broker.settings.home).public_key(), info=purpose.encode()))
 
 
@@ -171,7 +171,8 @@ class JobSecrets:
         return {name: os.environ.get(name, "") for name in job.secrets}
 
     def erase(self, view: JobView) -> None:
-        """Delete the job's sealed secrets; those of a task go with its array. Idempotent. Raises `Unreachable`."""
+        """Delete the job's sealed secrets; those of a task are deleted with its array's. Idempotent. Raises
+        `Unreachable`."""
         if view.job.task is not None:
             return
         if view.job.seal is not None:

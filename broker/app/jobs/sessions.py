@@ -1,4 +1,4 @@
-"""Sessions: jobs in which people work (`gpubroker dev`). Their home folder goes from one to the next of a name."""
+"""Sessions: jobs in which people work (`gpubroker dev`). A session gets the home folder of the last one of its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.file.overrides import JobOverrides
 from broker.core.job.jobs import Job, ResumePoint
 
-# The home folder is kept twice, should the newest be unreadable.
+# Two versions of the home folder are kept, in case the newest is unreadable.
 _KEPT = 2
 _COMMAND = 'exec "$GPUBROKER_PYTHON" -m gpubroker_session'
 _JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
@@ -71,14 +71,14 @@ def with_home(broker: Broker, job: Job, *, by: Actor) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class JupyterServer:
-    """Where a session's Jupyter listens on its machine (loopback), and what opens it."""
+    """The port of a session's Jupyter on its machine (loopback), and the token that opens it."""
 
     port: int
     token: str = field(repr=False)
 
 
 def jupyter_of(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> JupyterServer:
-    """The Jupyter of a running session, by the private file that the server writes. Raises as `entrance`,
+    """The Jupyter of a running session, from the private file that the server writes. Raises as `entrance`,
     `InvalidInput` for a job without Jupyter, `RetryLater` while it starts."""
     if view.job.session is None or not view.job.session.jupyter:
         raise InvalidInput(f"{view.id} runs no Jupyter", hint="open a session with one: `gpubroker dev --jupyter`")

@@ -1,7 +1,7 @@
 """Deleting snapshots that no job needs: which trees these are, by pool.
 
-A job needs its snapshot until it is closed, while an open job goes on from it or takes its results, while the time for
-it is not over, and as long as its run folder holds a checkpoint or results, with which it can be resumed or understood.
+A job needs its snapshot until it is closed, while an open job resumes from it or takes its results, until the retention
+time of snapshots expires, and as long as its run folder has a checkpoint or results, for resuming or understanding it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker.runfolder.retention import AttemptFiles, kept, left_by_attempts
 from broker.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded
 from broker.snapshots.upload import reaching
 
-_CLOCKS = timedelta(hours=1)  # by which clocks of machines that submit may differ
+_CLOCKS = timedelta(hours=1)  # by which the clocks of submitting machines may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class UnneededSnapshots:
 
 
 def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
-    """Whether the time of the active policy for the snapshot of an ended job is over; None if it says none. Raises
-    `InvalidInput` for a policy that cannot be read."""
+    """A function that tells whether the active policy's retention time for the snapshot of an ended job is over; None
+    if the policy has none. Raises `InvalidInput` for a policy that cannot be read."""
     time, now = broker.policy().defaults.keep_snapshots, broker.clock.now()
     if time is None:
         return None
@@ -49,9 +49,9 @@ def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
 def unneeded_snapshots(
     broker: Broker, over: Callable[[JobView], bool], trouble: dict[str, str], *, by: Actor | None
 ) -> list[UnneededSnapshots]:
-    """The unneeded snapshots in the pools of ``by`` (an administrator, and None: of all submitters).
-    ``over``: whether the time for the snapshot of an ended job is over. Deletes nothing. Why a pool or a job's folder
-    could not be read is added to ``trouble``: then what it may need stays."""
+    """The unneeded snapshots in the pools of ``by`` (an administrator, and None: of all submitters). ``over``: whether
+    the retention time for the snapshot of an ended job is over. Deletes nothing. If a pool or a job's folder cannot be
+    read, the reason is added to ``trouble``, and what it may need stays."""
     users = {by.identity} if by is not None else set[str]()
     with broker.store.reading() as look:
         if by is None or Role.ADMINISTRATOR in by.roles:
@@ -72,8 +72,8 @@ def unneeded_snapshots(
 def delete_snapshots(
     broker: Broker, found: Iterable[UnneededSnapshots], trouble: dict[str, str]
 ) -> list[UnneededSnapshots]:
-    """Delete them, without what jobs came to need since; returns what was deleted. May be repeated, and may end
-    anywhere. ``trouble`` as `unneeded_snapshots`."""
+    """Delete these snapshots, except what jobs need by now; returns what was deleted. Idempotent; may be interrupted at
+    any point. ``trouble`` as `unneeded_snapshots`."""
     deleted = []
     for one in found:
         since = partial(_needed_since, broker, one.pool, one.at - _CLOCKS)

@@ -1,6 +1,7 @@
 """Snapshots of a job's files at submission: its working folder and local file mounts, copied into the run store.
 
-This happens with the submitter's permissions, before any money is held. Nothing is read from their disk afterwards.
+This happens with the submitter's permissions, before any money is held. Afterwards nothing is read from the submitter's
+disk.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
     """
     if job.snapshot is not None:
         return job
-    job = resolved(job, Path.cwd(), job.name)  # changes nothing for a job from a file
+    job = resolved(job, Path.cwd(), job.name)  # no change for a job from a file
     if survey(broker, job) is None:
         return job
     with broker.store.reading() as look:
@@ -165,8 +166,8 @@ def pool_of(broker: Broker, by: Actor) -> str:
 
 
 def check_still_there(broker: Broker, job: Job) -> None:
-    """Raises `InvalidInput` for a job whose snapshot was deleted meanwhile, `Unreachable`. To be asked, and the job to
-    be put on record, within one block of `Store.using_snapshots`."""
+    """Raises `InvalidInput` for a job whose snapshot was deleted meanwhile, `Unreachable`. Call this and record the job
+    within one block of `Store.using_snapshots`."""
     if job.snapshot is None:
         return
     with reaching():

@@ -2,7 +2,7 @@
 
 The job's machine needs no port and no daemon: a ProxyCommand carries the connection through the engine to an sshd that
 serves it alone (`broker.agent.ssh_server`). Keys are private to this user: one pair, made here, or the user's own. The
-host key comes through the engine before the protocol begins, and is checked strictly.
+host key is transferred through the engine before the protocol begins, and is checked strictly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SshAccess:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The client's command line up to the host's name."""
+        """The client's command line, without the host's name."""
         given = (word for name, value in self.options for word in ("-o", f"{name}={value}"))
         return (_program("ssh", "openssh-client"), *given, self.alias)
 
@@ -68,7 +68,7 @@ def access(
     proxy = [_gpubroker(), "ssh-proxy", reference]
     proxy += [] if node is None else ["--node", str(node)]
     proxy += [] if identity is None else ["--identity", str(key)]
-    if "GPUBROKER_HOME" in os.environ:  # an editor's own environment may not have it
+    if "GPUBROKER_HOME" in os.environ:  # an editor may start `ssh` without it
         proxy = ["env", f"GPUBROKER_HOME={os.environ['GPUBROKER_HOME']}", *proxy]
     alias = f"gpubroker-{reference}" + (f"-{node}" if node else "")
     options = {
@@ -89,8 +89,9 @@ def access(
 
 def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, identity: Path | None, by: Actor) -> int:
     """Carry one SSH connection between this process's standard streams and the job. First writes the host key, which
-    the engine's way brings, where `access` lets the client look for it. Returns the exit status of the other side. The
-    job's history records the person. Raises as `entrance`; `RetryLater` if the other side does not begin."""
+    comes through the engine, to the file in which `access` makes the client look for it. Returns the exit status of the
+    other side. The job's history records the person. Raises as `entrance`; `RetryLater` if the other side does not
+    begin."""
     found = entrance(broker, view, node=node, by=by)
     key = public_key(identity.expanduser() if identity else own_key(broker))
     way = found.way(["--sshd", key])
@@ -167,7 +168,7 @@ def public_key(key: Path) -> str:
 
 
 def _user(broker: Broker, view: JobView, attempt: int, node: int) -> str:
-    """The account of the job's command on its machine, as the agent told; else that of this process."""
+    """The user account of the job's command on its machine, as the agent reports it; else that of this process."""
     try:
         claims = run_folders(broker).of(view.id).read_state(attempt).claims
     except BrokerError:
@@ -219,6 +220,6 @@ def _program(name: str, package: str) -> str:
 
 
 def _gpubroker() -> str:
-    """The program that this process is, by a path that works from any folder."""
+    """The path of this program, valid in any folder."""
     beside = Path(sys.executable).with_name("gpubroker")
     return str(beside) if beside.exists() else _program("gpubroker", "gpubroker")

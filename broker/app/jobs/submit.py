@@ -63,13 +63,13 @@ class DearerNow(BrokerError):
 
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor) -> JobView:
-    """Submit the job as ``by``: hold its money, and request its first launch, queue it, or ask for approval. Where the
-    strategy decides where and when it starts, the job is queued and the reconciler asks the strategy. A reconciler must
+    """Submit the job as ``by``: hold its money, and request its first launch, queue it, or ask for approval. If the
+    strategy decides where and when the job starts, it is queued and the reconciler asks the strategy. A reconciler must
     run for the job to start: `broker.app.service.background.ensure`.
 
-    Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.with_snapshot`).
-    A job that comes after others holds no money: it is judged now, and again when it begins.
-    ``agreed``: the plan that the submitter accepted. Not idempotent: each call submits one job.
+    Takes the snapshot of its files first, unless the job has one (`broker.app.jobs.snapshots.with_snapshot`). A job
+    that comes after others holds no money: it is judged now, and again when it begins. ``agreed``: the plan that the
+    submitter accepted. Not idempotent: each call submits one job.
 
     Raises, and then no job exists: `DearerNow`; `NoFeasibleCapacity` (exit 4); `NotAllowed` (exit 3; the decision is
     recorded); `InvalidInput` for a `max_cost` that does not pay for a start, a missing secret, a run folder that is not
@@ -89,14 +89,14 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor
             check_still_there(broker, job)
             return _admitted(broker, job, agreed, by)
     except (NoFeasibleCapacity, DearerNow, NotAllowed, InvalidInput):
-        with suppress(BrokerError):  # an orphaned seal is useless to anybody, but it should not stay
+        with suppress(BrokerError):  # nobody can use an orphaned seal, but it should not stay
             erase(broker, job)
         raise
 
 
 def record_refusal(broker: Broker, seen: Preview) -> None:
     """Record the decision that refused the job of a preview, with its inputs, for later replay. If the policies left no
-    placement, the placements that they rejected are judged. Records nothing if they allow the job by now."""
+    placement, the placements that they rejected are judged. Records nothing if the policies allow the job by now."""
     if not seen.plan.placements:
         seen = replace(seen, plan=opened_by_policy(broker, seen))
     if not seen.plan.placements:
@@ -130,7 +130,7 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
             seen, policy = kept.seen, kept.policy
         else:
             with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
-                look.plan_stamp()  # first: it answers the next two questions as well
+                look.plan_stamp()  # first, because it answers the next two queries as well
                 agree(broker, look)
                 policy = broker.policy(look)
                 seen = planned_by_class(broker, job, by, PlanBasis(policy, look, broker.clock.now()))
@@ -141,7 +141,7 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
             raise denied_everywhere(seen)
         if seen.needs is not None:
             raise too_short(seen.job, seen.needs)
-        # Planning is slow, so it happened outside the transaction; what may have changed since is checked again in it.
+        # Planning is slow and happens outside the transaction, which checks again what may have changed since.
         done = _in_turn(_Submitting(broker, seen, policy, agreed, by, kept))
         if isinstance(done, JobView):
             return done
@@ -153,8 +153,8 @@ def _admitted(broker: Broker, job: Job, agreed: Preview | None, by: Actor) -> Jo
 
 @dataclass(slots=True)
 class _Submitting:
-    """A job that is to be admitted by a plan: ``kept`` if it was made for another one. ``done``: what came of it;
-    ``refused``: why it cannot be submitted. Neither, before it was ``tried``."""
+    """A job to be admitted by a plan. ``kept``: the plan if it was made for another job. ``done``: the result;
+    ``refused``: why it cannot be submitted; neither is set before it was ``tried``."""
 
     broker: Broker
     seen: Preview
@@ -168,13 +168,13 @@ class _Submitting:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it writes the first records of one job, and fails before it writes anything."""
+        """Whether it records a single job, and raises only before it writes anything."""
         return self.seen.job.array is None and not self.seen.job.after
 
     @property
     def beside_others(self) -> bool:
-        """Whether others may be admitted in the same transaction: rules read nothing that those before have written but
-        money and running attempts."""
+        """Whether other jobs may be admitted in the same transaction. Then rules read nothing that earlier ones wrote
+        in it, except money and running attempts."""
         return self.is_plain and self.seen.job.session is None and not self.policy.asks
 
 
@@ -183,7 +183,7 @@ _turns: WeakKeyDictionary[Broker, GroupCommit[_Submitting]] = WeakKeyDictionary(
 
 
 def _in_turn(asked: _Submitting) -> JobView | Admission | None:
-    """As `_admit`, in a transaction of its own or, of several threads, in one with those that wait for it as well."""
+    """As `_admit`, in a transaction of its own, or in one with the jobs of other threads that wait to write."""
     if asked.beside_others:
         turns = _turns.get(asked.broker) or _turns.setdefault(asked.broker, GroupCommit(_together, _MOST))
         turns.take(asked)
@@ -195,8 +195,8 @@ def _in_turn(asked: _Submitting) -> JobView | Admission | None:
 
 
 def _together(some: Sequence[_Submitting]) -> None:
-    """Admit all of these in one transaction, each judged with what those before it hold; several only if each is plain.
-    If that fails and nothing can be on record, none of several was tried, so that each is tried alone."""
+    """Admit these jobs in one transaction, each judged with what those before it hold. Several only if each is plain.
+    If the transaction fails before its commit, none of several counts as tried, so that each is tried alone."""
     committing = False
     try:
         with some[0].broker.store.writing() as tx:
@@ -208,7 +208,7 @@ def _together(some: Sequence[_Submitting]) -> None:
                         if not one.is_plain:  # it may have written something
                             raise
                         one.refused = refused
-            for one in some:  # before the commit: whatever ends this thread after it, nobody tries again
+            for one in some:  # before the commit, so that no job is tried again, whatever ends this thread afterwards
                 one.tried = True
             committing = True
     except BaseException as error:
@@ -220,7 +220,7 @@ def _together(some: Sequence[_Submitting]) -> None:
 
 
 def _lost(error: BaseException) -> CommitUnknown:
-    """Why it is not known whether a job is on record."""
+    """The error that says why it is unknown whether a job was recorded."""
     why = f": {error}" if isinstance(error, BrokerError) else ""
     return CommitUnknown(
         f"the transaction was interrupted at its commit{why}", hint="look at `gpubroker jobs list` first"
@@ -228,9 +228,9 @@ def _lost(error: BaseException) -> CommitUnknown:
 
 
 def _admit(asked: _Submitting, tx: StoreWriting) -> JobView | Admission | None:
-    """Judge by the money and machines in this transaction. Returns the job, its money held and its first events
-    recorded; or the refusal, recorded; or None if a new plan is needed: policies or offers are not as they were, its
-    machines were taken meanwhile, or a plan of its own may come to more than the one kept. Raises `InvalidInput` and
+    """Judge by the money and machines in this transaction. Returns the job, with its money held and its first events
+    recorded; or the refusal, recorded; or None if a new plan is needed: policies or offers have changed, its machines
+    were taken meanwhile, or a new plan could have a better result than the kept one. Raises `InvalidInput` and
     `DearerNow` as `submit` does."""
     broker, seen, policy, kept = asked.broker, asked.seen, asked.policy, asked.kept
     if kept is not None and tx.plan_stamp() != kept.stamp:

@@ -19,9 +19,9 @@ _Rows = dict[ArchiveKind, list[tuple[Any, ...]]]
 
 
 def archived(broker: Broker, offers: Sequence[Offer], start: datetime, end: datetime) -> Mapping[str, ArchivedSeries]:
-    """What the archive has of these offers' series that tells their course between two times (UTC), by the offers'
-    ids; without offers of which it has nothing. Raises `MissingExtra`, `Unreachable`, and `BrokerError` for a file that
-    is missing or was changed."""
+    """The archived part of these offers' series that is needed between two times (UTC), by the offers' ids; without
+    offers of which nothing is archived. Raises `MissingExtra`, `Unreachable`, and `BrokerError` for a file that is
+    missing or was changed."""
     found: dict[str, ArchivedSeries] = {}
     if not broker.store.archive.has_prices():
         return found
@@ -43,7 +43,7 @@ def offers_at(
 def _newest(
     broker: Broker, files: Sequence[ArchiveFile], when: datetime, known_at: datetime | None
 ) -> Mapping[int, ArchivedSeries]:
-    """The last archived change of each series by then, by the series' number."""
+    """The last archived change of each series up to ``when``, by the series' number."""
     from broker.app.jobs.runs_root import archive_places  # most histories are in the database
     from broker.runfolder import archive
     from broker.store.archive import as_series

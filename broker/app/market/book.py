@@ -1,4 +1,4 @@
-"""Compares the price book with live prices: what moved since a page was read."""
+"""Compares the price book with live prices: which prices changed since their page was read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ANYWHERE = "global"  # the region of a page that names none
 
 @dataclass(frozen=True, slots=True)
 class BookRow:
-    """A row of the book and the cheapest believed live price of the same machine, None if no source tells of one.
-    ``change``: the live price by the book's, minus 1."""
+    """A row of the book and the cheapest live price of the same machine that is not in doubt, None if no source has
+    one. ``change``: the live price divided by the book's, minus 1."""
 
     page: BookPage
     offer: Offer
@@ -40,7 +40,7 @@ class BookCheck:
 
 def check_book(broker: Broker) -> BookCheck:
     """Compare every row of the price book with the live prices in the store; sends no request. Raises `InvalidInput`
-    for a book that cannot be read, `UnknownName` where none is plugged in."""
+    for a book that cannot be read, `UnknownName` if no price book is registered."""
     book = broker.provider(BOOK)
     assert isinstance(book, HasPages)
     live: dict[tuple[object, ...], list[Offer]] = {}

@@ -1,4 +1,4 @@
-"""The first look at the market: before prices are shown first, sources without a login that answer within seconds are
+"""The first poll: before prices are shown for the first time, sources that need no login and answer within seconds are
 asked."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.core.market.offers import SANDBOX
 from broker.market.concurrent_poll import Watch, poll_concurrently
 from broker.market.poller import PollResult
 
-LONGEST = 8.0  # seconds of the wall clock; who has not answered then is asked again by the next poll
+LONGEST = 8.0  # seconds of the wall clock; sources without an answer by then are asked again by the next poll
 AGAIN = timedelta(hours=1)  # after a query that reached no provider
 
 
@@ -32,8 +32,8 @@ def sources_to_ask(broker: Broker) -> tuple[str, ...]:
 
 
 def look(broker: Broker, names: tuple[str, ...], *, watch: Watch | None = None) -> Iterator[PollResult]:
-    """Ask these sources side by side, for `LONGEST` at most; a result as each is stored. A store that cannot be written
-    to is left as it is: no request is sent."""
+    """Ask these sources side by side, for `LONGEST` at most; a result as each is stored. Sends no request if the store
+    cannot be written to."""
     try:
         broker.store.check_writable()
     except StoreProblem:

@@ -143,7 +143,7 @@ def _newest_rows(rows: Iterable[Offer | SkippedRow]) -> tuple[list[Offer], Count
 
 
 def _meant(broker: Broker, provider: str) -> str:
-    """A suggestion of the known provider whose name resembles a new one."""
+    """The known provider whose name resembles a new one, as a suggestion; empty without one."""
     known = {name.removeprefix("csv:") for name in (*broker.registries.providers, *broker.store.last_polls())}
     return did_you_mean(provider, known - {provider}).removeprefix("; ")
 

@@ -41,8 +41,8 @@ _BOOK_AGE = timedelta(days=1)  # the price book changes only with a release
 
 @contextmanager
 def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReading]:
-    """A read of the store with fresh offers of local sources (`freshen`). If none of them is due, which holds for most
-    of many submissions at once, that is found in the same transaction."""
+    """A read of the store with fresh offers of local sources (`freshen`). If none of them is due, as in most of many
+    submissions at once, this needs no other transaction."""
     with broker.store.reading() as look:
         now = broker.clock.now()
         if is_fresh(broker, now, sandbox=sandbox) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
@@ -82,7 +82,7 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
             )
     if not asked_by_many:
         return done
-    # With many processes, one polls, and the others use its recent result instead of writing the same.
+    # Of many processes one polls; the others use its recent result instead of writing the same.
     with broker.store.lead(LeaderRole.LOCAL) as mine:
         runs = broker.store.last_polls() if mine else runs
         for name, age in asked_by_many if mine else ():
@@ -90,7 +90,7 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
             if began - runs[name].finished >= age:
                 done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
                 longest = max(longest, broker.clock.now() - began)
-    if longest:  # the store's part of it, too, which a record of the poll does not know
+    if longest:  # includes the writing to the store, which the record of the poll does not
         rest = min(_REST * longest, _LONGEST_REST * broker.clock.scale)
         broker.fresh_until[sandbox] = broker.clock.now() + rest
     return done
@@ -188,7 +188,7 @@ def _with_bought(
     if not any(one.team in lenders for one in bought):
         return found, ahead  # without reading the open jobs
     open_jobs = look.unclosed()
-    # What others lend while they do not need it is not waited for.
+    # A job does not wait for machines that other teams lend only while they do not need them.
     seen = partial(as_seen_by, purchases=bought, team=job.team, lending=said.lending, open_jobs=open_jobs)
     own = [(offer, begins) for offer, begins in ahead if seen([offer], at=begins) == [offer]]
     return seen(found, at=now), own

@@ -1,4 +1,4 @@
-"""Offers similar to an accelerator, or a number of them, that has none."""
+"""Offers near to a wanted accelerator, or number of accelerators, that nobody offers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _CPU = "cpu"
 
 
 def nearby(broker: Broker, wanted: Mapping[str, Iterable[int]], found: Iterable[Offer]) -> dict[str, list[str]]:
-    """For each accelerator of which no price is on record, the nearest ones that have one; for each that has prices,
-    but none for the wanted numbers (``H100:3``), those that have. ``found``: all offers of what is wanted."""
+    """For each wanted accelerator without a recorded price, the nearest accelerators that have one; for each that has
+    prices, but none for the wanted numbers (``H100:3``), the numbers that have one. ``found``: all offers that
+    match."""
     counts: dict[str, set[int]] = {}
     for offer in found:
         counts.setdefault(offer.accelerator or _CPU, set()).add(offer.count)

@@ -35,8 +35,8 @@ class OfferFilter:
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
     ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported, stale or doubted ones.
-    ``doubted``: only offers that are in doubt. ``old``: also reference prices past their `LIST_AGE`.
-    ``max_price``: USD per GPU-hour.
+    ``doubted``: only offers in doubt. ``old``: also reference prices older than `LIST_AGE`. ``max_price``: USD per
+    GPU-hour.
     """
 
     counts: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class OfferFilter:
         )
 
 
-# The age from which a reference price is hidden: list prices change a few times a year, spot prices all the time.
+# The age from which a reference price is hidden. List prices change a few times a year, spot prices continuously.
 LIST_AGE, LIST_AGE_OF_SPOT = timedelta(days=180), timedelta(days=60)
 
 
@@ -76,7 +76,7 @@ def is_old(row: ListedOffer) -> bool:
 
 
 def hidden_old(offers: Iterable[Offer], now: datetime, wanted: OfferFilter) -> int:
-    """How many rows that `wanted_rows` leaves out only because of their age."""
+    """The number of rows that `wanted_rows` leaves out only because of their age."""
     if wanted.old:
         return 0
     every = replace(wanted, old=True)
@@ -125,11 +125,11 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         offer = row.offer
         amount = row.per_gpu or offer.price
         names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
-        # A price that is not believed must not head the list.
+        # A price in doubt must not be first in the list.
         return offer.doubt is not None, amount is None, amount.micros if amount else 0, *names
 
     firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
-        # What is bought for years costs least an hour, and is no answer to what an hour costs.
+        # Capacity bought for years is cheapest per hour, but cannot be had by the hour.
         OfferOrder.GPU_PRICE: lambda row: (row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (
             row.offer.doubt is not None,

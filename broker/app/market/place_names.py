@@ -1,5 +1,4 @@
-"""Names of providers and regions in queries and jobs. An unknown name is reported, because it would only find
-nothing."""
+"""Names of providers and regions in queries and jobs. An unknown name is reported instead of an empty result."""
 
 from __future__ import annotations
 

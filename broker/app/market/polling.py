@@ -51,10 +51,10 @@ def poll_now(
 
 
 def ask_for(broker: Broker, name: str) -> PollRequest:
-    """How that provider is asked. A provider that cannot be made (a missing extra, a bad setting) says so when it is
-    asked, so that it fails alone."""
+    """How that provider is asked. A provider that cannot be created (a missing extra, an invalid setting) fails when it
+    is polled, so that the others are not affected."""
     how = poll_settings(broker, name)
-    # What this machine, its files and the user's own clusters say is final; the market of others is judged.
+    # Prices from this machine, its files and the user's own clusters are accepted; those of other sources are checked.
     local = name == SANDBOX or name in broker.registries.local_providers
     make: Callable[[], Provider]
     try:
@@ -183,11 +183,11 @@ class Polling:
         )
 
     def _ask(self, name: str) -> PollRequest:
-        with self._making:  # a broker makes its providers in one thread at a time
+        with self._making:  # providers are created in one thread at a time
             return ask_for(self._broker, name)
 
     def _told(self, result: PollResult) -> None:
-        if result.cut_short:  # its thread may still hang in the old one
+        if result.cut_short:  # its thread may still use the old instance
             with self._making:
                 self._broker.forget_provider(result.provider)
         suspect_polls.queue(self._broker, result)
@@ -197,7 +197,7 @@ class Polling:
         """The wall-clock time until the provider is due, by its last poll, so that a restart does not poll it again at
         once."""
         last, now = self._broker.store.last_polls().get(name), self._broker.clock.now()
-        if last is None or last.finished > now:  # never, or by a clock that was set back since
+        if last is None or last.finished > now:  # never polled, or the clock was set back since
             return timedelta(0)
         left = last.finished + interval_of(self._broker, name) - now
         return max(left, timedelta(0)) / self._broker.clock.scale
@@ -209,7 +209,7 @@ log = logging.getLogger(__name__)
 def accept_prices(
     broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
 ) -> AcceptedDoubts:
-    """Accept the last poll of ``provider`` on the word of ``by``: missing offers are gone, odd prices are right.
+    """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and doubted prices as right.
     Recorded with the offers concerned. ``pools``: only these. Raises `UnknownName` for a provider that was never
     polled, `InvalidInput` if nothing is in doubt."""
     polled = broker.store.last_polls()

@@ -77,7 +77,8 @@ class PriceHistory:
 
     @property
     def mean(self) -> Money | None:
-        """The time-weighted mean price while there was one; a price that only the last poll reported, as it is."""
+        """The time-weighted mean price while there was one; a price that only the last poll reported is returned as it
+        is."""
         parts = [(s.price.micros, in_microseconds(s.end - s.start)) for s in self.stretches if s.price is not None]
         total = sum(length for _, length in parts)
         if not total:
@@ -105,7 +106,7 @@ class PriceHistories:
     """Price histories of a period, cheapest first by their newest price of a GPU-hour, ended ones last.
 
     ``matching``: the number of series that match; ``unpriced``: the number of selected ones without a price in the
-    period; ``began``: the end of the store's first poll (UTC), only if there is nothing to show.
+    period; ``began``: the end of the store's first poll (UTC), only if no history was found.
     """
 
     histories: tuple[PriceHistory, ...]

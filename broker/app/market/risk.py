@@ -15,7 +15,7 @@ from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.placement.pricing.hazard import AvailabilityStretch, PoolHistory, Risks, estimate, stretches
 
 _LOOKS_BACK = timedelta(days=21)  # older records have almost no weight: see `hazard.HALF_LIFE_HOURS`
-_KEPT = timedelta(minutes=5)  # for how long an estimate is used; a reconciler with many jobs needs it often
+_KEPT = timedelta(minutes=5)  # lifetime of an estimate in the cache, which a reconciler with many jobs needs often
 _HOUR = 3_600_000_000  # microseconds
 _LOSSES = frozenset({Cause.PREEMPTED, Cause.MACHINE_LOST})  # other ends show only that the machine existed until then
 
@@ -26,8 +26,8 @@ def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risk
     """The risks of the pools that match, from the last three weeks; at most five minutes old, or as of ``at`` (UTC).
 
     For spot capacity, the reported availability and our own attempts count; for other capacity only our own attempts,
-    because a running machine is not taken away when its type is sold out. An attempt that was refused for want of
-    capacity shows that its pool was away, until an attempt there got machines.
+    because a running machine is not taken away when its type is sold out. A launch that failed for lack of capacity
+    shows that the pool was unavailable, until a launch there got machines.
     """
     if at is not None:
         return _estimated(broker, query, at)
@@ -74,8 +74,9 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
 
 
 def _away(launches: list[tuple[float, bool | None]]) -> tuple[AvailabilityStretch, ...]:
-    """How long a pool was away, from what launches there met: hours ago, and whether they got machines. From the first
-    refusal to the next machines; to the last refusal, where none came since."""
+    """When a pool was unavailable, by ``launches`` there: how many hours ago, and whether they got machines.
+    Unavailable from the first failed launch to the next successful one, or to the last failed one if none succeeded
+    since."""
     in_order = sorted(launches, reverse=True)
     return stretches(in_order, in_order[-1][0])[1]
 

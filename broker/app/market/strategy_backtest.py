@@ -1,4 +1,4 @@
-"""The cost of a job on the recorded history, had it started at other hours.
+"""The cost of a job on the recorded history if it had started at other hours.
 
 The record ends at the last full hour, windows start at full hours before it, and a deadline that is a point in time
 counts from it, so that the result is the same for an hour unless the store changes.
@@ -45,7 +45,7 @@ class NothingServes(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class JobBacktest:
-    """``report``: as of any backtest. ``as_of``: the full hour at which the record ends; ``since``, ``until``: the
+    """``report``: as in every backtest. ``as_of``: the full hour at which the record ends; ``since``, ``until``: the
     first and last start of a window (all UTC). ``on_demand``: the on-demand placement used when waiting ends, at its
     present price."""
 

@@ -47,7 +47,7 @@ def record(
     """The record of the last ``reach`` before ``end`` of the pools of these offers, one offer for each pool.
 
     A pool is available while it has a price and is not reported as sold out or out of quota. Between polls the newest
-    report holds. Without a price, a pool is unavailable, at its last known price. ``older``: what is archived of their
+    report holds. Without a price, a pool is unavailable, at its last known price. ``older``: the archived part of their
     series, by the offers' ids.
     """
     ticks = reach // gap

@@ -1,1 +1,1 @@
-"""Launches that people make elsewhere, with SkyPilot or Slurm themselves: judged and paid for like own ones."""
+"""Launches that people make directly with SkyPilot or Slurm: judged and paid for like those of the broker."""

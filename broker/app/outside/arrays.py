@@ -1,4 +1,4 @@
-"""Launches that somebody asks for together, as an array: judged as a whole, held for one by one."""
+"""Launches requested together as an array: judged as a whole, with a hold for each as it begins."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from broker.reconciler.admission.facts import FactsFor
 
 @dataclass(frozen=True, slots=True)
 class OutsideArray:
-    """``count`` launches that are alike, at most ``at_once`` of them at a time."""
+    """``count`` identical launches, at most ``at_once`` of them at a time."""
 
     count: int
     at_once: int
 
     @property
     def turns(self) -> int:
-        """How many follow each other, if all of a turn end together."""
+        """The number of successive rounds, if all launches of a round end together."""
         return -(-self.count // self.at_once)
 
 
 def of_all(one: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
-    """The judgement of an array, from that of one of its launches: the machines of those that run at once, the money
-    of all, over the time that they take behind one another."""
+    """The judgement of an array, from that of one of its launches: the machines of those that run at once, and the
+    money of all, over the time of all rounds."""
     action, placed = one.action, one.placement
     whole = replace(
         action,

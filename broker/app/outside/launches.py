@@ -1,8 +1,8 @@
 """Judges launches that people make outside of the broker, and holds their money.
 
-The ledger is the record: the launch's id stands where a job's id stands, its hold is dated like a job's and counts in
-the same budgets. The machines are started and ended by others, so money is spent when they report the end, or when the
-time that was judged is over.
+The ledger is the record: the launch's id takes the place of a job's id, and its hold is dated like a job's and counts
+in the same budgets. Other tools start and end the machines, so the money is spent when they report the end, or when the
+judged time is over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
 
 PREFIX = "outside:"
-"""Begins the id of such a launch in the ledger; no job's id contains a colon."""
+"""The prefix of the id of such a launch in the ledger; no job's id contains a colon."""
 
 
 class OutsideTool(StrEnum):
@@ -57,10 +57,10 @@ its queue first, and Slurm itself ends them."""
 
 @dataclass(frozen=True, slots=True)
 class OutsideLaunch:
-    """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same.
-    ``job``: what it asks for. ``serves``: whether the tool could use that offer. ``array``: it is asked for so many
-    times. ``known_as``: its id, if it has one already; ``most``: so many with that id up to its last dot may have money
-    held at once."""
+    """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same. ``job``: the
+    requested resources. ``serves``: whether the tool could use an offer. ``array``: the number of identical launches
+    requested. ``known_as``: its id, if it has one already; ``most``: how many launches whose id is the same up to the
+    last dot may hold money at once."""
 
     tool: OutsideTool
     key: str
@@ -98,8 +98,8 @@ class OpenLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The launch may be made. ``placement``: what was judged; ``held``: USD, for its longest time; ``anew``: whether
-    this question has it held, and not an earlier one."""
+    """The launch is admitted. ``placement``: what was judged; ``held``: USD, for its maximum duration; ``anew``:
+    whether this query made the hold, not an earlier one."""
 
     id: str
     placement: Placement
@@ -108,8 +108,8 @@ class Admitted:
 
 
 def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
-    """The person and the team whose budget pays. Without ``team`` it is the only one in which the person may submit.
-    Raises `NotAllowed` for a person who may not submit there, `InvalidInput` if the team is open."""
+    """The person and the team whose budget pays. Without ``team``, the only team in which the person may submit. Raises
+    `NotAllowed` for a person who may not submit there, `InvalidInput` if that leaves several teams."""
     with broker.store.access.reading() as look:
         person = look.person(user)
     if person is None:
@@ -130,9 +130,9 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
 
 
 def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> Admitted:
-    """Judge the launch by the policies in force; with ``holds``, hold its money. Asked again for a launch whose money
-    is held, it is admitted and nothing is held twice. An array is judged as a whole, and nothing is held: its launches
-    are judged once more, and held for, when the turn of each comes.
+    """Judge the launch by the policies in force; with ``holds``, hold its money. Idempotent: a launch whose money is
+    held is admitted again, without a second hold. An array is judged as a whole without a hold; each of its launches is
+    judged again, with its own hold, when it begins.
 
     Raises, and then nothing is held: `NotAllowed` (the decision is recorded), `ApprovalNeeded`, `InvalidInput`,
     `NoFeasibleCapacity`, `StoreProblem`.
@@ -174,11 +174,11 @@ def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
 
 
 def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
-    """Spend what an ended launch, held for from ``since`` on, cost in all of the time that it ran, less what is spent
-    for that time; returns that (USD). Idempotent."""
+    """Spend the cost of an ended launch beyond what was spent for it; returns that amount (USD). ``since``: the start
+    of its hold (UTC); ``ran``: how long it ran in total. Idempotent."""
     cost, ended = Money.ZERO, since + ran
     with broker.store.writing() as tx:
-        mine = [one for one in tx.entries(id) if one.covers_from >= since]  # it may have run before, held for anew
+        mine = [one for one in tx.entries(id) if one.covers_from >= since]  # it may have run before, with another hold
         for hold in [one for one in mine if one.movement is Movement.HOLD and one.covers_from == since]:
             spent = sum((o.amount for o in mine if o.account is Account.SPENT and o.money is hold.money), Money.ZERO)
             amount = (hold.rate or Money.ZERO).for_duration(ran) - spent
@@ -202,7 +202,7 @@ def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by
 
 
 def refuse_beyond(look: StoreReading, launch: OutsideLaunch) -> None:
-    """Raises `NotAllowed` for one more task of an array than may run at once."""
+    """Raises `NotAllowed` if as many tasks of the array run as may run at once."""
     if launch.most is None:
         return
     running = look.held_under(f"{launch.id.rpartition('.')[0]}.")
@@ -242,15 +242,15 @@ def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
                 continue
             if holds and (known := _admitted_before(tx, launch.id)):
                 return known
-            refuse_beyond(tx, launch)  # again in this transaction: two may begin at once
+            refuse_beyond(tx, launch)  # again in this transaction, because two may begin at once
             outcome = _admit(broker, seen, launch, tx, holds=holds)
         if isinstance(outcome, Admitted):
             return outcome
-        raise outcome  # after the transaction, which keeps the decision
+        raise outcome  # after the transaction, so that the decision is kept
 
 
 def _admitted_before(look: StoreReading, id: str) -> Admitted | None:
-    """The launch, if its money is held since an earlier question."""
+    """The launch, if an earlier query made its hold; else None."""
     held, judged = _of(look, id), look.decisions(job_id=id, limit=1)
     inputs = inputs_of(judged[0]) if held and judged else None
     if inputs is None or inputs.action.placement is None:
@@ -289,7 +289,7 @@ def _admission(seen: Preview, look: StoreReading, broker: Broker, array: Outside
 
 
 def _queued_for(launch: OutsideLaunch, market: PlanInputs) -> PlanInputs:
-    """The market as the tool sees it: what Slurm takes waits in its queue until machines are free."""
+    """The market as the tool sees it: jobs that Slurm accepts wait in its queue until machines are free."""
     if launch.tool is not OutsideTool.SLURM:
         return market
     offers = [

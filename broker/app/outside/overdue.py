@@ -1,5 +1,5 @@
-"""Launches of other tools whose judged time ran out and whose end was not reported: their machines may still run, at a
-cost that is in no budget. They stay on record until the end is reported, or for 30 days."""
+"""Overdue launches: launches of other tools whose judged time is over and whose end was not reported. Their machines
+may still run, at a cost that is in no budget. They stay recorded until the end is reported, or for 30 days."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.values.money import Money
 
-_KEY = "overdue/"  # begins the settings in which they are kept
+_KEY = "overdue/"  # prefix of the settings in which they are kept
 _KEPT = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class OverdueLaunch:
-    """One of them. ``until`` (UTC): the end of the time that was judged; ``spent``: USD, for that time; ``noted``
-    (UTC): since when it is on record."""
+    """An overdue launch. ``until`` (UTC): the end of the judged time; ``spent``: USD, for that time; ``noted`` (UTC):
+    since when it is recorded."""
 
     id: str
     tool: str
@@ -43,12 +43,12 @@ class OverdueLaunch:
 
 
 def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
-    """Spend what is held for every launch whose end should have been reported, and keep it on record; forget those that
-    have been there for 30 days."""
+    """Spend the hold of every launch whose end should have been reported by now, and record it as overdue; delete
+    records older than 30 days. Returns the launches that became overdue."""
     now = broker.clock.now()
     with broker.store.reading() as look:
         late = [one for one in open_launches(look) if is_overdue(one, now)]
-    for one in late:  # first, so that none is spent without being shown
+    for one in late:  # first, so that every one that is spent is also shown
         keep_on_record(broker, OverdueLaunch.of(one, now))
     if late:
         spend_overdue(broker, late)
@@ -59,19 +59,19 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
 
 
 def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
-    """The launches on record, the longest overdue first."""
+    """The overdue launches, the longest overdue first."""
     found = [_read(text) for text in broker.store.settings_under(_KEY).values()]
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
 def keep_on_record(broker: Broker, one: OverdueLaunch) -> None:
-    """Put the launch on record. Idempotent."""
+    """Record an overdue launch. Idempotent."""
     broker.store.set_setting(_KEY + one.id, _written(one))
 
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
-    """The end of a launch is reported: as `end`, and it is no longer overdue. What an overdue one cost beyond the time
-    that was judged, by ``ran``, is spent now."""
+    """As `end`; the launch is then no longer overdue. What an overdue launch cost beyond the judged time, according to
+    ``ran``, is spent now."""
     whole = id if id.startswith(PREFIX) else PREFIX + id
     cost = end(broker, whole, ran, by=by)
     if (text := broker.store.setting(_KEY + whole)) is not None:

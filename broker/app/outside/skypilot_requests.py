@@ -1,8 +1,8 @@
 """SkyPilot's admin policy: the queries of its server before a launch, and the answers.
 
-Only a launch of a cluster costs money here. Questions that prepare one (validation, the optimizer, a dry run, a
-client's own) are answered without holding any; what SkyPilot's controllers launch later is refused, since nobody could
-judge where that will run. The answer pins the task to the offer that was judged.
+Only the launch of a cluster costs money here. Queries that prepare one (validation, the optimizer, a dry run, those of
+a client) are answered without a hold. Tasks that SkyPilot's controllers launch later are refused, because nobody can
+judge where they will run. The answer pins the task to the offer that was judged.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.signing import TICKET_LABEL
 
 TEAM, PROJECT, LONGEST, LAUNCH = (f"gpubroker-{name}" for name in ("team", "project", "max-duration", "launch"))
-"""Labels of a task's resources: whose budget pays, for what, for how long at most; and, set by the answer, which launch
-it is."""
+"""Labels of a task's resources: the team that pays, the project, the maximum duration; and the launch's id, which the
+answer sets."""
 
 _COSTS = "launch"
 _HARMLESS = frozenset({"validate", "optimize", "exec"})  # `exec` runs on a cluster that was judged when it was launched
@@ -71,7 +71,7 @@ class AskedRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A task as far as it is judged. ``labels``: of its resources, the same in all of their forms."""
+    """The parts of a task that are judged. ``labels``: of its resources; the same in all their alternatives."""
 
     config: dict[str, Any]
     resources: dict[str, Any]
@@ -80,7 +80,7 @@ class _Task:
 
 
 def answered(broker: Broker, body: str, *, by: Actor) -> str:
-    """The answer to SkyPilot, as it decodes it: the task and its configuration, perhaps changed.
+    """The answer, as SkyPilot decodes it: the task and its configuration, changed if necessary.
 
     Raises `InvalidInput` for a body that SkyPilot does not send, and as `judge`.
     """
@@ -114,8 +114,8 @@ def answered(broker: Broker, body: str, *, by: Actor) -> str:
 
 
 def _rents(offer: Offer) -> bool:
-    """Whether a task that is pinned to the offer gets it at its price: reservations and flex start are asked for by
-    SkyPilot's settings, which only launches of the broker have; without them the machines are on demand."""
+    """Whether a task that is pinned to the offer gets it at its price: reservations and flex start need settings of
+    SkyPilot that only launches of the broker have; without them the machines are on demand."""
     plain = offer.capacity_type is not CapacityType.RESERVED and machine_type(offer) == offer.instance_type
     return offer.engine == "skypilot" and plain
 
@@ -184,7 +184,7 @@ def _job(broker: Broker, name: str, team: str, task: _Task) -> Job:
 
 
 def _pinned(task: _Task, found: Admitted) -> str:
-    """The task on the offer that was judged, labelled with the launch."""
+    """The task pinned to the judged offer and labelled with the launch's id (YAML)."""
     offer, resources = found.placement.offer, task.config.get("resources") or {}
     pinned = _FORMS | {"cloud", "region", "zone", "infra", "accelerators", "instance_type", "use_spot"}
     kept = {name: value for name, value in resources.items() if name not in pinned}

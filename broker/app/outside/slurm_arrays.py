@@ -1,7 +1,7 @@
-"""Arrays of Slurm: what `sbatch --array` names, and the tasks whose turn has come.
+"""Slurm arrays: the tasks that `sbatch --array` names, and the holds for tasks that begin.
 
-An array is judged as a whole when it is submitted, and then holds nothing. Before a task begins, Slurm's prolog asks
-for its money, which is held until the task's end is reported; a task that runs again asks again.
+An array is judged as a whole when it is submitted, without a hold. Before a task begins, Slurm's prolog requests its
+hold, which lasts until the task's end is reported; a task that runs again needs a new hold.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def tasks_of(indices: str) -> OutsideArray:
 
 
 def begin_task(broker: Broker, task: str, *, by: Actor) -> Admitted:
-    """Hold the money of a task whose turn has come. ``task``: the array's id and the task's number, as
-    ``slurm-4f1c….17``. Asked again while it runs, nothing is held twice. Raises `UnknownName` for an array that was not
-    admitted, `NotAllowed` where as many run as it may have at once, and as `judge`."""
+    """Hold the money of a task that begins. ``task``: the array's id and the task's number, as ``slurm-4f1c….17``.
+    Idempotent while the task runs. Raises `UnknownName` for an array that was not admitted, `NotAllowed` if as many of
+    its tasks run as may run at once, and as `judge`."""
     found = _TASK.fullmatch(task.removeprefix(PREFIX))
     whole = _whole(broker, PREFIX + found["array"]) if found else None
     if found is None or whole is None or whole.placement is None:
@@ -58,7 +58,7 @@ def begin_task(broker: Broker, task: str, *, by: Actor) -> Admitted:
 
 
 def _whole(broker: Broker, id: str) -> Action | None:
-    """What was judged when the array was submitted; None if it was not admitted."""
+    """The action that was judged when the array was submitted; None if it was not admitted."""
     with broker.store.reading() as look:
         decisions = look.decisions(job_id=id, limit=1)
     inputs = inputs_of(decisions[0]) if decisions and decisions[0].answer is Answer.ALLOW else None

@@ -45,9 +45,9 @@ class SlurmAsks(BaseModel):
 
 
 def admitted(broker: Broker, asked: SlurmAsks, *, by: Actor) -> str:
-    """The id of the launch, its money held; of an array, whose tasks are held for when they begin; or the key of the
-    broker's own launch. Each submission is a separate launch. Raises `InvalidInput`, and as `judge` and
-    `ticket_holder`."""
+    """Admit a submission and hold its money; returns the launch's id. For an array, money is held when its tasks begin.
+    For a launch of the broker itself, returns its key. Each submission is a separate launch. Raises `InvalidInput`, and
+    as `judge` and `ticket_holder`."""
     if asked.ticket is not None and asked.array is None:
         _as_placed(ticket_holder(broker, asked.name, asked.ticket), asked)
         return asked.name

@@ -14,7 +14,7 @@ from broker.runfolder.signing import launch_ticket
 
 def ticket_holder(broker: Broker, key: str, ticket: str) -> AttemptView:
     """The attempt whose launch carries the ticket. Raises `NotAllowed` for a ticket that was not signed here, for an
-    attempt that is over, and for one whose machine has already reported: a ticket starts one machine."""
+    attempt that is over, and for one whose machine has already reported, because a ticket starts only one machine."""
     job_id, _, number = key.rpartition("-")
     with broker.store.reading() as look:
         try:

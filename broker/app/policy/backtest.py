@@ -1,4 +1,4 @@
-"""Replay of recorded decisions under another policy. Pure except `backtest`.
+"""Replay of recorded decisions under another policy. Pure except `backtest` and `backtest_of`.
 
 Every decision keeps its inputs, so the same policy reproduces the recorded verdicts exactly. Under another policy, the
 first difference changes what later decisions see: a refused job spends and occupies nothing, an allowed one does. From
@@ -6,15 +6,14 @@ then on budgets are computed from the ledger entries of the jobs that would have
 is used: the hold is taken, and after the expected time the expected cost is spent and the rest released. A job that
 would have run on another offer is charged there for its metered time.
 
-A submission is placed anew over the prices of that time: where the planner's first choice under the other policy is a
-place that the recorded plan did not offer, it comes first. Otherwise the recorded placement and its alternatives are
-tried, and what the planner finds after them.
+A submission is placed again at the prices of its time. If the first placement of the planner under the other policy is
+not in the recorded plan, it is tried first. Otherwise the recorded placement and its alternatives are tried, then the
+other placements of the planner.
 
-What cannot be known stays as recorded. Jobs without any feasible offer have no record. Moves try the alternatives of
-the recorded plan alone. Running jobs are not judged again while they ran. A job that would
-be refused more money or time keeps its cost. Requests count as approved, except those that were not approved then. If
-no rule counted running jobs, they were not recorded; a new rule that counts them sees the jobs that hold money, with
-the capacity that their entries show.
+Unknown outcomes stay as recorded. Jobs without any feasible offer have no record. Moves try only the alternatives of
+the recorded plan. Running jobs are not judged again. A job that would be refused more money or time keeps its cost.
+Requests count as approved, except those that were not approved then. If no rule counted running jobs, they were not
+recorded; a new rule that counts them sees the jobs that hold money, with the capacity that their entries show.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ if TYPE_CHECKING:
 class ReplayedDecision:
     """One decision as recorded and as replayed.
 
-    ``answer``: None if it would not have been made, because its job was refused before. ``cost_before``: the cost of
-    the job in USD of ``money``, only for its launch; ``cost_after``: in USD of ``money_after``, known by ``basis``.
-    ``late_before`` and ``late_after``: whether the job was expected to miss its deadline.
+    ``answer``: None if the decision would not have been made, because its job was refused before. ``cost_before``: the
+    cost of the job in USD of ``money``, only for its launch; ``cost_after``: in USD of ``money_after``, known by
+    ``basis``. ``late_before`` and ``late_after``: whether the job was expected to miss its deadline.
     """
 
     decision: Decision
@@ -91,8 +90,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """``unknown``: the number of decisions without recorded inputs. ``not_placed``: submissions judged by the recorded
-    alternatives alone, for want of time or of prices on record."""
+    """``unknown``: the number of decisions without recorded inputs. ``not_placed``: submissions judged only by the
+    recorded alternatives, because time or recorded prices were missing."""
 
     outcomes: tuple[ReplayedDecision, ...]
     unknown: int
@@ -139,8 +138,8 @@ def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: dateti
 def backtest_of(
     broker: Broker, policy: PolicySet, start: datetime, end: datetime, longest: float | None = None
 ) -> Backtest:
-    """As `backtest`, for a loaded policy set. ``longest``: submissions are placed anew for so many seconds of the wall
-    clock (None: all). Raises `InvalidInput` for a record that was altered."""
+    """As `backtest`, for a loaded policy set. ``longest``: seconds of the wall clock after which submissions are no
+    longer placed again (None: no limit). Raises `InvalidInput` for a record that was altered."""
     anew = PastPlacements(broker, policy, longest)
     with broker.store.reading() as look:
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
@@ -152,7 +151,7 @@ def backtest_of(
 
 
 class _HeldThen:
-    """The capacity that was held at times from ``start`` on (UTC). What worked on it is read once, when asked."""
+    """The capacity that was held at times from ``start`` on (UTC). Its use is read once, at the first call."""
 
     def __init__(self, broker: Broker, start: datetime) -> None:
         self._broker, self._start = broker, start
@@ -181,7 +180,7 @@ def replay(
 ) -> Backtest:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
-    Raises ValueError for a decision whose inputs are not those that it hashed.
+    Raises ValueError for a decision whose inputs do not match its hash.
     """
     again = _Replay(policy, entries, anew, in_hand)
     outcomes, unknown = [], 0
@@ -222,7 +221,7 @@ class _Replay:
         if self.policy.version != decision.policy_version:
             self.diverged = True
         facts = self._facts(inputs, decision, key)
-        if self.policy.needs_holdings and not facts.in_hand:  # no rule asked for it then
+        if self.policy.needs_holdings and not facts.in_hand:  # no rule needed it then
             facts = replace(facts, in_hand=self.in_hand(decision.at))
         chosen, verdicts = self._choose(decision, inputs, facts)
         answer = strictest(verdicts)
@@ -273,7 +272,7 @@ class _Replay:
         return asked or (action, self._said(action, facts))
 
     def _said(self, action: Action, facts: Facts) -> tuple[Verdict, ...]:
-        """The verdicts of the rules, and of the policy's switches, which a plan applies before them."""
+        """The verdicts of the rules, and of the settings of the policy that a plan applies before them."""
         off = switched_off(self.policy, action)
         return (*self.policy.judge(action, facts), *([off] if off else []))
 
@@ -308,7 +307,7 @@ class _Replay:
         now, action = inputs.facts.now, inputs.action
         live = [one for one in inputs.facts.live if one.job_id not in self.gone]
         self.courses.close(now)
-        self.courses.reopen(key)  # what this decision is about may not be over
+        self.courses.reopen(key)  # the job of this decision may not have ended
         under_way = list(self.courses.under_way(now))
         if not inputs.live_kept:
             live = [one for job, course in under_way if job != key and (one := course.holding(job, now))]

@@ -1,5 +1,5 @@
-"""Where a job could have been placed at the time of a recorded decision, under other policies: the planner over the
-prices that were on record then."""
+"""The possible placements of a job at the time of a recorded decision, under other policies, from the planner and the
+prices that were recorded then."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from broker.reconciler.admission.admission import denials, with_occupancy
 
 
 class PastPlacements:
-    """Places submissions anew, over the offers that were known at that time. ``longest``: after so many seconds of the
-    wall clock no more are placed; None: all are. What is not known of the past: doubts about prices, how often capacity
-    was taken away, what jobs of other stores used. ``placed``: how many were; ``left``: how many were not, for want of
-    time or of prices on record."""
+    """Places submissions again, on the offers that were known at their time. ``longest``: seconds of the wall clock
+    after which no more are placed; None: no limit. Not considered, because not recorded: doubts about prices,
+    interruption rates, and what jobs of other stores used. ``placed``: the number of submissions placed; ``left``: the
+    number of those for which time or recorded prices were missing."""
 
     def __init__(self, broker: Broker, policy: PolicySet, longest: float | None = None) -> None:
         self._broker = broker
@@ -33,11 +33,11 @@ class PastPlacements:
         self.left = 0
 
     def __call__(self, action: Action, facts: Facts, at: datetime) -> Sequence[Placement]:
-        """The placements that these policies allow by themselves, in the planner's order; none where the job cannot be
-        placed anew. ``at``: the time of the decision (UTC)."""
+        """The placements that these policies allow by themselves, in the planner's order; none if the job cannot be
+        placed again. ``at``: the time of the decision (UTC)."""
         job = action.job
         if action.kind is not ActionKind.LAUNCH or (job.model is not None and not job.resources):
-            return ()  # what is left of moved jobs, and the sizes of models, were not recorded
+            return ()  # the remaining work of moved jobs, and the sizes of models, were not recorded
         if self._ends is not None and time.monotonic() >= self._ends:
             self.left += 1
             return ()

@@ -1,4 +1,4 @@
-"""Policy files: read, check, test and activate them, and explain what they say to a job."""
+"""Policy files: read, check, test and activate them, and explain their verdict on a job."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _MAX_BYTES = 1_000_000
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
-    """The texts of policy files by name. A folder stands for its YAML files, sorted. Files of test cases
-    (``*.test.yaml``) are left out (`cases_among`). Raises `InvalidInput` for an unreadable file, an empty folder, and
-    if all files are test cases."""
+    """The texts of policy files by name. For a folder, its YAML files, sorted. Files of test cases (``*.test.yaml``)
+    are left out (`cases_among`). Raises `InvalidInput` for an unreadable file, an empty folder, and if all files are
+    test cases."""
     texts: dict[str, str] = {}
     named = list(paths)
     cases = cases_among(named)
@@ -126,7 +126,7 @@ def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     found = broker.registries.load_policies(files)
     if any("rules_of_thumb" in text for text in files.values()):
-        from broker.app.advise.rules_of_thumb import of_files  # only where a file has some
+        from broker.app.advise.rules_of_thumb import of_files  # only if a file has some
 
         of_files(files)
     return found
@@ -202,8 +202,8 @@ def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Every rule's verdict on a placement, and the facts that it saw. ``planned``: whether it is the placement of the
-    plan; otherwise the policies leave the plan none, and it is the best of those that they reject."""
+    """Every rule's verdict on a placement, and the facts that it saw. ``planned``: whether it is the first placement of
+    the plan; otherwise the policies reject every placement, and it is the best of those."""
 
     admission: Admission
     facts: Facts

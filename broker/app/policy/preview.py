@@ -43,8 +43,8 @@ class Past:
 class PolicyPreview:
     """The effects of these files if they were applied now. ``before``: the version in force, 0 without any;
     ``changed``: whether the files differ from it. ``jobs``: those with another outcome in the reconciler's next pass
-    than under the policies in force. ``looked_at``: the number of open jobs that were checked; ``left_out``: of those
-    that were not, the last in the queue. ``past``: None if not requested."""
+    than under the policies in force. ``looked_at``: the number of open jobs that were checked; ``left_out``: the number
+    of those that were not, the last in the queue. ``past``: None if not requested."""
 
     before: int
     changed: bool

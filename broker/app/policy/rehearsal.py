@@ -50,24 +50,24 @@ class Effect(StrEnum):
     """The outcome of the next pass for a job."""
 
     STOPS = "stops"  # checkpoint first
-    STOPS_LATER = "stops_later"  # after the grace of an exceeded budget
+    STOPS_LATER = "stops_later"  # after the grace period of an exceeded budget
     MOVES = "moves"
-    GOES_ON = "goes_on"  # it was stopped by a policy, and is placed again
+    GOES_ON = "goes_on"  # a policy had stopped it, and it is placed again
     STARTS = "starts"
-    GIVES_UP_LAUNCH = "gives_up_launch"  # requested, and not allowed any more: it is placed anew
-    REFUSED = "refused"  # it waits, and the policies let it start nowhere
+    GIVES_UP_LAUNCH = "gives_up_launch"  # the requested launch is not allowed any more; the job is placed again
+    REFUSED = "refused"  # it waits, and the policies allow no placement
     GRANTED = "granted"  # no approval is needed any more
-    ASKS = "asks"  # its owner waits for an approval from now on, or for those of others
+    ASKS = "asks"  # an approval is needed from now on, or other approvers have to give it
     CANNOT_BE_APPROVED = "cannot_be_approved"
-    WAITS = "waits"  # it would have started, and does not
-    WARNS = "warns"  # it runs on; a rule that only warns would stop it
-    LET_GO = "let_go"  # the policies in force would stop it, and these do not
+    WAITS = "waits"  # it would have started, but does not
+    WARNS = "warns"  # it continues; a rule that only warns would stop it
+    LET_GO = "let_go"  # the policies in force would stop it, these do not
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome for one job. ``rules``: the rules that cause it; ``where``: the pool of a start; ``asks``: who may
-    approve; ``at``: when (UTC), if not at once."""
+    """The outcome for one job. ``rules``: the rules that cause it; ``where``: the pool on which it starts; ``asks``:
+    who may approve; ``at``: the time (UTC), if not at once."""
 
     job_id: str
     name: str
@@ -136,7 +136,7 @@ def _look(broker: Broker, store: Store, longest: float) -> Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class _JobRehearsal:
-    """The steps of the reconciler for one job after another, without those that concern machines."""
+    """Takes the reconciler's steps for one job after another, without those that concern machines."""
 
     store: Store
     judging: Judging
@@ -165,7 +165,7 @@ class _JobRehearsal:
         return _outcome(view, Effect.WARNS, said) if said else None
 
     def _step(self, view: JobView) -> bool:
-        """Take the next steps; whether the policies made a launch be given up."""
+        """Take the next steps; returns whether the policies cancelled a requested launch."""
         about = self._about(view)
         holds = any(balance.held for balance in about.money.values())
         for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=holds):
@@ -205,7 +205,7 @@ class _JobRehearsal:
             return  # the reconciler tries again in its next pass
 
     def _checked(self, view: JobView, attempt: AttemptView) -> bool:
-        """Judge a requested launch again; whether the policies deny it now, so that the job is placed again."""
+        """Judge a requested launch again; returns whether the policies deny it now, so that the job is placed again."""
         try:
             found = self.judging.check(view, attempt)
         except (BrokerError, NoLongerCurrent):
@@ -283,7 +283,7 @@ def _outcome(view: JobView, effect: Effect, rules: Iterable[RuleObjection] = ())
 
 
 def _stops_later(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:
-    """The outcome for a job that stops once the grace of an exceeded budget is over."""
+    """The outcome for a job that stops once the grace period of an exceeded budget is over."""
     attempt = view.latest
     stopping = [rule for rule in budgets.rules_of(policy) if rule.config.action == "stop"]
     if not stopping or attempt is None or attempt.over or attempt.stop_requested is not None:

@@ -1,7 +1,8 @@
-"""The courses of all jobs in a replay: a decision costs what is under way at its time, however long the past is.
+"""The courses of all jobs in a replay. The computing time of a decision depends on the courses under way at its time,
+not on the length of the replay.
 
-A course that is over has one thing left to count: what it spent. That is kept by budget and period, as far as somebody
-asked. Pure.
+Of an ended course only the spend still counts; its sums by budget and period are cached for the queries made so far.
+Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def spent_within(entry: Entry, start: datetime, end: datetime) -> Money:
 
 
 class ReplayedCourses:
-    """Courses by job. Times are asked for in their order, but for an hour."""
+    """Courses by job. The times of calls must not decrease by more than an hour."""
 
     def __init__(self, courses: Mapping[str, ReplayedJob]) -> None:
         self._of = dict(courses)
@@ -61,32 +62,32 @@ class ReplayedCourses:
         return self._of.get(job)
 
     def put(self, job: str, course: ReplayedJob) -> None:
-        """From now on the job has this course."""
+        """Set the course of the job."""
         self.drop(job)
         self._of[job] = course
         if course.entries:
             heappush(self._ahead, (course.entries[0].at, job))
 
     def drop(self, job: str) -> None:
-        """The job never was."""
+        """Remove the job, as if it had never existed."""
         self.reopen(job)
         self._forget(job)
         self._of.pop(job, None)
         self._under_way.pop(job, None)
 
     def stop(self, job: str, at: datetime) -> None:
-        """The job ends at that time (UTC)."""
+        """End the course of the job at that time (UTC)."""
         self._of[job].since = at
         self._forget(job)
 
     def reopen(self, job: str) -> None:
-        """Have `under_way` name the job although it is over, until it is asked again."""
+        """Count the ended job as under way again, until the next `close`."""
         if (course := self._over.pop(job, None)) is not None:
             self._under_way[job] = course
             self._count(course, -1)
 
     def under_way(self, now: datetime) -> Iterator[tuple[str, ReplayedJob]]:
-        """The courses that had begun then (UTC) and of which something may still happen."""
+        """The courses that have begun by ``now`` (UTC) and not ended."""
         while self._ahead and self._ahead[0][0] <= now:
             _, job = heappop(self._ahead)
             if job in self._of and job not in self._over:
@@ -94,7 +95,7 @@ class ReplayedCourses:
         return iter(list(self._under_way.items()))
 
     def close(self, now: datetime) -> None:
-        """Set aside what was over some time before then (UTC)."""
+        """Count as ended the courses that ended more than an hour before ``now`` (UTC)."""
         for job, course in list(self._under_way.items()):
             last = course.entries[-1].at if course.since is None else min(course.since, course.entries[-1].at)
             if last < now - _AFTER and (course.since is not None or not _holds(course)):
@@ -104,7 +105,7 @@ class ReplayedCourses:
                 self._count(course, 1)
 
     def posted(self, job: str, budget: BudgetSpec, now: datetime) -> tuple[Sequence[Entry], Sequence[Burn]]:
-        """The spend of a job by then (UTC) under the budget, entry by entry, and its hold."""
+        """The spend of a job by ``now`` (UTC) under the budget, entry by entry, and its holds."""
         known = self._posted.get((job, budget))
         if known is None or not known.since <= now < known.until:
             known = self._posted[job, budget] = _posted(self._of[job], budget, now)
@@ -128,7 +129,7 @@ class ReplayedCourses:
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """From one entry of a course (UTC) until the next one."""
+    """Spend and holds of a course between two of its entries, ``since`` until ``until`` (UTC)."""
 
     since: datetime
     until: datetime

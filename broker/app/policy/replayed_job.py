@@ -24,7 +24,7 @@ Window = tuple[datetime, datetime]
 
 
 class ReplayBasis(StrEnum):
-    """How the cost of a replayed job is known."""
+    """The source of the cost of a replayed job."""
 
     RECORD = "record"
     METERED_TIME = "metered_time"
@@ -34,8 +34,8 @@ class ReplayBasis(StrEnum):
 
 @dataclass(slots=True)
 class ReplayedJob:
-    """A job in the replay: its ledger entries, until it was stopped (``since``, UTC), and what it occupies if that is
-    not recorded."""
+    """A job in the replay: its ledger entries; ``since``: when it was stopped (UTC; None: it was not); and the capacity
+    that it occupies, if that is not recorded."""
 
     entries: Sequence[Entry]
     since: datetime | None = None
@@ -76,8 +76,8 @@ def planned(key: str, action: Action, placement: Placement, at: datetime) -> Rep
 def elsewhere(
     key: str, recorded: Sequence[Entry], was: Placement | None, action: Action, placement: Placement, at: datetime
 ) -> ReplayedJob:
-    """The course of a job that ran, if it had run on ``placement`` instead of ``was``; by its plan if nothing was
-    metered because it ran free of charge."""
+    """The course of a job that ran, as if it had run on ``placement`` instead of ``was``; according to its plan if
+    nothing was metered because it ran free of charge."""
     metered: dict[int | None, list[Entry]] = defaultdict(list)
     for entry in recorded:
         if entry.account is Account.SPENT:

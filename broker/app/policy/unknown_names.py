@@ -33,8 +33,8 @@ class Unseen:
 
 def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
     """The names in scopes and the approvers, in file order, that are in no job of this store and no team's list, and,
-    of people, have no account on this machine. They may be right all the same. Names in a scope are not reported if no
-    job has a name of that kind yet, or if the store cannot be read."""
+    for people, have no account on this machine. They may still be correct. Names in a scope are not reported if no job
+    has a name of that kind yet, or if the store cannot be read."""
     named = policy.uncertain_names
     seen = _seen(broker) if named else {}
     return [

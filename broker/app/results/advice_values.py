@@ -1,6 +1,6 @@
 """Values that all advice shares. Amounts are decimal strings in USD with up to nine decimals, because the economics
-compute fractions of a cent; figures that are infinite or not known are null. Estimates have one digit more than tables
-show, so that a sum of them keeps the digits of a table: a memory is known to a few percent, a speed to a tenth."""
+compute fractions of a cent; infinite or unknown figures are null. Estimates have one digit more than tables show, so
+that their sums are exact to the digits of a table. Memory is accurate to a few percent, speed to about ten percent."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def usd(amount: float) -> str | None:
 
 
 def estimate(value: float) -> float | None:
-    """Four digits: 23.148148 → 23.15."""
+    """Rounded to four significant digits: 23.148148 → 23.15."""
     return figure_of(rounded(value, DIGITS + 1))
 
 
 def gib(value: float) -> float | None:
-    """Four digits, and at least tenths: 33.936 → 33.94, 1434.23 → 1434.2."""
+    """GiB, rounded to four significant digits, from 1000 on to tenths: 33.936 → 33.94, 1434.23 → 1434.2."""
     return estimate(value) if value < 10**DIGITS else figure_of(round(value, 1))
 
 
 def estimated_usd(amount: float) -> str | None:
-    """46.226557 → ``"46.23"``."""
+    """USD, rounded to four significant digits: 46.226557 → ``"46.23"``."""
     return usd(rounded(amount, DIGITS + 1))
 
 

@@ -49,7 +49,7 @@ _USD = re.compile(r"(^|_)usd(_|$)")
 
 
 def _numbers(figures: Mapping[str, object]) -> dict[str, object]:
-    """The figures of a step, which are of many kinds; their names say which are USD."""
+    """The figures of a step, of different types; the names of amounts in USD say so."""
     return {name: _figure(value) if _USD.search(name) else value for name, value in figures.items()}
 
 

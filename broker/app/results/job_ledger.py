@@ -37,7 +37,7 @@ class SpentLine(Result):
     @classmethod
     def of(cls, entry: Entry, attempt: AttemptView | None) -> Self:
         if attempt is not None and attempt.placement.money is not entry.money:
-            attempt = None  # its machines outside of bought capacity
+            attempt = None  # the entry is for machines outside of the attempt's bought capacity
         offer = None if attempt is None else attempt.placement.offer
         return cls.from_parts(
             entry.tags,

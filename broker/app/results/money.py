@@ -1,4 +1,4 @@
-"""Held money as results: of which budgets and periods it is, for which time, and which limit decides it."""
+"""Held money as results: its budgets and periods, its time, and the limit that determines it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class HoldTerms(Result):
 
 
 def shares_of(shares: Iterable[BudgetShare]) -> list[BudgetShareResult]:
-    """``budget_shares``: how held money falls into the periods of budgets."""
+    """The value of ``budget_shares``: how held money is divided among the periods of budgets."""
     return [BudgetShareResult.of(share) for share in shares]
 
 

@@ -1,4 +1,4 @@
-"""Notices on their way to people, as results."""
+"""Notices to people and their delivery, as results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name under which people start the program."""
+"""The name by which people start the program."""
 
 from __future__ import annotations
 

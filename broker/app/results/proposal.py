@@ -68,7 +68,8 @@ class ProposalResult(Result):
 
 
 def read_proposal(text: str, where: str) -> tuple[ProposalResult, dict[int, CapacityQuote]]:
-    """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that is none or was changed."""
+    """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that is not a proposal, or was
+    changed."""
     hint = "make it with `gpubroker capacity propose … --json > FILE`"
     try:
         found = ProposalResult.model_validate_json(text)

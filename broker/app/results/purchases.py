@@ -271,7 +271,7 @@ class CapacityCheckResult(Result):
 
 
 def by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What was said, by the name of whom it is about; several sentences about one are parted by semicolons."""
+    """The problems by the name that each is about; several about one name are joined by semicolons."""
     found: dict[str, list[str]] = {}
     for name, said in problems:
         found.setdefault(name, []).append(said)

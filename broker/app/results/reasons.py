@@ -16,7 +16,7 @@ from broker.placement.formats import about
 
 _MOST = 3
 _ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled", JobState.STOPPED: "was stopped early"}
-# The job itself excludes these offers; such reasons are left out while there is another one.
+# The job itself excludes these offers; these reasons are omitted if there is any other.
 EXCLUDED_BY_THE_JOB = frozenset(
     {
         Reason.WRONG_ACCELERATOR,
@@ -34,7 +34,7 @@ _ITS_TURN = "queued, too few owned machines are free"
 
 
 def waits(reason: WaitReason | None) -> str:
-    """Why a job waits or is paused; empty where it does not."""
+    """Why a job waits or is paused; empty if it does neither."""
     match reason:
         case None:
             return ""
@@ -91,7 +91,7 @@ def _needs_owner(reason: why.SecretsMissing | why.OwnerMustStart) -> str:
 
 
 def ended(reason: EndReason | None) -> str:
-    """Why a job is over; empty where no reason is on record."""
+    """Why a job ended; empty if no reason is recorded."""
     match reason:
         case None:
             return ""
@@ -117,7 +117,7 @@ def ended(reason: EndReason | None) -> str:
 
 
 def stops(reason: StopReason | None) -> str:
-    """Why the broker stops an attempt; empty where no reason is on record."""
+    """Why the broker stops an attempt; empty if no reason is recorded."""
     match reason:
         case None:
             return ""
@@ -183,7 +183,7 @@ def stop_when(rule: StopWhen) -> str:
 
 
 def beside_state(reason: EndReason | None) -> str:
-    """As `ended`, to be shown after the state of the job; empty where the state says it."""
+    """As `ended`, to be shown after the state of the job; empty if the state says the same."""
     return "" if isinstance(reason, why.Cancelled) else ended(reason)
 
 

@@ -1,4 +1,4 @@
-"""The month's review as a result."""
+"""The review of a month as a result."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ class SimulationReport(Result):
 
 
 def _budgets(found: SimulationResult, amounts: Mapping[str, Money]) -> list[SimulatedBudgetPeriod]:
-    """Each budget in the periods in which something was spent or held; in the first one if nothing was."""
+    """Each budget in the periods in which money was spent or held; in its first period if there was none."""
     rows = []
     held_by = found.ledger.most_held_by_period()
     for name, spent in sorted(found.ledger.spent_by_period().items()):

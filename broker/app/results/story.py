@@ -30,11 +30,11 @@ from broker.core.values import figures
 from broker.placement.formats import gigabytes
 
 Moments = Callable[[datetime], str]
-"""How points in time are written: in the user's time zone, or in UTC."""
+"""Formats a point in time, in the user's time zone or in UTC."""
 
 
 class Tone(StrEnum):
-    """How good the news is."""
+    """Whether an event is good or bad news, for the colour of its line."""
 
     GOOD = "good"
     BAD = "bad"
@@ -106,7 +106,7 @@ def course_of(happened: Sequence[Event]) -> MachineContext:
 
 @dataclass(frozen=True, slots=True)
 class ToldEvent:
-    """One line of a story. ``after``: since the story began; ``tone``: how good the news is."""
+    """One line of a story. ``after``: time since the start of the story."""
 
     at: datetime
     after: timedelta
@@ -259,7 +259,7 @@ def _of_machine(
 
 
 def _reported(body: ev.EventBody) -> tuple[str, Tone]:
-    """What the agent reports."""
+    """Reports of the agent."""
     match body:
         case Restored():
             passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
@@ -293,7 +293,7 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
 
 
 def checkpoints_missing(body: CheckpointsMissing) -> str:
-    """The missing checkpoints, and what the program must do."""
+    """Which checkpoints are missing, and what the program must do."""
     ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
     when = "ended" if body.ended else "is running"
     seen = f"; there now, and not finished: {', '.join(body.unfinished)}" if body.unfinished else ""
@@ -307,7 +307,7 @@ def checkpoints_missing(body: CheckpointsMissing) -> str:
 def _ended(body: ev.AttemptEnded) -> tuple[str, Tone]:
     state = OUTCOMES[body.cause].state
     evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
-    named = evidence and body.cause is Cause.EXIT_STATUS  # its evidence begins with the status
+    named = evidence and body.cause is Cause.EXIT_STATUS  # the evidence begins with the status
     status = f" with exit status {body.exit_status}" if body.exit_status and not named else ""
     style = {AttemptState.SUCCEEDED: Tone.GOOD, AttemptState.FAILED: Tone.BAD}.get(state, Tone.ODD)
     return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style

@@ -32,8 +32,8 @@ class Result(BaseModel):
 
     @classmethod
     def from_parts(cls, *parts: object, **more: Any) -> Self:
-        """A result with the given fields (``more``) and, for each other field, the attribute of that name of the last
-        part that has it. A part without ``total_usd`` has it as ``total``."""
+        """A result with the given fields (``more``). Each other field is the attribute of that name of the last part
+        that has it; for a field ``total_usd`` also an attribute ``total``."""
         found = {}
         for name in cls.model_fields.keys() - more.keys():
             names = (name, name.removesuffix("_usd")) if name.endswith("_usd") else (name,)
@@ -49,7 +49,7 @@ class Result(BaseModel):
 
 
 def is_none(value: object) -> bool:
-    """Of a field that a document has only where it was asked for."""
+    """Whether to leave out a field that a document has only on request."""
     return value is None
 
 
@@ -59,13 +59,14 @@ def moment_text(at: datetime) -> str:
 
 
 def seconds_of(time: timedelta) -> int | float:
-    """A duration in seconds, whole where it is."""
+    """A duration in seconds; an int if it is a whole number."""
     seconds = time.total_seconds()
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 def figure_of(number: float) -> float | None:
-    """A number without the digits that only rounding errors fill. JSON has no infinity: null stands for it."""
+    """A number rounded to nine decimals, which removes rounding errors; None for infinity and NaN, which JSON does not
+    have."""
     return round(number, 9) if isfinite(number) else None
 
 
@@ -114,4 +115,4 @@ Figure = Annotated[
     WithJsonSchema({"type": ["number", "null"]}, mode="serialization"),
 ]
 Facts = Annotated[dict[str, Any], PlainSerializer(plain, return_type=dict[str, Any], when_used="json")]
-"""Details by name, of types that differ from name to name."""
+"""Details by name, whose types differ by name."""

@@ -23,9 +23,9 @@ from broker.store.records import ArchivedRow, ArchiveFile, ArchiveKind, PrunedPr
 
 @dataclass(frozen=True, slots=True)
 class ArchivedHistory:
-    """What moved, or would. ``events_before``, ``prices_before``: the cut-offs (UTC), None where nothing is to move;
-    ``jobs``, ``events``: closed jobs and their rows; ``left``: files that an earlier run did not finish and that could
-    not be deleted, each with the reason."""
+    """What was moved, or would be. ``events_before``, ``prices_before``: the cut-offs (UTC), None if nothing is to
+    move; ``jobs``, ``events``: closed jobs and their rows; ``left``: files that an earlier run did not finish and that
+    could not be deleted, each with the reason."""
 
     events_before: datetime | None
     prices_before: datetime | None
@@ -44,11 +44,13 @@ def archive_history(
     by: Actor | None,
 ) -> ArchivedHistory:
     """Move events of jobs that ended longer ago than ``keep_events``, and price history older than ``keep_prices``, by
-    whole months (UTC); None: as the active policy says, which may be for ever. ``by``: who asked; None: the service.
+    whole months (UTC); None: the time in the active policy, which may be unlimited. ``by``: who requested it; None: the
+    service.
 
-    Each file is announced in the store, written and read back before its rows are deleted. May be stopped and repeated
-    at any time: what was written, but is not on record, is deleted then. Raises `InvalidInput` for less than
-    `LEAST_HISTORY`, `MissingExtra`, `Unreachable`, `StoreProblem`, also if another process archives now.
+    Each file is announced in the store, written and read back before its rows are deleted. Idempotent; may be
+    interrupted at any time: the next call deletes files that were written but not recorded. Raises `InvalidInput` for a
+    time shorter than `LEAST_HISTORY`, `MissingExtra`, `Unreachable`, `StoreProblem`, also if another process archives
+    now.
     """
     said, now = broker.policy().defaults, broker.clock.now()
     events_before = _month(now, said.keep_events if keep_events is None else keep_events, "--keep-events")
@@ -69,8 +71,8 @@ def archive_history(
 
 @contextmanager
 def _writing(broker: Broker, prices_before: datetime | None) -> Iterator[_Files]:
-    """The one process of a store that writes its archive now. What is unfinished is deleted before,
-    and if it breaks off."""
+    """A writer of the archive; only one process of a store has it at a time. Unfinished files are deleted at the start,
+    and after an error."""
     with broker.store.lead(LeaderRole.ARCHIVE) as leading:
         if leading is None:
             raise StoreProblem(
@@ -80,7 +82,7 @@ def _writing(broker: Broker, prices_before: datetime | None) -> Iterator[_Files]
         files.clear()
         try:
             yield files
-        except BaseException:  # Ctrl-C, too
+        except BaseException:  # Ctrl-C included
             with suppress(BrokerError):
                 files.clear()
             raise
@@ -116,25 +118,25 @@ class _Files:
         self.left: list[str] = []
 
     def keep(self, kind: ArchiveKind, rows: Sequence[ArchivedRow]) -> ArchiveFile:
-        """Rows of series."""
+        """Write rows of series into a new file; its time is that of the rows."""
         series, times = _whole(rows, 0), _whole(rows, 3)
         written = self.write(kind, rows, (from_micros(min(times)), from_micros(max(times))))
         return replace(written, series=(min(series), max(series)), before=self._prices_before)
 
     def write(self, kind: ArchiveKind, rows: Sequence[ArchivedRow], time: tuple[datetime, datetime]) -> ArchiveFile:
-        """``time``: the first and the last moment of the rows (UTC)."""
+        """Write rows into a new file. ``time``: the earliest and the latest time in the rows (UTC)."""
         packed = archive.packed(kind.value, rows)
         self._archive.begin(UnfinishedFile(packed.path, self._runs))
         archive.write(self._runs, packed)
         return ArchiveFile(kind, packed.path, packed.digest, len(rows), len(packed.data), *time, self._runs)
 
     def clear(self) -> None:
-        """Delete what was begun and is not on record."""
+        """Delete files that were begun and are not recorded."""
         self.left.clear()
         for file in self._archive.abandon():
             try:
                 archive.remove(file.runs, file.path)
-            except Unreachable as error:  # a run store that is gone for good must not stop the archive
+            except Unreachable as error:  # a run store that no longer exists must not stop archiving
                 self.left.append(f"{file.runs}/{file.path}: {error}")
                 continue
             self._archive.forget(file)

@@ -40,7 +40,7 @@ _CALLS_BESIDE = 8  # concurrent calls (launches, removals) of one engine
 _SLOWEST_LOOK = 60.0  # seconds of the wall clock between two passes while the store does not answer
 _MOST_DOUBLINGS = 16  # of the time between passes; after them `_SLOWEST_LOOK` applies anyhow
 
-# The newest requested turn: a process with another turn steps down, so that a process with other secrets in its
+# The newest requested turn. A process with another turn steps down, so that a process with other secrets in its
 # environment may lead. A process gets its own turn in the variable.
 _TURN = "reconciler_turn"
 _OWN_TURN = "GPUBROKER_RECONCILER_TURN"
@@ -113,7 +113,7 @@ def work_left(broker: Broker) -> bool:
 def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool:
     """Whether the policies changed since the job's open request was judged, or since a policy stopped the job.
     Unreadable policies change nothing."""
-    from broker.app.jobs import approval_reevaluation  # only where something waits for people
+    from broker.app.jobs import approval_reevaluation  # needed only if something waits for people
     from broker.reconciler.controllers import going_on
 
     try:
@@ -124,8 +124,8 @@ def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool
 
 
 def revive(broker: Broker) -> None:
-    """Start a reconciler again that ended with work left, and replace one that lacks secrets which this process has.
-    Any command may call this. Raises `StoreProblem`."""
+    """Start a reconciler if the last one ended with work left, and replace one that lacks secrets which this process
+    has. Any command may call this at any time. Raises `StoreProblem`."""
     with broker.store.reading() as look:
         if not look.has_open_jobs():
             return  # then it does not matter whether one runs
@@ -181,7 +181,7 @@ def run(broker: Broker, *, forever: bool = False) -> bool:
 
 
 def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, forever: bool) -> bool:
-    """Reconcile until no work is left; whether it ended because another process is to take over. ``own``: see
+    """Reconcile until no work is left; returns whether it ended because another process is to take over. ``own``: see
     `_TURN`."""
     own = own or broker.store.setting(_TURN) or ""
     idle = 0
@@ -201,7 +201,7 @@ def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One pass over all jobs. ``brought``: its result; None if the store did not answer. ``seconds``: wall clock."""
+    """One pass over all jobs. ``brought``: the result; None if the store did not answer. ``seconds``: wall clock."""
 
     brought: Tick | None
     seconds: float
@@ -211,9 +211,9 @@ def looks(
     broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object], share: JobShare | None = None
 ) -> Iterator[Look]:
     """Reconcile in passes while ``still_leading`` returns True, and yield each. ``share``: the jobs that this process
-    looks after, renewed before each pass; None: all. If the store does not answer (locked,
-    full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
-    between two passes, longer while the store does not answer."""
+    reconciles, renewed before each pass; None: all. If the store does not answer (locked, full, unreachable), the error
+    is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock between two passes, longer
+    while the store does not answer."""
     # Slow to import, and most commands do not reconcile.
     from broker.app.billing.budgets import Alerting
     from broker.app.market.market import freshen
@@ -230,7 +230,7 @@ def looks(
                     share.renew(worker.busy)
                 alone = share is None or share.first
                 if alone and _sandbox_runs(broker):
-                    freshen(broker, sandbox=True)  # simulated spot prices are settled as observed
+                    freshen(broker, sandbox=True)  # costs at simulated spot prices are settled at observed prices
                 tick = worker.tick() if share is None else worker.tick(share.has)
                 if alone:
                     alerting()

@@ -49,7 +49,8 @@ class Pulses:
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STARTING))
 
     def looked(self, name: str, seconds: float, steps: int = 0) -> None:
-        """The duty leads and has run once more."""
+        """Record a completed run of a duty that has the lead. ``seconds``: its duration; ``steps``: the steps that it
+        took."""
         self._change(
             name,
             lambda pulse: replace(
@@ -58,11 +59,11 @@ class Pulses:
         )
 
     def stands_by(self, name: str) -> None:
-        """Another process has the duty."""
+        """Record that another process has the duty."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STANDING_BY))
 
     def failed(self, name: str) -> None:
-        """The duty's run failed; it will try again."""
+        """Record that the duty's last run failed; it will try again."""
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.IN_TROUBLE, failures=pulse.failures + 1))
 
     def pulses(self) -> Mapping[str, Pulse]:
@@ -75,7 +76,7 @@ class Pulses:
         return self._monotonic() - self.pulses()[name].at
 
     def ill(self) -> dict[str, str]:
-        """The duties that do not work, each with the reason; empty if all work."""
+        """The duties that failed or are stuck, each with the reason; empty if all work."""
         found = {}
         for name, pulse in self.pulses().items():
             silent = self._monotonic() - pulse.at

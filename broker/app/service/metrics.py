@@ -130,7 +130,7 @@ class MetricsPage:
 
 
 class Numbers:
-    """The metrics that Prometheus collects. While the store does not answer, those from the store are left out and
+    """The metrics that Prometheus collects. While the store does not answer, its metrics are left out and
     ``gpubroker_up`` is 0."""
 
     def __init__(self, broker: Broker, health: Pulses) -> None:

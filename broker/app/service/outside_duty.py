@@ -1,4 +1,4 @@
-"""The duty of `broker.app.service.serve` that ends launches of other tools whose end is not reported."""
+"""The duty of `broker.app.service.serve` that ends overdue launches of other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.store.engine.leader import LeaderRole
 
 
 class EndingLaunches(PeriodicDuty):
-    """``say``: receives each launch whose judged time ran out."""
+    """``say``: receives each launch that became overdue."""
 
     name = "outside launches"
     first_after, every = 60.0, 60.0

@@ -26,7 +26,7 @@ class PeriodicDuty:
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
         """``every``: instead of the duty's own."""
-        # Its own providers and engines, for its thread.
+        # A broker with its own providers and engines, for the thread of the duty.
         self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
         self._say = say
         self._every = self.every if every is None else every
@@ -50,7 +50,7 @@ class PeriodicDuty:
                 self._tell({str(error)})
 
     def _tell(self, said: set[str]) -> None:
-        """Report the messages that were not in the last round."""
+        """Report the messages that the last round did not have."""
         for sentence in sorted(said - self._said):
             self._say(sentence)
         self._said = said

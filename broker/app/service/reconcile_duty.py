@@ -1,8 +1,9 @@
 """The duty of `broker.app.service.serve` that reconciles a store's jobs, as the background reconciler does.
 
-One process of a store has it at a time. The others stand by and take over within `STAND_BY` of its end; on PostgreSQL,
-once the database notices that the connection is gone. With the setting ``share_jobs``, several have it at once, each
-for its share of the jobs (`broker.store.engine.job_shares`); those that are left take over the share of one that ends.
+One process of a store has the duty at a time. The others stand by and take over within `STAND_BY` after it ends; on
+PostgreSQL, once the database notices that the connection is gone. With the setting ``share_jobs``, several processes
+have it at once, each for its share of the jobs (`broker.store.engine.job_shares`); if one ends, the others take over
+its share.
 """
 
 from __future__ import annotations

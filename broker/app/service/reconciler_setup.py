@@ -43,8 +43,8 @@ _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The controllers that judge jobs by the policies in force. ``what_runs``: called in that order for a job that
-    needs no other step; the first one stops jobs that may not go on."""
+    """The controllers that judge jobs by the policies in force. ``what_runs``: called in this order for a job that
+    needs no other step; the first one stops jobs that may not continue."""
 
     placing: Placing
     check: Rejudging
@@ -93,7 +93,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
 
 
 def recalled(broker: Broker, view: JobView, attempt: AttemptView) -> bool:
-    """Whether the attempt has to leave machines that another team bought and lent, since jobs of that team wait."""
+    """Whether the attempt has to leave machines that another team bought and lent, because jobs of that team wait."""
     with broker.store.reading() as look:
         bought = in_use(look.purchases(), broker.clock.now())
         return is_recalled(view, attempt, bought, look.unclosed())

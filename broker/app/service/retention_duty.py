@@ -1,4 +1,4 @@
-"""The duty of `broker.app.service.serve` that deletes or archives what the active policy keeps no longer, daily."""
+"""The duty of `broker.app.service.serve` that daily deletes or archives what the active policy no longer keeps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from broker.app.service.periodic_duty import PeriodicDuty
 from broker.app.wiring import Broker
 from broker.store.engine.leader import LeaderRole
 
-# A look lists a run folder. Jobs whose time was over earlier are left to `gpubroker jobs prune`.
+# For each job its run folder is listed. Jobs whose retention time ended earlier are left to `gpubroker jobs prune`.
 _WITHIN = timedelta(days=14)
 
 
 class KeepingFiles(PeriodicDuty):
-    """Deletes files of ended jobs that are older than ``keep_results`` and its like say, and snapshots; moves events
-    and price history that are older than ``keep_events`` and ``keep_prices`` say to the archive.
-    ``say``: receives each error once, also of a single run folder."""
+    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over; moves
+    events older than ``keep_events`` and price history older than ``keep_prices`` to the archive. ``say``: receives
+    each error once, also of a single run folder."""
 
     name = "keeping files"
     first_after, every = 600.0, 86_400.0
@@ -27,7 +27,7 @@ class KeepingFiles(PeriodicDuty):
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
         super().__init__(broker, say=say, every=every)
-        self._failed: set[str] = set()  # jobs whose run folders failed in some round, and not in a later one
+        self._failed: set[str] = set()  # jobs whose run folders failed in a round and were not emptied since
 
     def once(self) -> DeletedFiles:
         """One round. Raises as `delete_due` and `archive_history`."""

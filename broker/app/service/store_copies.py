@@ -1,7 +1,7 @@
 """Use cases: back up the store while jobs run, and restore it.
 
-A restored store knows nothing of what happened after its copy was made. Jobs that were open then go on: their machines
-are found again by the names of their attempts. Machines and purchases that are not in it are found by
+A restored store has no record of what happened after its copy was made. Jobs that were open then continue: their
+machines are found again by the names of their attempts. Machines and purchases that it does not contain are found by
 `gpubroker doctor --sweep` and `gpubroker capacity check`.
 """
 
@@ -26,16 +26,16 @@ _LOOKS, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
 
 @dataclass(frozen=True, slots=True)
 class RestoredStore:
-    """``copy``: what was put back; ``previous``: a copy of what was there before."""
+    """``copy``: the restored copy; ``previous``: a copy of the store before that."""
 
     copy: StoreCopy
     previous: StoreCopy
 
 
 def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
-    """Copy the store into a new private file. Jobs go on meanwhile. The copy holds the key that signs orders to nodes:
-    keep it like the store itself. Raises as `Store.copy_to`."""
-    # A copy without them would belong to another store: its machines would be foreign ones.
+    """Copy the store into a new private file. Jobs continue meanwhile. The copy contains the key that signs orders to
+    nodes: protect it like the store itself. Raises as `Store.copy_to`."""
+    # Without them the copy would have the identity of another store, to which the machines do not belong.
     store_id(broker.store)
     signing_key(broker.store)
     copied = broker.store.copy_to(file)
@@ -44,7 +44,7 @@ def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
 
 
 def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStore:
-    """Put a copy back in the place of the store, of which a copy is kept beside it first.
+    """Replace the store by a copy; first a copy of the present store is kept beside it.
 
     A background reconciler is asked to end first. Raises `NotAllowed` while `gpubroker serve` runs, and as
     `Store.copy_to` and `Store.put_back`.

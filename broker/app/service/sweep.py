@@ -119,7 +119,7 @@ def notice_of(leftover: Leftover, ended: bool) -> Notice:
     return Notice(f"sweep/{leftover.id}", what, f"{leftover.why}. {then}", Severity.WARNING)
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
+# --- finding --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ class _Asking:
     without_login: list[str]
 
     def told(self, name: str, machines_of: Callable[[str], Iterator[FoundMachine] | None]) -> bool:
-        """Ask one engine or provider; whether it listed all its machines. Machines listed before an error are kept."""
+        """Ask one engine or provider; returns whether it listed all its machines. Machines listed before an error are
+        kept."""
         try:
             found = machines_of(name)
             if found is None:
@@ -161,12 +162,12 @@ def _engines(broker: Broker) -> Iterator[str]:
 
 
 def _of_engine(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
-    """None where the engine cannot list its machines."""
+    """The machines of an engine; None if it cannot list them."""
     engine = broker.engine(name)
     if not isinstance(engine, ListsMachines):
         return None
     return (
-        # A name that looks like a key proves nothing; the store's tag does.
+        # A name that looks like a key is no proof of ownership; the store's tag is.
         FoundMachine(name, True, one.handle, one.key, one.store, one.since, one.evidence, tagged=bool(one.store))
         for one in engine.machines()
     )
@@ -177,7 +178,7 @@ def _clouds(broker: Broker) -> Iterator[str]:
 
 
 def _of_cloud(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
-    """None where the provider cannot list machines."""
+    """The machines of a provider; None if it cannot list them."""
     provider = broker.provider(name)
     if not isinstance(provider, RunsInstances):
         return None
@@ -217,7 +218,7 @@ def _last_moved(entries: Sequence[Entry]) -> datetime | None:
 
 
 def _end(broker: Broker, one: Leftover, seen_at: datetime) -> None:
-    """Raises `BrokerError`."""
+    """End one orphan. Raises `BrokerError`."""
     if one.machine is not None and one.machine.by_engine:
         engine = broker.engine(one.machine.place)
         assert isinstance(engine, ListsMachines), "it listed this machine"
@@ -237,9 +238,10 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
     """Record that the machine of an ended attempt is gone, and settle its cost, as the reconciler would; nothing if the
     reconciler was faster. Only the reconciler decides how an attempt ended.
 
-    The machine is metered until ``gone_at`` (UTC): when it went, if its engine knows, else when the sweep saw that it
-    is gone. An earlier end of the agent does not count, because a machine that still exists is still billed, and
-    metering too little would let jobs spend money that is gone. The provider's charges correct the difference later.
+    The machine is metered until ``gone_at`` (UTC): when it ended, if its engine knows that, else when the sweep saw
+    that it was gone. An earlier end of the agent does not count, because a machine that still exists is still billed,
+    and metering too little would let jobs spend money that is already spent. The provider's charges correct the
+    difference later.
     """
     now = broker.clock.now()
     with broker.store.reading() as look:
@@ -259,7 +261,7 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
 
 
 def _release(broker: Broker, held: HeldMoney) -> None:
-    """Release what the job holds of that kind of money now, even if that changed since the sweep."""
+    """Release the job's present hold of that kind of money, even if it changed since the sweep."""
     now = broker.clock.now()
     with broker.store.writing() as tx:
         view, sums = tx.job(held.job_id), tx.sums([held.job_id]).get(held.job_id, ())

@@ -28,7 +28,7 @@ class DecidedSavings:
 def after(
     situation: DeployDemand, card: Accelerator, gpus: int, hours: float, decided: DecidedSavings, rules: RulesOfThumb
 ) -> tuple[PathStep, ...]:
-    """``hours``: of a run, or in use per month. Nothing is advised that an earlier step has decided."""
+    """``hours``: of a run, or in use per month. What an earlier step has decided is not advised again."""
     serves = situation.goal is Goal.SERVE
     target = rules.inference_utilisation if serves else rules.training_utilisation
     advice = ladder(

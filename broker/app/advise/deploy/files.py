@@ -25,12 +25,12 @@ _RUN = {
 
 
 def hours(length: float) -> timedelta:
-    """The hours as whole minutes, at least one, at most the maximum of a job file."""
+    """``length`` hours in whole minutes: at least one minute, at most the maximum of a job file."""
     return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
 
 
 def dollars(amount: float) -> Money:
-    """The amount in whole cents, at least one, at most the maximum of a job file."""
+    """``amount`` (USD) in whole cents: at least one cent, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)
 
 
@@ -45,7 +45,7 @@ def training_job(
     max_cost: float,
     linked: bool,
 ) -> Job:
-    """The job. ``work`` is that of the first machine; the others are alternatives."""
+    """The job. Its ``work`` is stated for the first of ``machines``; the others are alternatives. ``max_cost``: USD."""
     first, count = split_machine(machines[0])
     return Job(
         name=situation.name,
@@ -74,8 +74,8 @@ def serving_job(
     hours_a_day: float = 24.0,
     types: Sequence[CapacityType] = (),
 ) -> Job:
-    """The job for a month of serving; it is submitted again each month. For fewer than 24 ``hours_a_day`` it is that of
-    one day. ``types``: the only capacity it may use."""
+    """The job for a month of serving; it is submitted again each month. With fewer than 24 ``hours_a_day`` it covers
+    one day. ``types``: the only capacity types it may use."""
     return Job(
         name=name or situation.name,
         workload=Workload.INFERENCE,
@@ -93,7 +93,7 @@ def serving_job(
 def _constraints(
     situation: DeployDemand, *, types: Sequence[CapacityType] = (), interconnect: Interconnect | None = None
 ) -> Constraints:
-    """Owned machines for sensitive data; otherwise the places that it is limited to."""
+    """Owned machines only, for sensitive data; otherwise the places that the demand is limited to."""
     return Constraints(
         providers=situation.places.providers,
         regions=situation.places.regions,
@@ -117,7 +117,7 @@ def policy_text(
     gpus: int,
     order: Sequence[str],
 ) -> str:
-    """A policy that allows this job and little more."""
+    """A policy that allows this job and little more. ``budget``: USD."""
     guardrails: list[dict[str, object]] = [{"name": f"{situation.name}-gpus", "max_concurrent_gpus": gpus}]
     if usd_per_gpu_hour:
         limit = print_money(dollars(usd_per_gpu_hour))

@@ -1,4 +1,5 @@
-"""The steps of a deployment: demand, supply and budget, model, hardware, own or rent, parallelism, the last ones."""
+"""The steps of a deployment: demand, supply and budget, model, hardware, own or rent, parallelism, and the last steps
+of every deployment."""
 
 from __future__ import annotations
 

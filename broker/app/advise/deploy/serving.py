@@ -87,11 +87,11 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
             f"serve: hybrid, own {_said(split.baseline)} and rent up to {_said(split.burst)} for "
             f"{situation.burst_hours:g} h/day, {option.precision} weights, {about(monthly)} a month"
         )
-    # What is owned costs no cash by the hour; the limit is there for the hours that are rented.
+    # Owned machines cost no cash per hour; the limit applies to rented hours.
     most = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
     machine, nodes = split.baseline if split else (f"{best.card.name}:{best.per_machine}", best.nodes)
     bursting = 0.0
-    if split is not None:  # the steady part at most as if it were rented, and a burst on each day
+    if split is not None:  # the steady part at no more than its rent, and a burst on each day
         most *= split_machine(machine)[1] * nodes / best.gpus
         bursting = split.burst_usd_per_day * HOURS_PER_MONTH / 24 * (1 + rules.max_cost_margin)
     job = serving_job(situation, machine, nodes, monthly=limit(most), types=PAID_FOR if split else ())
@@ -155,7 +155,8 @@ class _Split:
 
 
 def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
-    """The steady part is replicas ÷ (peak ÷ steady), rounded up. None if none is left, or for rent, for bursts."""
+    """The demand in two parts: the steady part is replicas ÷ (peak ÷ steady), rounded up, the rest is burst. None if no
+    replica is left for bursts, or a part has no machine with a price."""
     option = best.option
     steady = ceil(option.replicas / situation.peak_to_baseline)
     if steady >= option.replicas:

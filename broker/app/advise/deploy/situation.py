@@ -20,10 +20,10 @@ class DeployDemand:
 
     ``tokens``: training tokens; None: the usual number. ``budget_usd``: for the run, or a month of serving; None: no
     limit. ``deadline_hours``: from now. ``hours_per_day`` and ``months``: the time for which capacity is needed
-    (serving). ``requests_per_minute``, ``tokens_per_request`` generated, ``prompt_tokens`` of each,
-    ``p95_s``, ``peak_to_baseline``: the traffic.
-    ``sensitive``: data must stay on owned machines, or within the ``places`` if those are limited. ``burst_hours``: of
-    a day in which demand is above its steady part. ``method``: None: the cheapest suitable one. Raises InvalidInput.
+    (serving). ``requests_per_minute``, ``tokens_per_request`` generated, ``prompt_tokens`` of each, ``p95_s``,
+    ``peak_to_baseline``: the traffic. ``sensitive``: data must stay on owned machines, or within the ``places`` if
+    those are limited. ``burst_hours``: hours of a day in which demand is above its steady part. ``method``: None: the
+    cheapest suitable one. Raises InvalidInput.
     """
 
     goal: Goal
@@ -48,7 +48,7 @@ class DeployDemand:
 
     @property
     def owned_only(self) -> bool:
-        """Whether only owned machines are allowed: sensitive data, and no place named that it may go to."""
+        """Whether only owned machines are allowed: the data are sensitive, and no place is named where they may go."""
         return self.sensitive and not self.places.limited
 
     def __post_init__(self) -> None:

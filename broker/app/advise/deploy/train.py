@@ -144,7 +144,7 @@ def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
 
 
 def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
-    """The bytes of a checkpoint: weights and optimizer state, with an adapter only its own."""
+    """The bytes of a checkpoint: weights and optimizer state; with an adapter, only those of the adapter."""
     trained = best.needs.workload.parameters
     if best.method in (Method.LORA, Method.QLORA):
         trained *= rules.adapter_fraction
@@ -152,8 +152,8 @@ def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
 
 
 def _between(bytes_a_machine: float, rules: RulesOfThumb) -> float:
-    """Hours between checkpoints: a quarter, or longer, so that writing takes at most its share of the time. The
-    machines of a gang write their parts at once."""
+    """Hours between checkpoints: a quarter of an hour, or longer, so that writing takes at most its permitted share of
+    the time. The machines of one job write their parts at the same time."""
     return max(0.25, bytes_a_machine / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 

@@ -72,10 +72,10 @@ def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) ->
             if card.inference_only or card.maturity < rules.least_maturity:
                 continue
             found += _on(situation, needs, card, prices, rules)
-    if any(way.quote.launchable for way in found):  # where nothing is started, nothing is advised
+    if any(way.quote.launchable for way in found):  # machines on which no engine starts jobs are the last resort
         found = [way for way in found if way.quote.launchable]
     in_time = [way for way in found if (situation.deadline_hours is None or way.hours <= situation.deadline_hours)]
-    if in_time:  # every weight is trained only where that was asked for, or nothing less is in time
+    if in_time:  # full training last: only if requested, or if no adaptation finishes in time
         return tuple(sorted(in_time, key=lambda way: (way.method is Method.ADAMW, way.usd, way.hours)))
     return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
 
@@ -101,7 +101,7 @@ def _on(
     quotes = [prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.ON_DEMAND)]
     if plan.num_nodes <= rules.spot_most_machines:
         quotes.append(prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.SPOT))
-    if situation.owned_only or not situation.places.limited:  # recorded capacity: at what its use costs more
+    if situation.owned_only or not situation.places.limited:  # recorded capacity, at its marginal cost
         kinds = PRIVATE if situation.owned_only else PAID_FOR  # sensitive data stays off reserved machines of others
         quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
@@ -118,7 +118,7 @@ def _on(
 def _every_paid_card(
     needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, rules: RulesOfThumb
 ) -> ParallelPlan:
-    """The plan on all cards of the machine that is paid for, where it is larger than what was asked for."""
+    """The plan on all accelerators of the machine, all of which are paid for, if it has more than were requested."""
     _, there = split_machine(quote.machine)
     if plan.num_nodes > 1 or card.consumer or there <= plan.gpus or there % plan.gpus:
         return plan
