@@ -153,8 +153,8 @@ class Demo:
         return view
 
     def follow(self, waiting: Callable[[JobView], None] = lambda view: None) -> Iterator[tuple[Event, JobView]]:
-        """Every event as it is recorded, until the job is closed. ``waiting`` is called between two reads. A reconciler
-        that was killed is started again. Raises `DemoStuck` after five minutes."""
+        """Every event as it is recorded, with the job then, until the job is closed. ``waiting`` is called between two
+        reads. A reconciler that was killed is started again. Raises `DemoStuck` after five minutes."""
         seen, waited = 0, 0.0
         while True:
             with self.broker.store.reading() as look:

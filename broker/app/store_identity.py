@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from broker.store import Store
 
-_DIGITS = 6  # random bytes: enough to tell the stores of one cloud account apart
+_DIGITS = 6  # random bytes; enough to distinguish the stores of one cloud account
 _SIGNING_BYTES = 32
 
 

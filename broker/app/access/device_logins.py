@@ -42,7 +42,8 @@ class DeviceCodes:
 
 
 def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address: str) -> DeviceCodes:
-    """A new login. ``client``: the name of the program's machine, for the person who decides. Nothing is granted yet.
+    """Begin a login, which grants nothing yet. ``client``: the name of the program's machine, shown to the person who
+    decides; ``address``: where the request comes from. The codes expire after ten minutes.
 
     Raises `InvalidInput` for a name that is not one short line or without scopes, and `Throttled` while too many logins
     are open.
@@ -63,7 +64,7 @@ def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address
 
 
 def pending(broker: Broker, user_code: str) -> DeviceLogin | None:
-    """The login whose code a person typed, if it waits for a decision; None otherwise."""
+    """The login whose code a person typed, if it waits for a decision; else None."""
     with broker.store.access.reading() as look:
         login = look.device_login_of(typed(user_code))
     return login if login is not None and _undecided(login, broker) else None
@@ -76,8 +77,8 @@ def offered(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
 
 
 def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:
-    """Grant or refuse a login as the person signed in. Raises `InvalidInput` if no login with that code waits, or if
-    nothing would be granted."""
+    """Grant or refuse a login as the signed-in person ``by``, with the scopes of `offered`. Raises `InvalidInput` if no
+    login with that code waits, or if no scope would be granted."""
     with broker.store.access.writing() as tx:
         login = tx.device_login_of(typed(user_code))
         if login is None or not _undecided(login, broker):
@@ -93,8 +94,8 @@ def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: A
 
 
 def collect(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
-    """The token of a granted login, once; otherwise the reason. The program asks again while it is `PENDING`, and more
-    slowly after `SLOW_DOWN`."""
+    """The token of a granted login, once; otherwise the reason. The program asks again while the answer is `PENDING`,
+    and less often after `SLOW_DOWN`."""
     digest, now = digest_of(device_code), broker.clock.now()
     with broker.store.access.writing() as tx:
         login = tx.device_login(digest)

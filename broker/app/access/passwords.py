@@ -208,8 +208,8 @@ def has_password(broker: Broker, name: str) -> bool:
 
 
 def _begun(broker: Broker, tx: AccessWriting, name: str, origin: str) -> str:
-    """Begin a session; returns its id. Its token is created for it, ends with it, and nobody has its text. A person who
-    lacks a required second factor may only read."""
+    """Begin a session; returns its id. The session has a token of its own, whose text is not given to anyone; the token
+    ends with the session. A person who lacks a required second factor may only read."""
     person, now = known_person(tx, name), broker.clock.now()
     lifetime = LONGEST_SESSION * broker.clock.scale
     scopes = frozenset({TokenScope.READ}) if second_factors.lacks(broker, tx, person) else _SCOPES

@@ -136,7 +136,7 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
         _keep_an_administrator(tx, before, after)
         tx.keep_person(after)
         asks = broker.settings.serve.second_factor_for.asks
-        if asks(after) and not asks(before):  # a session that began without one must not go on with the new role
+        if asks(after) and not asks(before):  # a session that began without one must not continue with the new role
             tx.end_sessions(name)
         tx.log(_line(broker, by, action, before, after))
         _end_logins(broker, tx, before, after, by.identity, by.came_from)
@@ -146,8 +146,8 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
 def changed_person(
     broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str
 ) -> Person:  # fmt: skip
-    """Store a person whose roles the identity provider changed, with an audit line. The last administrator keeps that
-    role."""
+    """Store a person whose roles the identity provider changed, with an audit line; returns the person as stored. The
+    last administrator keeps that role. Logins of their programs end as in `give_role`."""
     try:
         _keep_an_administrator(tx, before, after)
     except InvalidInput:

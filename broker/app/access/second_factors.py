@@ -96,7 +96,7 @@ def confirm(broker: Broker, name: str, code: str, *, origin: str, by: Actor | No
 
 def passes(broker: Broker, tx: AccessWriting, name: str, code: str, origin: str) -> bool:
     """Whether the person has no second factor, or ``code`` is its current code or one of its recovery codes. Each code
-    is accepted once."""
+    is accepted once. Raises `StoreProblem` if the key cannot be opened."""
     factor = _confirmed(tx, name)
     if factor is None:
         return True

@@ -1,4 +1,4 @@
-"""Measured speeds of our own finished runs, in place of assumed ones."""
+"""Measured speeds of finished runs of this store, in place of assumed ones."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SECTION = "rules_of_thumb"
 
 def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
     """The rules of thumb of the policies in force. ``broker`` is called only if the quick query cannot answer; advice
-    does not create a store."""
+    does not create a store. Raises InvalidInput as `of_files`."""
     if quick_queries.is_missing(store_url):
         return DEFAULTS
     files: Mapping[str, str] | None = quick_queries.policy_files(store_url)

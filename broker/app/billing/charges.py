@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from broker.store.ledger.paid_attempts import PaidAttempt
 
 _FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
-_FURTHEST_BACK = timedelta(days=62)  # after its end, an attempt's charges are not asked for any more: bills are closed
+_FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not queried, because bills are closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Billed:
 class RecordedCharges:
     """The result of reading charges. ``changed``: how many are new or changed, by provider; ``adjusted``: the attempts
     whose ledger entries were adjusted; ``alerts``: notices of differences over the threshold; ``trouble``: providers
-    that could not be asked, with the reason; ``without_login``: those without a login; ``unknown``: keys of no attempt
-    in this store."""
+    that could not be queried, with the reason; ``without_login``: those without a login; ``unknown``: keys of no
+    attempt in this store."""
 
     changed: Mapping[str, int]
     adjusted: tuple[Comparison, ...]
@@ -84,7 +84,7 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
 
 
 def _still_there(look: StoreReading, until: datetime | None) -> list[MachineTime]:
-    """Machines that are not known to be gone and came up before then (UTC; None: ever)."""
+    """Machines that came up before ``until`` (UTC; None: at any time) and are not known to have ended."""
     return [one for one in look.machine_time(since=_FOR_EVER) if until is None or one.since < until]
 
 

@@ -227,7 +227,7 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
 
 
 def buyer(broker: Broker) -> CapacityBuyer:
-    """What executes purchases in this process."""
+    """The component that executes purchases in this process. It calls sellers as `seller_of`."""
 
     def seller(quote: CapacityQuote) -> SellsProduct:
         return seller_of(broker, quote)

@@ -30,7 +30,7 @@ _FULL_DISK = FULL
 _OLDEST_PYTHON = (3, 11)
 _THIS_MACHINE = "owned"
 
-# Optional install → the module that tells whether it is there, and what it adds to what works without it.
+# Extra → the module that shows whether it is installed, and what it adds.
 _EXTRAS = {
     "aws": ("boto3", "spot prices, quotas and reservations of an AWS account; list prices need none"),
     "gcp": ("google.cloud.compute_v1", "everything of Google Cloud, with a login: prices, quotas, reservations"),
@@ -71,7 +71,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     store = _store(broker)
     yield store
     if store.health is Health.PROBLEM:
-        return  # all that follows reads it
+        return  # all later checks read it
     yield from _machines(broker)
     yield _reconciler(broker)
     yield from _unreadable(broker)
@@ -82,7 +82,8 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
 
 
 def prove(broker: Broker) -> Iterator[DoctorFinding]:
-    """Rebuild every projection from the events, compare, and check the ledger. Rebuilding corrects what differed."""
+    """Rebuild every projection from the events, report differences, and check the ledger. Rebuilding corrects the
+    differences."""
     found = broker.store.prove()
     if found.differing:
         message = f"the projections of {', '.join(found.differing)} differed from the events; they have been rebuilt"
@@ -134,7 +135,7 @@ def _extras() -> Iterator[DoctorFinding]:
 
 
 def _programs() -> Iterator[DoctorFinding]:
-    """The programs that SkyPilot starts on this machine and that are missing: launches fail without them."""
+    """The missing programs that SkyPilot starts on this machine; launches fail without them."""
     if not _there("sky"):
         return
     for where, names in _PROGRAMS.items():

@@ -50,7 +50,7 @@ class LoginSetup:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How one provider is set up. ``problem``: why it cannot be asked at all; empty when it can."""
+    """How one provider is set up. ``problem``: why it cannot be queried; empty if it can."""
 
     provider: str
     ready: bool
@@ -91,7 +91,7 @@ def _asked(setup: Setup, last: PollRun | None, now: datetime) -> DoctorFinding:
     if not last.error:
         offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
         return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
-    # A provider without a login is not broken; one whose login is refused is.
+    # A provider without a login is no problem; a refused login is one.
     unset = last.status is PollStatus.EXTRA_MISSING or (
         last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
     )
@@ -123,7 +123,7 @@ def _setup(broker: Broker, name: str, provider: object) -> Setup:
 
 
 def _changed(setting: str, set_here: Mapping[str, Any]) -> bool:
-    """By the environment, or by the settings file."""
+    """Whether the environment or the settings file sets this setting."""
     return setting in os.environ or setting.rpartition("__")[2].lower() in set_here
 
 

@@ -243,7 +243,7 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
 
 
 def _own_requests(policy: PolicySet, rule: str) -> bool:
-    """Whether a rule lets people approve their own requests: ``own_requests`` beside its name or in its terms."""
+    """Whether a rule allows people to approve their own requests: ``own_requests`` beside its name or in its terms."""
     written = policy.written(rule)
     terms = [written, *(value for value in written.values() if isinstance(value, Mapping))]
     return any(one.get("own_requests") is True for one in terms)

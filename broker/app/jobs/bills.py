@@ -61,7 +61,7 @@ def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
 
 
 def costs_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
-    """As `bills_of`, without what the policies say: ``budgets`` are empty, ``quantile`` is None. Loading the policies
+    """As `bills_of`, without reading the policies: ``budgets`` are empty, ``quantile`` is None. Loading the policies
     takes longer than the rest."""
     return _bills(broker, views, lambda _: None)
 

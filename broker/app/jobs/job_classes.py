@@ -76,9 +76,9 @@ class KeptPlan:
     seen: Preview
 
     def is_outdated(self, admission: Admission, live: Sequence[LiveAttempt]) -> bool:
-        """Whether a new plan could have a better result than this admission, which lets the job wait, asks for approval
-        or denies, because machines have become free or other attempts run now. ``live``: the running attempts, oldest
-        first."""
+        """Whether a new plan could have a better result: attempts that ran at planning have ended, so that machines are
+        free; or the admission lets the job wait, asks for approval or denies, and other attempts have started since.
+        ``live``: the running attempts, oldest first."""
         if not _limited(self.seen, self.policy):
             return False
         settles = admission.answer is Answer.ALLOW and not self.seen.waits

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
     from broker.store.jobs.reading import StoreReading
 
-EARLIER = 50  # jobs of one name among which an open session is looked for
+EARLIER = 50  # jobs of one name that are searched for an open session
 _MATCHES = 200  # jobs read, with the same name or the same beginning of the id, at most
 
 

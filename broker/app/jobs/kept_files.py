@@ -148,7 +148,7 @@ def fetch_checkpoint(
     broker: Broker, view: JobView, wanted: Manifest, to: Path, progress: Progress = no_progress
 ) -> FetchedOutputs:
     """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's file is
-    used."""
+    used. Raises as `fetch_files`."""
     return fetch_files(checkpoint_files(broker, view, wanted), to, progress)
 
 

@@ -230,7 +230,7 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
 
 
 def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis) -> list[Alternative]:
-    """Requests similar to the refused one that the policies would allow."""
+    """Requests similar to the refused one that the policies would allow. Raises as `preview`."""
     basis = replace(basis, look=once(basis.look))
     facts_for = facts_of(basis.look, basis.policy, basis.now, occupied_in(basis.look, basis.policy, ()))
     return for_submission(

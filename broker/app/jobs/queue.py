@@ -66,10 +66,10 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The waiting jobs in turn. ``running``: how many jobs have a machine now. ``free``: the limited pools when the
-    queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that come after
-    others, which have not ended. ``running_of``: ``running`` by team. ``on_record``: ids of the offers that stand for
-    recorded capacity, in a queue that was placed as if an engine reached it."""
+    """The waiting jobs in the order of their turn. ``running``: how many jobs have a machine now. ``free``: the limited
+    pools when the queue was placed. ``machines``: what is free on owned machines that jobs share. ``later``: jobs that
+    come after others, which have not ended. ``running_of``: ``running`` by team. ``on_record``: ids of the offers that
+    stand for recorded capacity, in a queue that was placed as if an engine reached it."""
 
     now: datetime
     waiting: tuple[QueuedJob, ...]
@@ -224,7 +224,7 @@ class QueueLots:
         self._rests_until = self._holds_until = 0.0
 
     def lot(self, view: JobView, now: datetime) -> Lot:
-        """The queue's decision for a waiting job; places the queue anew if it is due."""
+        """The queue's decision for a waiting job; places the queue again if that is due."""
         if (left := self._tries_left_out.pop(view.id, 0)) > 0:
             self._tries_left_out[view.id] = left - 1
         began = time.monotonic()
@@ -253,7 +253,7 @@ class QueueLots:
         self._tries_left_out[view.id] = _TRIES_LEFT_OUT
 
     def _place(self, view: JobView) -> None:
-        """Place the queue anew; ``view`` counts as waiting."""
+        """Place all waiting jobs again; ``view`` counts as waiting."""
         with self._broker.store.reading() as look:
             waiting = [each for each in look.unclosed() if waits(each)]
         self._among = frozenset(each.id for each in waiting) | {view.id}

@@ -42,7 +42,7 @@ def _looked_up(one: Repository, *, with_token: bool) -> tuple[str | None, str]:
     command = ["git", *token, "ls-remote", "--quiet", "--", one.url, ref, f"{ref}^{{}}"]
     environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}
     try:
-        done = subprocess.run(  # noqa: S603  # an address that the job file's reader has checked, behind `--`
+        done = subprocess.run(  # noqa: S603  # the reader of job files has checked the address, which follows `--`
             command, env=environment, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
         )
     except FileNotFoundError:

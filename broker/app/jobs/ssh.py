@@ -59,9 +59,10 @@ class SshAccess:
 def access(
     broker: Broker, view: JobView, reference: str, *, node: int | None, identity: Path | None, by: Actor
 ) -> SshAccess:
-    """How OpenSSH's client reaches the job. ``reference``: the name by which it is looked up at each connection;
-    ``identity``: the user's own private key, with its ``.pub`` beside it; None for one of gpubroker's own, made at
-    first use. Opens no connection. Raises as `entrance`, and `InvalidInput` for a key without its public half."""
+    """The settings by which OpenSSH's client reaches the job. ``reference``: the name by which the job is looked up at
+    each connection; ``identity``: the user's own private key, with its ``.pub`` beside it; None for one of gpubroker's
+    own, made at first use. Opens no connection. Raises as `entrance`, and `InvalidInput` for a key without its public
+    half."""
     found = entrance(broker, view, node=node, by=by)
     key = identity.expanduser().absolute() if identity else own_key(broker)
     public_key(key)

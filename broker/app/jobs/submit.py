@@ -220,7 +220,7 @@ def _together(some: Sequence[_Submitting]) -> None:
 
 
 def _lost(error: BaseException) -> CommitUnknown:
-    """The error that says why it is unknown whether a job was recorded."""
+    """The error for a commit with an unknown outcome, after which the job may or may not be recorded."""
     why = f": {error}" if isinstance(error, BrokerError) else ""
     return CommitUnknown(
         f"the transaction was interrupted at its commit{why}", hint="look at `gpubroker jobs list` first"

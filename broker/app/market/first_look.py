@@ -19,8 +19,8 @@ AGAIN = timedelta(hours=1)  # after a query that reached no provider
 
 
 def sources_to_ask(broker: Broker) -> tuple[str, ...]:
-    """The sources to ask first; none if a provider over the network has ever answered, if any was asked within the last
-    hour, or if the setting ``offline`` forbids it."""
+    """The sources to ask first; none if a provider over the network has ever answered, if one was asked within the last
+    hour, or with the setting ``offline``."""
     if broker.settings.offline or not broker.registries.quick_providers:
         return ()
     here = {*broker.registries.local_providers, SANDBOX}

@@ -273,7 +273,7 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
     total = broker.store.count_offers() if simulated else real
     now = broker.clock.now()
     if holdings := broker.store.holdings():
-        from broker.app.advise import rules_of_thumb  # most stores have nothing on record
+        from broker.app.advise import rules_of_thumb  # most stores have no recorded capacity
         from broker.app.jobs.recorded_capacity import recorded_offers
 
         with broker.store.reading() as look:

@@ -30,8 +30,8 @@ class ListedOffer:
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
-    """Which rows are wanted, beyond what an `OfferQuery` says. Filtered here and not in the store, because the discount
-    of a spot offer is derived from on-demand offers that the list may leave out.
+    """Conditions on rows, in addition to those of an `OfferQuery`. Rows are filtered here and not in the store, because
+    the discount of a spot offer is computed from on-demand offers that the list may leave out.
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
     ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported, stale or doubted ones.

@@ -42,7 +42,7 @@ def poll_now(
     """Poll these providers (or all but the sandbox) side by side, each isolated from the rest; a result when each is
     stored. See `poll_concurrently`.
 
-    Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before anybody is asked.
+    Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before any provider is asked.
     """
     chosen = providers_to_poll(broker, names)
     broker.store.check_writable()
@@ -51,8 +51,8 @@ def poll_now(
 
 
 def ask_for(broker: Broker, name: str) -> PollRequest:
-    """How that provider is asked. A provider that cannot be created (a missing extra, an invalid setting) fails when it
-    is polled, so that the others are not affected."""
+    """The request that polls the provider. A provider that cannot be created (a missing extra, an invalid setting)
+    fails when it is polled, so that the others are not affected."""
     how = poll_settings(broker, name)
     # Prices from this machine, its files and the user's own clusters are accepted; those of other sources are checked.
     local = name == SANDBOX or name in broker.registries.local_providers

@@ -25,9 +25,9 @@ _kept: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = Wea
 def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risks:
     """The risks of the pools that match, from the last three weeks; at most five minutes old, or as of ``at`` (UTC).
 
-    For spot capacity, the reported availability and our own attempts count; for other capacity only our own attempts,
-    because a running machine is not taken away when its type is sold out. A launch that failed for lack of capacity
-    shows that the pool was unavailable, until a launch there got machines.
+    For spot capacity, the reported availability and the attempts of this store count; for other capacity only the
+    attempts, because a running machine is not taken away when its type is sold out. A launch that failed for lack of
+    capacity shows that the pool was unavailable, until a launch there got machines.
     """
     if at is not None:
         return _estimated(broker, query, at)

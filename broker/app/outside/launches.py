@@ -51,8 +51,8 @@ class OutsideTool(StrEnum):
 
 
 _UNREPORTED = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
-"""How long after the time that was judged its money counts as spent, if nobody reports an end. Slurm's jobs may wait in
-its queue first, and Slurm itself ends them."""
+"""By tool, how long after the judged time the money of a launch counts as spent if its end was not reported. Slurm's
+jobs may wait in its queue first, and Slurm itself ends them."""
 
 
 @dataclass(frozen=True, slots=True)

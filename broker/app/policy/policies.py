@@ -157,7 +157,7 @@ def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
 def activate(
     broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor, base: int | None = None
 ) -> tuple[PolicyVersion, str]:
-    """As `apply`, for texts by name. ``base``: as in `Store.activate_policy`."""
+    """As `apply`, also in what it raises, for texts by name. ``base``: as in `Store.activate_policy`."""
     loaded(broker, files)
     before = broker.store.active_policy()
     version = broker.store.activate_policy(files, by=by.identity, note=note, base=base)
@@ -218,7 +218,7 @@ class Explained:
 def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor) -> Explained | None:
     """Every rule's verdict on the placement of the job's plan, with all the money to be held; if the policies leave
     none, on the best one that they reject. None if no offer can serve the job. ``policy``: for what-if questions;
-    default: the active set."""
+    default: the active set. Raises as `preview`."""
     from broker.app.jobs.preview import preview
 
     seen, chosen = preview(broker, job, policy, by=by), policy or broker.policy()

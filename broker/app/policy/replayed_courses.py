@@ -87,7 +87,7 @@ class ReplayedCourses:
             self._count(course, -1)
 
     def under_way(self, now: datetime) -> Iterator[tuple[str, ReplayedJob]]:
-        """The courses that have begun by ``now`` (UTC) and not ended."""
+        """The courses that have begun by ``now`` (UTC) and do not count as ended (`close`)."""
         while self._ahead and self._ahead[0][0] <= now:
             _, job = heappop(self._ahead)
             if job in self._of and job not in self._over:

@@ -60,7 +60,7 @@ class ApprovalRequest(Result):
 
     @classmethod
     def of(cls, one: TrackedApproval, told: Sequence[Dispatch], *, by: Actor) -> Self:
-        """``told``: the notices about it. ``by``: who asked for the list."""
+        """``told``: the notices about the request. ``by``: who asked for the list."""
         asked = one.asked
         return cls.from_parts(
             asked,

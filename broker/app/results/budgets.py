@@ -59,7 +59,7 @@ class BudgetResult(Result):
 
     @classmethod
     def of(cls, line: BudgetLine, told: Sequence[Dispatch] = (), **more: Any) -> Self:
-        """``told``: the notices about it."""
+        """``told``: the notices about the budget."""
         spec = line.spec
         return cls.from_parts(
             spec,

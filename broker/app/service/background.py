@@ -77,7 +77,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     environment = {**os.environ, **as_environment(broker.settings), variable("runs"): root(broker), _OWN_TURN: turn}
     with open(home / "reconciler.out", "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-        subprocess.Popen(  # noqa: S603  # our own program by its full path; no shell, no foreign input
+        subprocess.Popen(  # noqa: S603  # gpubroker itself, by its full path; no shell, no input from others
             [*broker.registries.command, "reconcile"],
             stdin=subprocess.DEVNULL,
             stdout=out,

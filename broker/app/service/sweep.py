@@ -151,8 +151,8 @@ class _Asking:
 
 
 def _engines(broker: Broker) -> Iterator[str]:
-    """Engines with files here or with running attempts. Asking the others would start servers and search for programs
-    that nobody uses."""
+    """Engines with files here or with running attempts. Asking other engines would start servers and search for
+    programs that are not in use here."""
     with broker.store.reading() as look:
         running = {attempt.engine for view in look.unclosed() for attempt in view.attempts if not attempt.over}
     for name in broker.registries.engines:
