@@ -72,7 +72,7 @@ class Summary:
 
     @property
     def savings_percent(self) -> float:
-        """Relative to the cheapest on-demand placement of the same work; negative if spot cost more."""
+        """Savings in percent against the cheapest on-demand placement of the same work; negative if spot cost more."""
         if not self.on_demand_cost:
             return 0.0
         return round(100 * self.savings.micros / self.on_demand_cost.micros, 1)

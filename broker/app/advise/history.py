@@ -84,7 +84,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
 def measured(
     stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: RulesOfThumb = DEFAULTS
 ) -> PastUse:
-    """The usage of a period; hours at its edges count in part."""
+    """The usage from ``since`` to ``until`` (UTC); hours at the edges count in part."""
     used = list(stretches)
     hours = max(1, ceil((until - since) / _HOUR))
     demand = [0.0] * hours

@@ -18,7 +18,7 @@ PAST = timedelta(days=90)
 
 def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
     """The rules with figures measured in runs of the last 90 days before ``now`` (UTC), by accelerator: the MFU (also
-    by the size of the model, for training and inference), if the job file names the model and the program reported
+    by size of the model, for training and inference), of runs whose job file names the model and whose program reported
     tokens; the tokens per second of serving; interruptions of spot machines per 1,000 hours; USD paid per GPU-hour.
     Unchanged if nothing was measured."""
     runs = finished_runs(look, now - PAST, now)

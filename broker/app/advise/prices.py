@@ -178,8 +178,8 @@ def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: P
 def held(
     store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
 ) -> tuple[HeldGpus, ...]:
-    """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and
-    accelerator."""
+    """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and accelerator.
+    ``kwh_usd``: USD per kWh; ``pue``: power of the data centre divided by that of its machines."""
     if is_missing(store_url) or holds_nothing(store_url):
         return ()
     found: dict[tuple[str, CapacityType, str], HeldGpus] = {}

@@ -183,8 +183,8 @@ def _send(notice: Notice, address: str) -> str:
 
 
 def _in_thread(address: str, thread: str) -> str:
-    """A mail address with the headers by which mail programs show the messages of one incident as one thread (RFC 5322,
-    3.6.4); other addresses are unchanged."""
+    """The address; for mail, with the headers by which mail programs show the messages of one incident as one thread
+    (RFC 5322, 3.6.4)."""
     scheme, _, rest = address.partition("://")
     if not thread or scheme.lower() not in _MAIL:
         return address

@@ -91,10 +91,11 @@ def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> 
 def answer(
     broker: Broker, team: str, day: date, said: AnomalyAnswer, reason: str = "", *, by: Actor
 ) -> SpendingIncident:
-    """Answer what the incident was of a team that began on that day (UTC); a later answer replaces it.
+    """Record a person's answer on the incident of a team that began on ``day`` (UTC); a later answer replaces it.
+    Returns the incident.
 
-    Raises `InvalidInput` where there is no such incident, or where the person neither owns a job of it nor acts for the
-    team.
+    Raises `InvalidInput` if there is no such incident, or if ``by`` neither owns a job that caused it nor may act for
+    the team.
     """
     there = [one for one in spending_anomalies(broker) if one.team == team]
     (found, *_) = [one for one in there if one.first == day] or (None,)
@@ -189,7 +190,7 @@ def _of_team(
         if known is not None and known.answer is AnomalyAnswer.PLANNED:
             meant.append((_numbered(one), known))
             begun = judged[one.first]
-            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later days alone would raise it
+            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later levels contain the incident
             for number in range(one.first, one.last + 1):
                 planned[number] = max(0.0, days[number] - level)
     for one in incidents(scores(days, planned) if meant else judged, AlarmThreshold()):

@@ -71,7 +71,8 @@ class BudgetLine:
 
     @property
     def left(self) -> Money:
-        """The amount that can still be held or spent in the period; negative if later charges exceeded the limit."""
+        """The amount (USD) that can still be held or spent in the period; negative if later charges exceeded the
+        limit."""
         return self.limit - self.use.spent - self.use.held
 
     @property
@@ -184,7 +185,7 @@ def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The spend under a budget from the start of its period ``until`` that time (UTC)."""
+    """The spend under a budget (USD) from the start of its period ``until`` that time (UTC)."""
 
     until: datetime
     total: Money

@@ -79,10 +79,10 @@ class FollowedAdvice:
 
 @dataclass(frozen=True, slots=True)
 class MonthReview:
-    """``over``: whether the month has ended; otherwise the same days of the month before are compared. ``parts`` add up
-    to the change of ``spent``, and so do ``causes`` with ``rest``, the sum of causes that are not named. ``capacity``:
-    what the use since the start of the month advises on owning, reserving and renting now; nothing for months before
-    the last."""
+    """``over``: whether the month has ended; otherwise the same days of the month before are compared. ``parts`` (USD)
+    add up to the change of ``spent``, and so do ``causes`` with ``rest``, the sum of causes that are not named.
+    ``capacity``: what the use since the start of the month advises on owning, reserving and renting now; nothing for
+    months before the last."""
 
     month: BillingMonth
     over: bool

@@ -50,7 +50,8 @@ class _Ran:
 
 
 def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
-    """The findings on all usage since then and on held capacity, by the rules of thumb of the active policies.
+    """The findings on all usage from ``since`` (UTC) on and on held capacity, by the rules of thumb of the active
+    policies.
 
     Simulated machines do not count. Reads only the store: attempts, holdings and offers."""
     now = broker.clock.now()
@@ -126,7 +127,7 @@ def _use(
         return None
     owned = [holding for holding in held if holding.kind is HoldingKind.OWNED]
     reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
-    # Use is known from the first hour with any record on; capacity added later does not shorten that time.
+    # Use counts as known from the first recorded hour on; capacity added later does not shorten that time.
     known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
     begins = full_hour(max(since, min(known, default=since)))
     until = full_hour(now)

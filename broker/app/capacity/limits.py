@@ -83,7 +83,7 @@ class CapacityLimits:
         return f"{held.accelerator}: not renewed at the same price: {name}: {why}" if why else ""
 
     def bars(self, quote: CapacityQuote, worth: QuoteWorth, rented: float) -> str:
-        """Why a quote may not be proposed if a rented GPU-hour costs that much (USD); empty if it may."""
+        """Why a quote may not be proposed if a rented GPU-hour costs ``rented`` USD; empty if it may."""
         least = self.limits.utilisation
         why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, rented)
         if not why and least is not None and 100 * worth.use < least:

@@ -160,7 +160,7 @@ def demand_of_files(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, list[i
 
 def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
     """The usage up to now, from the recorded attempts: the mean of each hour in whole GPUs, from the first usage after
-    ``since``. Simulated machines do not count. Raises InvalidInput without usage."""
+    ``since`` (UTC). Simulated machines do not count. Raises InvalidInput without usage."""
     now = broker.clock.now()
     stretches: dict[str, list[Stretch]] = {}
     rented: dict[tuple[str, CapacityType], float] = {}

@@ -126,8 +126,8 @@ def preview(
     environment: str | None,
     by: Actor,
 ) -> PurchasePreview:
-    """Judge a purchase without making it: holds no money and requests no approval. Raises as `buy`, except
-    `NotAllowed`."""
+    """Judge a purchase without making it: holds no money and requests no approval. ``ceiling``: as in `buy`. Raises as
+    `buy`, except `NotAllowed`."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     _require_fresh(quote, broker.clock.now())
     with broker.store.reading() as look:

@@ -14,7 +14,7 @@ Stretch = tuple[datetime, datetime, int]
 
 
 def hourly(stretches: Iterable[Stretch], begins: datetime, hours: int) -> tuple[int, ...]:
-    """The mean number of GPUs in use in each hour from ``begins`` on, rounded to whole GPUs."""
+    """The mean number of GPUs in use in each hour from ``begins`` (UTC) on, rounded to whole GPUs."""
     sums, ends = [0.0] * hours, begins + hours * HOUR
     for start, end, gpus in stretches:
         at, last = max(start, begins), min(end, ends)

@@ -37,9 +37,9 @@ class Prunable:
 
 
 def prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
-    """The files that `pruned` would delete now. A snapshot counts only once nothing else of its jobs is left, so those
-    of jobs whose results or checkpoints would be deleted first are not in it. Raises `InvalidInput` for a policy that
-    cannot be read."""
+    """The files that `pruned` would delete now. ``before``: UTC. A snapshot counts only once nothing else of its jobs
+    is left, so those of jobs whose results or checkpoints would be deleted first are not in it. Raises `InvalidInput`
+    for a policy that cannot be read."""
     trouble = dict[str, str]()
     checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too, dry_run=True)
     late = overdue(broker, trouble, by=by, besides=checkpoints)

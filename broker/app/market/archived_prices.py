@@ -35,7 +35,7 @@ def archived(broker: Broker, offers: Sequence[Offer], start: datetime, end: date
 def offers_at(
     broker: Broker, when: datetime, known_at: datetime | None = None, query: OfferQuery | None = None
 ) -> list[PastOffer]:
-    """`MarketHistory.offers_at`, with what the archive has of that time. Raises as `archived`."""
+    """`MarketHistory.offers_at`, including archived prices of that time. Times are UTC. Raises as `archived`."""
     files = broker.store.archive.files_at(when)
     return broker.store.market.offers_at(when, known_at, query, _newest(broker, files, when, known_at) if files else {})
 

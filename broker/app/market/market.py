@@ -54,7 +54,7 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
 
 
 def is_fresh(broker: Broker, now: datetime, *, sandbox: bool = False) -> bool:
-    """Whether no local source is due, as far as this process knows from its last look."""
+    """Whether no local source is due, as far as this process knows from its last check."""
     return now < broker.fresh_until.get(sandbox, now)
 
 
@@ -97,8 +97,8 @@ def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
 
 
 def _due(broker: Broker, runs: Mapping[str, PollRun], now: datetime, *, sandbox: bool) -> dict[str, timedelta]:
-    """The local sources that are due, with the age at which each is. ``runs``: the newest poll of each. If none is due,
-    the time of the next one is remembered."""
+    """The local sources that are due, with the age of its last poll from which each is due. ``runs``: the newest poll
+    of each. If none is due, the time of the next one is remembered."""
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
     ages = {name: _age(broker, name, runs.get(name)) for name in names}
     due = {name: age for name, age in ages.items() if name not in runs or now - runs[name].finished >= age}

@@ -79,7 +79,7 @@ def _raiser(error: BrokerError) -> Callable[[], Provider]:
 
 
 def poll_settings(broker: Broker, name: str) -> PollSettings:
-    """The poll settings of that provider."""
+    """The poll settings of that provider; the defaults if it has none."""
     return broker.settings.prices.get(name, PollSettings())
 
 

@@ -77,8 +77,8 @@ class PriceHistory:
 
     @property
     def mean(self) -> Money | None:
-        """The time-weighted mean price while there was one; a price that only the last poll reported is returned as it
-        is."""
+        """The time-weighted mean price (USD per hour and machine) while there was one, None without one; a price that
+        only the last poll reported is returned as it is."""
         parts = [(s.price.micros, in_microseconds(s.end - s.start)) for s in self.stretches if s.price is not None]
         total = sum(length for _, length in parts)
         if not total:
@@ -121,7 +121,8 @@ class PriceHistories:
 def over(
     broker: Broker, query: OfferQuery, start: datetime, end: datetime, fits: Fits, *, most: int | None = None
 ) -> PriceHistories:
-    """The price histories of the offers that match and fit, of at most ``most`` series, the cheapest first.
+    """The price histories from ``start`` to ``end`` (UTC) of the offers that match and fit, of at most ``most`` series,
+    the cheapest first.
 
     Simulated ones only if the query names their provider; reference prices only if no live source prices the same
     machine. What was moved to the archive is read there. Raises `InvalidInput` for an empty or future period,

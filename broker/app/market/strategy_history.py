@@ -44,7 +44,7 @@ def record(
     gap: timedelta,
     older: Mapping[str, ArchivedSeries] = MappingProxyType({}),
 ) -> Record:
-    """The record of the last ``reach`` before ``end`` of the pools of these offers, one offer for each pool.
+    """The record of the last ``reach`` before ``end`` (UTC) of the pools of these offers, one offer for each pool.
 
     A pool is available while it has a price and is not reported as sold out or out of quota. Between polls the newest
     report holds. Without a price, a pool is unavailable, at its last known price. ``older``: the archived part of their

@@ -58,9 +58,9 @@ jobs may wait in its queue first, and Slurm itself ends them."""
 @dataclass(frozen=True, slots=True)
 class OutsideLaunch:
     """A launch to be judged. ``key``: distinguishes launches of the tool; a repeated query has the same. ``job``: the
-    requested resources. ``serves``: whether the tool could use an offer. ``array``: the number of identical launches
-    requested. ``known_as``: its id, if it has one already; ``most``: how many launches whose id is the same up to the
-    last dot may hold money at once."""
+    requested resources. ``serves``: whether the tool could use an offer. ``array``: the array that is requested, None
+    for a single launch. ``known_as``: its id, if it has one already; ``most``: how many launches whose id is the same
+    up to the last dot may hold money at once."""
 
     tool: OutsideTool
     key: str
@@ -81,7 +81,8 @@ class OutsideLaunch:
 
 @dataclass(frozen=True, slots=True)
 class OpenLaunch:
-    """A launch whose money is held. ``held`` (USD) until ``until`` (UTC)."""
+    """A launch whose money is held: ``held`` (USD) from ``since`` until ``until`` (UTC), the end of the judged time.
+    ``rate``: USD per hour, all machines."""
 
     id: str
     tags: Tags

@@ -71,7 +71,7 @@ def keep_on_record(broker: Broker, one: OverdueLaunch) -> None:
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
     """As `end`, and raises as it; the launch is then no longer overdue. What an overdue launch cost beyond the judged
-    time, according to ``ran``, is spent now."""
+    time, according to ``ran``, is spent now. Returns the cost (USD)."""
     whole = id if id.startswith(PREFIX) else PREFIX + id
     cost = end(broker, whole, ran, by=by)
     if (text := broker.store.setting(_KEY + whole)) is not None:

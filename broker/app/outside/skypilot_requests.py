@@ -82,7 +82,8 @@ class _Task:
 def answered(broker: Broker, body: str, *, by: Actor) -> str:
     """The answer, as SkyPilot decodes it: the task and its configuration, changed if necessary.
 
-    Raises `InvalidInput` for a body that SkyPilot does not send, and as `judge`.
+    Raises `InvalidInput` for a body that SkyPilot does not send and for a cluster without a name, `NotAllowed` for a
+    launch by SkyPilot's controllers, and as `submitter`, `ticket_holder` and `judge`.
     """
     asked = _read(body)
     if asked.request_name in _HARMLESS or asked.at_client_side:

@@ -98,8 +98,8 @@ class Rehearsed:
 
 def rehearse(broker: Broker, files: Mapping[str, str] | None = None, longest: float = LONGEST) -> Rehearsed:
     """The outcomes of the next pass if these policy files were applied now (None: the policies in force). Changes
-    nothing. ``longest``: jobs not reached within this many seconds are left out. Raises `StoreProblem`, and
-    `InvalidInput` for invalid files."""
+    nothing. ``longest``: jobs not reached within this many seconds of the wall clock are left out. Raises
+    `StoreProblem`, and `InvalidInput` for invalid files."""
     with broker.store.reading() as look:
         jobs = [view.job for view in look.unclosed()]
     for sandbox in {wants_sandbox(job) for job in jobs}:

@@ -40,7 +40,7 @@ def counts(budget: BudgetSpec, entry: Entry) -> bool:
 
 
 def spent_within(entry: Entry, start: datetime, end: datetime) -> Money:
-    """The part of an entry of spend that falls into the half-open time (UTC)."""
+    """The part of an entry of spend (USD) that falls into the half-open time (UTC)."""
     if start <= entry.covers_from and entry.covers_to <= end and entry.covers_from < end:
         return entry.amount
     return share_within(entry.amount, (entry.covers_from, entry.covers_to), (start, end))
@@ -116,7 +116,7 @@ class ReplayedCourses:
             del self._posted[known]
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """The spend of ended courses under the budget in the half-open time (UTC)."""
+        """The spend (USD) of ended courses under the budget in the half-open time (UTC)."""
         asked = budget, start, end
         if asked not in self._spent:
             self._spent[asked] = sum((_share(course, asked) for course in self._over.values()), Money.ZERO)

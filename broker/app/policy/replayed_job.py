@@ -66,7 +66,7 @@ def spent(entries: Iterable[Entry]) -> Money:
 
 
 def planned(key: str, action: Action, placement: Placement, at: datetime) -> ReplayedJob:
-    """The course of a job that never ran, as its plan expects it."""
+    """The course of a job that never ran, as its plan expects it. ``at``: when it was decided (UTC)."""
     window = action.window or (at, at)
     lasts = min(placement.duration or (window[1] - window[0]), window[1] - window[0])
     cost = placement.expected_cost if placement.duration else placement.rate.for_duration(lasts)
@@ -102,7 +102,7 @@ def elsewhere(
 
 
 def _given(recorded: Sequence[Entry]) -> Money:
-    """The money that a job got in addition to its first hold."""
+    """The money (USD) that a job was given in addition to its first hold."""
     given = (e.amount for e in recorded if e.movement is Movement.TOP_UP and e.account is Account.HELD)
     return sum(given, Money.ZERO)
 

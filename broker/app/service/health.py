@@ -49,8 +49,8 @@ class Pulses:
         self._change(name, lambda pulse: replace(pulse, standing=DutyState.STARTING))
 
     def looked(self, name: str, seconds: float, steps: int = 0) -> None:
-        """Record a completed run of a duty that has the lead. ``seconds``: its duration; ``steps``: the steps that it
-        took."""
+        """Record a completed run of a duty that has the lead. ``seconds``: the duration of the run; ``steps``: the
+        steps taken."""
         self._change(
             name,
             lambda pulse: replace(

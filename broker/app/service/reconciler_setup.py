@@ -126,7 +126,7 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
 
 
 def passed_on(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
-    """Secrets that the launch of the job's newest attempt passes to its nodes without writing them anywhere: the job's
+    """The secrets that the launch of the job's newest attempt passes to its nodes without storing them: the job's
     secrets, as `JobSecrets.of`, and the key of the attempt.
 
     Raises `OwnerOnly` if the job's commands would run on this machine under another person's account than the owner's.

@@ -74,8 +74,8 @@ def serving_job(
     hours_a_day: float = 24.0,
     types: Sequence[CapacityType] = (),
 ) -> Job:
-    """The job for a month of serving; it is submitted again each month. With fewer than 24 ``hours_a_day`` it covers
-    one day. ``types``: the only capacity types it may use."""
+    """The job for a month of serving; it is submitted again each month. ``monthly``: USD. With fewer than 24
+    ``hours_a_day`` it covers one day. ``types``: the only capacity types it may use."""
     return Job(
         name=name or situation.name,
         workload=Workload.INFERENCE,
@@ -117,7 +117,7 @@ def policy_text(
     gpus: int,
     order: Sequence[str],
 ) -> str:
-    """A policy that allows this job and little more. ``budget``: USD."""
+    """A policy that allows this job and little more. ``budget``: USD; ``order``: of capacity types."""
     guardrails: list[dict[str, object]] = [{"name": f"{situation.name}-gpus", "max_concurrent_gpus": gpus}]
     if usd_per_gpu_hour:
         limit = print_money(dollars(usd_per_gpu_hour))
