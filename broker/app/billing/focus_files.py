@@ -112,7 +112,7 @@ def _money_text(micros: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _decimal_text(value: Any) -> str:
-    # Whole numbers get a decimal point: readers take a column of them for integers otherwise.
+    # Whole numbers get a decimal point, because readers otherwise read a column of them as integers.
     whole, _, rest = f"{value:f}".partition(".")
     return f"{whole}.{rest.rstrip('0') or '0'}"
 

@@ -165,7 +165,7 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Request
 
 
 def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[Question, ...]:
-    """The questions that ``by`` may answer. Raises `NotAllowed` if there are none."""
+    """The requests of single rules that ``by`` may answer. Raises `NotAllowed` if there are none."""
     who = by.identity
     # Neither the owner of the job nor the person who requested it on their behalf may approve it.
     mine = tuple(q for q in asked.answerable_by(who, current.user) if q.may_answer(who, asked.by))

@@ -154,7 +154,7 @@ class Preview:
     def exit_code(self) -> int:
         """0: can be submitted. Otherwise 2: the job's own limits; 3: a policy; 4: the market; 6: approval needed."""
         if self.admission is None:
-            # If policy rejected an offer that was feasible otherwise, policy is the reason.
+            # If a policy rejected an otherwise feasible offer, the policy is the reason.
             return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
         if self.admission.short_of is not None or self.needs is not None:
             return 2

@@ -12,9 +12,9 @@ from broker.economics.rules import DEFAULTS
 
 
 def kg_per_hour(offer: Offer) -> float | None:
-    """kg CO2e of an hour of one machine: all its accelerators at the target utilisation of training, with the PUE, with
-    the grid of its location (the world average if unknown). The rest of the machine is not counted. 0 for machines
-    without accelerators; None if the accelerator's power is not published."""
+    """kg CO2e of an hour of one machine: all its accelerators at the target utilisation of training, with the PUE and
+    the carbon intensity of the grid at its location (the world average if unknown). The rest of the machine is not
+    counted. 0 for machines without accelerators; None if the accelerator's power is not published."""
     if offer.accelerator is None:
         return 0.0
     return _kg_per_hour(offer.accelerator, offer.count, offer.provider, offer.region)

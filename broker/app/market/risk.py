@@ -47,7 +47,7 @@ def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
     for told in broker.store.market.came_and_went(spot, since):
         changes = [(min(ago(at), furthest), state) for at, state in told.changes]
         there, away = stretches(changes, ago(told.looked))
-        # Two sources of one pool describe the same machines: the one with more data counts.
+        # Two sources of one pool describe the same machines; the source with more data is used.
         known = pools.get(told.offer.pool)
         if known is None or len(there) + len(away) > len(known.there) + len(known.away):
             pools[told.offer.pool] = PoolHistory(told.offer, there, away)

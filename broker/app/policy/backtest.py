@@ -3,7 +3,7 @@
 Every decision keeps its inputs, so the same policy reproduces the recorded verdicts exactly. Under another policy, the
 first difference changes what later decisions see: a refused job spends and occupies nothing, an allowed one does. From
 then on budgets are computed from the ledger entries of the jobs that would have run. For a job that never ran, its plan
-is used: the hold is taken, and after the expected time the expected cost is spent and the rest released. A job that
+is used: its money is held, and after the expected time the expected cost is spent and the rest released. A job that
 would have run on another offer is charged there for its metered time.
 
 A submission is placed again at the prices of its time. If the first placement of the planner under the other policy is

@@ -1,6 +1,7 @@
 """Values that all advice shares. Amounts are decimal strings in USD with up to nine decimals, because the economics
 compute fractions of a cent; infinite or unknown figures are null. Estimates have one digit more than tables show, so
-that their sums are exact to the digits of a table. Memory is accurate to a few percent, speed to about ten percent."""
+that their sums are exact to the digits of a table. Estimates of memory are accurate to a few percent, of speed to about
+ten percent."""
 
 from __future__ import annotations
 

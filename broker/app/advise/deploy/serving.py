@@ -26,7 +26,7 @@ from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
-_BOARDS = ("sxm", "oam")  # soldered together, not sold singly
+_BOARDS = ("sxm", "oam")  # accelerators soldered to a board, not sold singly
 RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 
@@ -372,8 +372,8 @@ def _warnings(
 
 
 def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, owned: bool) -> Iterator[str]:
-    """Warnings for a buyer: one machine has no redundancy, a purchase is paid at once, cards of a board are not sold
-    singly."""
+    """Warnings for a buyer: one machine has no redundancy, a purchase is paid at once, accelerators that are soldered
+    to a board are not sold singly."""
     if nodes == 1 and best.option.replicas == 1:
         yield "one replica on one machine: while it fails or is updated nothing answers; a spare one doubles the cost"
     if not owned:

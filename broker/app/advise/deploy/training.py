@@ -88,7 +88,7 @@ def _on(
         alone = training_time(
             card, parameters=situation.model.active, tokens=tokens_of(situation, rules), gpus=1, rules=rules
         )
-    except InvalidInput:  # does not fit, or the card's speed is not known
+    except InvalidInput:  # does not fit, or the accelerator's speed is unknown
         return []
     if least.gpus > 1 and least.interconnect == "pcie":
         return []
