@@ -1,1 +1,2 @@
-"""The command line: one small module a noun. Parse, call a use case of `broker.app`, render."""
+"""The command line: one small module per noun. Each parses options, calls a use case of `broker.app`, and renders the
+result."""

@@ -1,5 +1,5 @@
-"""Completion of names in the shell, after `--install-completion`: accelerators, providers, regions,
-jobs and their states. Starts nothing and sends no request; what cannot be read is not completed."""
+"""Completion of names in the shell, after `--install-completion`: accelerators, providers, regions, jobs and their
+states. Starts no process and sends no request. What cannot be read is not completed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def jobs(context: typer.Context, incomplete: str) -> list[str]:
 def _read(context: typer.Context, names: Callable[[Broker], list[str]]) -> list[str]:
     try:
         return names(Terminal.of(context).broker(look_after=False))
-    except Exception:  # a traceback would be written into the line that is being typed
+    except Exception:  # a traceback would appear in the line that the user is typing
         log.debug("nothing to complete with", exc_info=True)
         return []
 

@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of a dataclass: a command takes one value instead of twenty parameters."""
+"""Commands whose options are the fields of a dataclass: a command takes one object instead of twenty parameters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 
 def gathered(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer must see it: each parameter whose type is a dataclass is replaced by the fields of that
-    dataclass, in their order; fields may be such dataclasses, too. All names must differ."""
+    """The command in the form that Typer needs: each parameter whose type is a dataclass is replaced by the fields of
+    that dataclass, in their order, also of nested dataclasses. All names must differ."""
     types = get_type_hints(command, include_extras=True)
     parameters = signature(command).parameters
 

@@ -21,7 +21,7 @@ def process_actor(origin: EntryPoint = EntryPoint.COMMAND_LINE) -> Actor:
     number = os.getuid()
     try:
         name = getpwuid(number).pw_name
-    except KeyError:  # a user ID without a name, as containers have them
+    except KeyError:  # a user ID without a name, as in containers
         name = f"uid-{number}"
     roles = frozenset({Role.ADMINISTRATOR}) if number == _SUPERUSER else frozenset[Role]()
     return Actor(name, roles, origin)

@@ -56,8 +56,8 @@ def _build(name: str, place: str) -> Any:
 
 
 def _reflowed(command: Any) -> Any:
-    """The command with each paragraph of its help on one line: Typer keeps the line breaks of docstrings, which are
-    made for the width of the source."""
+    """The command with each paragraph of its help on one line: Typer keeps the line breaks of docstrings, which are set
+    for the width of the source code."""
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
     commands = getattr(command, "commands", {})
     if isinstance(commands, dict):  # the others are reflowed when they are built

@@ -63,7 +63,8 @@ COMMANDS = {
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
-# What acts through the team server of a login instead. What is in neither this table nor the next line is refused then.
+# Commands that act through the team server while the user is logged in to one. Those that are neither here nor in
+# `OF_THIS_MACHINE` are then refused.
 THROUGH_SERVER = {
     "offers": "broker.cli.remote.market:offers",
     "plan": "broker.cli.remote.submission:plan",
@@ -125,8 +126,9 @@ def gpubroker(
     ] = False,
 ) -> None:
     """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
-    # For the first model, pydantic would look through all installed packages for plugins: where there are hundreds,
-    # longer than it takes to read the store. None has a say in our models; programs that import gpubroker keep theirs.
+    # For the first model, pydantic would search all installed packages for plugins, which with hundreds of packages
+    # takes longer than reading the store. Our models need none. This applies to the command line only, not to programs
+    # that import gpubroker.
     with suppress(ImportError, AttributeError):  # a private part of pydantic: without it, commands start slower
         from pydantic.plugin import _loader
 
@@ -155,7 +157,7 @@ def _of_server(terminal: Terminal, arguments: Sequence[str]) -> str:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether gpubroker itself is to print JSON: what follows ``--`` is for another program."""
+    """Whether gpubroker itself is to print JSON. Arguments after ``--`` belong to another program."""
     own = list(arguments)
     return "--json" in (own[: own.index("--")] if "--" in own else own)
 
@@ -176,12 +178,12 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         return 130
     except BrokenPipeError as error:
         return terminal.cut_off() or terminal.crashed(error)
-    except OSError as error:  # what is printed cannot be written: not even the document of an error
+    except OSError as error:  # stdout cannot be written, so an error cannot be printed as a document
         return terminal.unwritable(error)
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        return terminal.cut_off() or CUT_OFF  # Rich has met the broken pipe, and replaced stdout
+        return terminal.cut_off() or CUT_OFF  # Rich met the broken pipe and replaced stdout
     finally:
         terminal.close()
 

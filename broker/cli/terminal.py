@@ -197,16 +197,16 @@ class Terminal:
 
     @staticmethod
     def cut_off() -> int:
-        """Replace stdout and stderr where their reader closed them, else Python reports at exit that it cannot flush
-        them. Returns the exit code; 0 if both have a reader."""
+        """Replace stdout and stderr if their reader closed them. Otherwise Python would report at exit that it cannot
+        flush them. Returns the exit code; 0 if both have a reader."""
         closed = [stream for stream in (sys.stdout, sys.stderr) if _reader_gone(stream)]
         for stream in closed:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return CUT_OFF if closed else 0
 
     def unwritable(self, error: OSError) -> int:
-        """Say on stderr that stdout cannot be written, such as on a full disk. Returns the exit code."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again at exit
+        """Print on stderr that stdout cannot be written, for example because of a full disk. Returns the exit code."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at exit
         self.say(f"error: the output cannot be written: {error.strerror or error}")
         return 1
 

@@ -1,1 +1,1 @@
-"""The words and values that everything else speaks in. Pure: no databases, networks, processes or clocks."""
+"""The domain's terms and values, which all other packages use. Pure: no databases, networks, processes or clocks."""

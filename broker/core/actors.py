@@ -1,7 +1,7 @@
 """Who acts: the person on whose behalf a use case runs, and the account under which a process runs jobs.
 
-Both are made once, at the edge (`broker.cli.identity` for the command line), and passed on as arguments. Nothing below
-the edge asks the operating system, so that a server can act for several people at once.
+Both are created once, at the entry point (`broker.cli.identity` for the command line), and passed on as arguments. No
+other code asks the operating system for the user, so that a server can act for several people at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Actor:
 
     @property
     def came_from(self) -> str:
-        """The way in and the address, as the audit log has them."""
+        """The entry point and the address, as the audit log records them."""
         return f"{self.origin} {self.address}".rstrip()
 
     def may_act_for(self, owner: str, team: str | None = None) -> bool:
@@ -54,9 +54,9 @@ class ProcessAccount:
     """The account under which this process starts the commands of jobs on this machine. Its environment holds the
     secrets of this user's jobs and of nobody else's.
 
-    ``for_others``: whether jobs of other users may run here, under this account. A service is started for that purpose.
-    A command that starts a background reconciler is not: whoever approves a job does not run its commands as
-    themselves.
+    ``for_others``: whether jobs of other users may run here, under this account. True for a service, which is started
+    for that purpose; false for a command that starts a background reconciler, so that a person who approves a job does
+    not run its commands under their own account.
     """
 
     user: str

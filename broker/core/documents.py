@@ -1,7 +1,7 @@
 """Reads and writes the YAML files that people edit, with the position of every value.
 
-Built on PyYAML's safe parser, with less of YAML: one document, a mapping at the top, no tags, no duplicate keys,
-bounded size, depth and number of values (aliases counted each time). Plain words are read more narrowly than in YAML
+Built on PyYAML's safe parser, for a subset of YAML: one document, a mapping at the top, no tags, no duplicate keys,
+bounded size, depth and number of values (aliases counted each time). Plain scalars are read more strictly than in YAML
 1.1: ``true`` and ``false`` are booleans, decimal numbers are numbers, ``null``, ``~`` and nothing are null; ``no``,
 ``on``, ``12:30``, ``017`` and ``2026-12-01`` stay text. Keys are always text.
 """
@@ -156,7 +156,7 @@ Stop = Callable[..., NoReturn]
 
 
 def _decoded(text: str | bytes, stop: Stop) -> str:
-    """Text without byte-order mark, that UTF-8 can carry."""
+    """The text without byte-order mark. Calls ``stop`` if it is not valid UTF-8."""
     try:
         content = text.decode() if isinstance(text, bytes) else text
         content.encode()
@@ -187,7 +187,7 @@ def _check_events(content: str, stop: Stop, most: int) -> None:
 
 
 class _DocumentReading:
-    """Expands a composed document into plain data, noting where everything stands."""
+    """Expands a composed document into plain data, and records the position of every part."""
 
     def __init__(self, stop: Stop) -> None:
         self.stop = stop
@@ -197,7 +197,7 @@ class _DocumentReading:
         self.texts: dict[Path, str] = {}
 
     def value(self, node: Node, path: Path) -> Any:
-        # Aliases share nodes, so this is where a small file could grow without end.
+        # Aliases share nodes: without this limit, a small file could expand to any size.
         self.count += 1
         if self.count > MAX_VALUES:
             self.stop(f"holds more than {MAX_VALUES:,} values, counting each use of an alias", node.start_mark)

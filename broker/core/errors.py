@@ -25,8 +25,8 @@
         ├── Refused                the service understood and refused
         └── Malformed              the service's answer is malformed
 
-Exceptions of SDKs, databases and operating systems stay within their room: adapters, engines and the store convert
-them. `exit_code` gives the exit code of the command line.
+Adapters, engines and the store convert the exceptions of SDKs, databases and operating systems into these. `exit_code`
+gives the exit code of the command line.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class InvalidInput(AskAPerson):
         self.others = tuple(others)
 
 
-_A_LIST = 30  # longest list of names in a hint
+_A_LIST = 30  # most names in a hint
 _A_FEW = 5
 _LISTED_BY = {
     "budget": "budget list",
@@ -296,7 +296,7 @@ class OutcomeUnknown(BrokerError):
 
 
 class CommitUnknown(StoreProblem, OutcomeUnknown):
-    """A transaction broke off while it was committed: its changes may be on record."""
+    """A transaction was interrupted during its commit: its changes may have been stored."""
 
 
 class GiveUp(BrokerError):

@@ -1,4 +1,4 @@
-"""The garbage collector, kept from searching a hundred thousand objects for cycles that they do not have."""
+"""Switches the garbage collector off while a hundred thousand objects are made that have no reference cycles."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collects no cycles meanwhile, in no thread: for a few seconds at most. Nested and concurrent uses leave it on at
-    the end, which costs time, never memory for long."""
+    """Within the block no thread collects reference cycles; the block should last a few seconds at most. After nested
+    or concurrent blocks the collector is on again. It may be switched on early, which costs only time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

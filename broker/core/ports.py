@@ -137,7 +137,7 @@ class Engine(Protocol):
     def submit(self, launch: Launch) -> str:
         """Start the attempt and return its handle. Idempotent on ``launch.key``: after two calls one machine runs the
         job (the agent's claim in the run folder proves it). Raises `RetryLater`, `TryAnotherOffer`, `AskAPerson` or
-        `GiveUp`; after an error, no machine runs that the engine knows of."""
+        `GiveUp`; after an error, the engine knows of no running machine for this key."""
 
     def find(self, key: str) -> str | None:
         """The handle of a submitted key; None if the engine does not know it. An engine whose machines belong to one
@@ -165,7 +165,7 @@ class SharesItsMachine(Protocol):
 @dataclass(frozen=True, slots=True)
 class WayIn:
     """A program on this machine that runs ``gpubroker-agent enter`` (`broker.agent.entering`) on the machine of a job,
-    with its own standard streams. ``whole_lines``: what comes back arrives in whole lines of text only."""
+    with its own standard streams. ``whole_lines``: its output arrives only as whole lines of text."""
 
     arguments: tuple[str, ...]
     whole_lines: bool = False
@@ -251,7 +251,7 @@ class LendingTerms:
     share: float | None = None
 
 
-LEAST_HISTORY = timedelta(days=30)  # what `keep_events` and `keep_prices` may be at least
+LEAST_HISTORY = timedelta(days=30)  # the minimum of `keep_events` and `keep_prices`
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +266,8 @@ class PolicyDefaults:
     person deletes them. ``keep_events``, ``keep_prices``: how long events of ended jobs, and price history, stay in the
     database before they move to the archive; None: for ever. ``hold_quantile``: the share of runs (percent) that the
     hold of a job with known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
-    ``lending``: who
-    may use bought machines of other teams at which internal price; of one team, the first entry for a borrower applies.
+    ``lending``: who may use bought machines of other teams, at which internal price; of a lending team's entries, the
+    first one for a borrower applies.
     """
 
     max_duration: timedelta = timedelta(hours=24)

@@ -1,6 +1,6 @@
 """Registries map a name to ``"module:attribute"``, imported on first use.
 
-So a missing SDK breaks one plug-in with a clear message and nothing else.
+A missing SDK therefore disables only its own plug-in, with a clear message.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def validate(
 
 
 def problems_in(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Problem]:
-    """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place. A field is
-    not missing where its key is only misspelt."""
+    """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place. A missing
+    field whose key is probably misspelt is reported once, as an unknown key."""
     found = error.errors(include_url=False)
     misspelt = {_meant(one["loc"], model) for one in found if one["type"] == "extra_forbidden"}
     return sorted(
@@ -93,7 +93,7 @@ def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], 
     return results
 
 
-_A_FEW = 8  # longest list of keys in a message
+_A_FEW = 8  # most keys in a message
 
 
 def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:

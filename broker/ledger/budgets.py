@@ -24,7 +24,7 @@ from broker.core.values.money import Money, in_microseconds
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]
-_FEW_PERIODS = 3  # for this few periods, query each directly
+_FEW_PERIODS = 3  # up to this number of periods, each is queried directly
 
 
 def zone(name: str) -> ZoneInfo:
@@ -57,7 +57,7 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
     return found
 
 
-# The last answer by period and time zone: most questions are about the same period as the one before.
+# The last result by period and time zone: most calls are about the same period as the call before.
 _LAST: dict[tuple[str, str], Window] = {}
 
 
@@ -68,7 +68,7 @@ def _containing(period: str, timezone: str, at: datetime) -> Window:
         return _beginning(start_day, local), _beginning(end_day, local)
     first = _first_day(period, at.astimezone(local).date())
     start, end = _beginning(first, local), _beginning(_next(period, first), local)
-    # Where clocks went back over midnight, the first midnight divides the periods.
+    # If clocks went back over midnight, the period ends at the first of the two midnights.
     while at >= end:
         first = _next(period, first)
         start, end = end, _beginning(_next(period, first), local)

@@ -129,10 +129,11 @@ def move(  # noqa: PLR0913 - the fields of an entry
     note: str = "",
     rate: Money | None = None,
 ) -> tuple[Entry, ...]:
-    """The two entries of one movement; none at all for an amount of zero, but for `Movement.DATE`, which has no amount.
+    """The two entries of one movement. For an amount of zero there are none, except for `Movement.DATE`, which has no
+    amount.
 
-    Raises ValueError for a negative amount, but for `Movement.ADJUST`, which may give money back, and for a date with
-    an amount.
+    Raises ValueError for a negative amount (except for `Movement.ADJUST`, which may give money back), and for a
+    `Movement.DATE` with an amount.
     """
     if (amount.micros < 0 and movement is not Movement.ADJUST) or (amount and movement is Movement.DATE):
         raise ValueError(f"a {movement.value} of {amount} makes no sense")
@@ -234,7 +235,7 @@ def faults(entries: Iterable[Entry]) -> list[str]:
             of = entry.tags.job_id, entry.money
             held[of] += entry.amount.micros
             if not held[of]:
-                del held[of]  # most jobs hold nothing any more: only what is open is remembered
+                del held[of]  # saves memory: most jobs hold nothing any more
         other = by_movement.pop(entry.movement_id, None)
         if other is None:
             by_movement[entry.movement_id] = entry

@@ -150,7 +150,7 @@ def paid_until(
         if affordable < billing.minimum:
             return start
         return start + max(affordable - stop_grace, _NO_TIME)
-    except OverflowError:  # the calendar ends before the money does
+    except OverflowError:  # it lasts longer than a datetime can express
         return datetime.max.replace(tzinfo=start.tzinfo)
 
 
@@ -208,7 +208,8 @@ def _segments(
 ) -> Iterable[tuple[Money, datetime, datetime]]:
     """Each hourly rate with the time from and to which it was in force within ``start`` … ``billed_end``.
 
-    Changes at or after ``end`` do not count: the machine was gone, the rest of its last step is billed as it stood.
+    Changes at or after ``end`` do not count: the machine was gone, the rest of its last step is billed at the price
+    before.
     """
     series = [(start, prices)] if isinstance(prices, Money) else list(prices)
     if not series or any(later[0] < earlier[0] for earlier, later in pairwise(series)):

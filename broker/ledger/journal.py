@@ -66,7 +66,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """The tasks of an array that were started: ``states``, how many are in each state; ``open``: how many are not
+    """The tasks of an array that were started: ``states``: their number by state; ``open``: the number of those not
     closed."""
 
     states: Mapping[JobState, int]
@@ -74,7 +74,7 @@ class TaskCounts:
 
     @property
     def started(self) -> int:
-        """How many there are; also the number of the next one."""
+        """The number of started tasks; also the turn of the next one."""
         return sum(self.states.values())
 
 
@@ -96,7 +96,7 @@ class Reading(Protocol):
         first."""
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
-        """The projections of those jobs, in any order."""
+        """The projections of those jobs, in any order, without those of unreadable jobs."""
 
     def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
         """`balance` of each job that is not closed and has entries."""
@@ -178,7 +178,7 @@ class Reading(Protocol):
         """Every job with a pending approval request, oldest first."""
 
     def task_counts(self, array: str) -> TaskCounts:
-        """How the tasks of an array stand."""
+        """The number of tasks of an array by state."""
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, in any order."""
@@ -224,18 +224,17 @@ class Writing(Reading, Protocol):
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
         """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
 
-        Raises `ImpossibleSequence`; then nothing of the transaction is kept.
+        Raises `ImpossibleSequence`, which rolls back the transaction.
         """
 
     def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> Sequence[JobView]:
-        """`append` to several jobs, with one statement a table. ``news``: each job once, with its view in this
-        transaction (`last_events` tells whether it is). Returns the new views in that order.
-        """
+        """`append` to several jobs, with one statement per table. ``news``: each job once, with its current view in
+        this transaction (to be checked with `last_events`). Returns the new views in that order."""
 
     def at_once(self) -> AbstractContextManager[None]:
-        """In the block, only first records of new jobs are written, all together at its end; meanwhile `held`, `spent`
-        and `live_attempts` answer as if they were. What `append` and `post` raise for what exists already is raised at
-        its end, as `StoreProblem`."""
+        """Within the block only the first records of new jobs may be written. They are written together at its end;
+        before that, `held`, `spent` and `live_attempts` already include them. If a record exists already, the end of
+        the block raises `StoreProblem`, instead of `append` or `post`."""
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. Raises ValueError for a movement id that exists already."""
@@ -251,13 +250,14 @@ class Writing(Reading, Protocol):
 
 
 class Journal(Protocol):
-    """The store, as far as jobs and money are concerned."""
+    """The part of the store that has jobs and money."""
 
     def reading(self) -> AbstractContextManager[Reading]:
         """A consistent snapshot; changes nothing. Raises `StoreProblem`."""
 
     def asking(self) -> AbstractContextManager[Reading]:
-        """`reading`, for one question: quicker, and two answers may be of different moments. Raises `StoreProblem`."""
+        """As `reading`, for a single query: faster, but two queries may see different states of the store. Raises
+        `StoreProblem`."""
 
     def writing(self) -> AbstractContextManager[Writing]:
         """A serialised transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""

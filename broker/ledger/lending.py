@@ -1,8 +1,8 @@
 """What the owner of bought machines is credited for their use by another team. Pure.
 
 A borrower's machine time is settled from its hold, in cash, at the internal price. Each amount is posted a second time,
-with the opposite sign, to the purchase: so the two add up to nothing, to the micro-dollar, and cash in all is what the
-provider charged. The credit covers the same time, so it counts in the owner's budget of that period.
+with the opposite sign, to the purchase: so the two add up to exactly zero, and total cash equals what the provider
+charged. The credit covers the same time, so it counts in the owner's budget of that period.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def credit_for(
     purchase: Purchase, job_id: str, attempt: int, first: int, stretches: Iterable[CostStretch], at: datetime
 ) -> list[Entry]:
     """The credit for these stretches of a borrower's machine time (USD; a negative one is taken back). ``first``: the
-    number of the first of them, one higher than of all before."""
+    number of the first of them, one above the number of the last one credited before."""
     found: list[Entry] = []
     for number, one in enumerate(stretches, start=first):
         found += move(

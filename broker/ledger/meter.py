@@ -174,7 +174,7 @@ class _Course:
         return Money(divide_half_even(self.exactly(time), HOUR))
 
     def exactly(self, time: datetime) -> int:
-        """The same, exactly, in micro-dollars times an hour in microseconds."""
+        """As `at`, without rounding, in micro-dollars times an hour in microseconds."""
         index = bisect_right(self.since, time) - 1
         return self.before[index] + self.rates[index].micros * in_microseconds(time - self.since[index])
 
@@ -192,7 +192,8 @@ def _course(rates: PriceSeries, usage: BilledTime, since: datetime, before: int)
 
 
 def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, moved: Money) -> Meter:
-    """Continues from the latest reported price, changed or not, so that nothing before it is read again."""
+    """The meter continues from the latest reported price, even if it repeats the price before, so that no earlier
+    prices are read again."""
     since = cost.since[0]
     if not usage.free:
         since = max([since, *(at for at, _ in rates if at < usage.end)])

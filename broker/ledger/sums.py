@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from broker.core.values.money import divide_half_even
 
-# Period edges lie on quarters of an hour in every time zone of today; days make long periods quick to add up.
+# In all present time zones, periods begin and end on quarters of an hour. Slots of a day make long periods quick to
+# sum.
 QUARTER = 900_000_000
 DAY = 96 * QUARTER
 SIZES = (DAY, QUARTER)
@@ -36,9 +37,8 @@ def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[
 
 
 def spans(left: int, right: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
-    """The half-open time as few ranges of whole slots (size, first slot, slot after the last), and the rest: ranges
-    shorter than a slot.
-    """
+    """The half-open time from ``left`` to ``right`` as few ranges of whole slots (size, first slot, slot after the
+    last), and the remaining ranges, which are shorter than a slot."""
     whole: list[tuple[int, int, int]] = []
     rest = [(left, right)]
     for size in SIZES:

@@ -1,7 +1,7 @@
-"""Where the parts lie once they are installed: a build hook of hatchling, and nothing that runs afterwards.
+"""A build hook of hatchling: where the packages are installed. It is not used at run time.
 
-A wheel has one folder, ``gpubroker``, and the line in ``gpubroker.pth`` by which Python finds the parts in it; so no
-file of a general name (``cli.py``, ``policies``, ``providers``) lies in site-packages itself, where another
+A wheel has one folder, ``gpubroker``, and the line in ``gpubroker.pth`` by which Python finds the packages in it. So no
+file with a general name (``cli.py``, ``policies``, ``providers``) lies in site-packages itself, where another
 distribution's would replace it. An editable install copies nothing: its line names this checkout.
 """
 
@@ -17,7 +17,7 @@ _HERE = "broker/public"
 
 
 def wheel(root: Path) -> dict[str, str]:
-    """Paths in the checkout at ``root``, and where they lie in the wheel."""
+    """Paths in the checkout at ``root``, each with its path in the wheel."""
     of_broker = [f"broker/{entry.name}" for entry in (root / "broker").iterdir()]
     parts = [part for part in of_broker if part not in (_HERE, "broker/__pycache__")]
     return {
@@ -29,7 +29,7 @@ def wheel(root: Path) -> dict[str, str]:
 
 
 class PackageLayout(BuildHookInterface[Any]):  # type: ignore[misc,unused-ignore]  # hatchling is there for builds alone
-    """Named in pyproject.toml."""
+    """The hook that pyproject.toml names."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """``version``: ``standard`` for a wheel, ``editable`` for an editable install."""

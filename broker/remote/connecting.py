@@ -14,7 +14,7 @@ def connected(
     transport: httpx.BaseTransport | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> httpx.Client:
-    """A client of the server at that address. ``transport``: instead of the network, for tests. Sends no request."""
+    """An HTTP client for the server at that address. ``transport``: replaces the network in tests. Sends no request."""
     # Plain HTTP needs no certificates, and loading them takes 20 ms.
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
     return httpx.Client(base_url=url, timeout=timeout, transport=transport, headers=headers, verify=trust)

@@ -14,7 +14,7 @@ from broker.remote.logins import SavedLogin
 from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
 
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds
-_SLOWER = 5.0  # seconds more between questions after `slow_down` (RFC 8628, section 3.5)
+_SLOWER = 5.0  # seconds added to the interval after `slow_down` (RFC 8628, section 3.5)
 _REFUSED = {
     "access_denied": "the login was refused at the page, or the person is disabled",
     "expired_token": "nobody entered the code in time",
@@ -44,10 +44,11 @@ def log_in(
     *,
     transport: httpx.BaseTransport | None = None,
 ) -> SavedLogin:
-    """A login at the server, once a person has granted it. ``machine``: the name of this machine, which the page shows;
-    ``show`` is called once; ``wait``: seconds, called between questions.
+    """Request a login at the server, and return it after a person has granted it. ``machine``: the name of this
+    machine, which the page shows; ``show``: called once with the code; ``wait``: called between requests with the
+    seconds to wait.
 
-    Raises `LoginRefused`, `Unreachable`, and `Malformed` for what is no gpubroker server. Nothing is saved.
+    Raises `LoginRefused`, `Unreachable`, and `Malformed` for a server that is not gpubroker's. Nothing is saved.
     """
     with connected(url, _TIMEOUT, transport) as http:
         asked = {"client_id": CLIENT, "client_name": machine, "scope": " ".join(scopes)}

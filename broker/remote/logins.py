@@ -15,7 +15,8 @@ import platformdirs
 from broker.core.errors import InvalidInput, StoreProblem
 
 SERVER, TOKEN = "GPUBROKER_SERVER", "GPUBROKER_TOKEN"
-"""Variables that come before the file, for service accounts. ``GPUBROKER_SERVER=off`` switches a login off."""
+"""Environment variables that take precedence over the saved login, for service accounts. ``GPUBROKER_SERVER=off``
+switches a login off."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -83,8 +84,8 @@ def forget(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def server_url(text: str) -> str:
-    """The address of a server: ``https://gpus.example.org``. Without a scheme it is https. Raises `InvalidInput` for
-    what is no address, and for http to another machine: a token would cross the network in the clear."""
+    """The address of a server: ``https://gpus.example.org``. Without a scheme, https is used. Raises `InvalidInput` for
+    an invalid address, and for http to another machine, where the token would be sent unencrypted."""
     whole = text if "://" in text else f"https://{text}"
     try:
         parts = urlsplit(whole)

@@ -1,4 +1,4 @@
-"""Submission through a team server: the job's files, secrets and job file are sent; this machine decides nothing."""
+"""Submission through a team server: the job's files, secrets and job file are sent, and the server decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TREES, _FILES = "trees", "files"
 
 
 class _ServerPool:
-    """The person's pool of contents behind the server's API."""
+    """The person's pool of uploaded contents, accessed through the server's API."""
 
     def __init__(self, api: TeamApi) -> None:
         self._api = api
@@ -55,10 +55,10 @@ def survey_of(api: TeamApi, job: Job) -> Survey | None:
 
 def as_it_was(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
     """The job as it was submitted, with the files of this machine: those of ``workdir``, or of the folder that it was
-    submitted from. Raises `InvalidInput` if that is not here."""
+    submitted from. Raises `InvalidInput` if that folder is not on this machine."""
     text, now = str(api.get(f"/jobs/{id}/job-file")["job_file"]), datetime.now(UTC)
     given = yaml.safe_load(text)
-    given.pop("deadline", None)  # it was the old job's, and may have passed
+    given.pop("deadline", None)  # the old job's deadline, which may have passed
     given.pop("resume_from", None)
     if workdir is not None:
         given["workdir"] = str(workdir.expanduser().absolute())
@@ -111,7 +111,7 @@ def _key(terms: Document) -> str:
 
 
 class JobNotFound(BrokerError):
-    """No job of that name or id that one may see."""
+    """There is no job of that name or id that the person may see."""
 
     exit_code = 2
 

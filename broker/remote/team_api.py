@@ -39,7 +39,7 @@ class ServerRefusal(BrokerError):
 
 
 def _findings(document: Mapping[str, Any], said: str) -> Iterator[str]:
-    """Each finding in a file with its place, unless the message has it already."""
+    """Each problem in a file with its position, unless the message names it already."""
     for one in document.get("problems") or ():
         if isinstance(one, dict) and one.get("line") and str(one.get("message", "")) not in said:
             yield f"  {place(str(document.get('where', '')), one['line'], one.get('column', 0))}: {one['message']}"
@@ -50,7 +50,7 @@ class TeamApi:
     not accepted), `Throttled`, `Unreachable` and `Malformed`."""
 
     def __init__(self, login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
-        """``transport``: instead of the network, for tests. Sends no request."""
+        """``transport``: replaces the network in tests. Sends no request."""
         self.url = login.url
         headers = {"Authorization": f"Bearer {login.token}"}
         self._http = connected(login.url, _TIMEOUT, transport, headers)
@@ -83,16 +83,18 @@ class TeamApi:
                 return
 
     def change(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
-        """Ask for a change, once: repetitions after a lost answer carry the same idempotency key."""
+        """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
+        key."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         return self._repeated("POST", VERSION + path, json=dict(body or {}), headers=headers)
 
     def ask(self, path: str, body: Mapping[str, Any], **parameters: Any) -> Document:
-        """The answer to a question that changes nothing but is too long for an address."""
+        """The document that a POST request returns, for queries too long for an address. Changes nothing. Repeated if
+        the server cannot be reached."""
         return self._repeated("POST", VERSION + path, json=dict(body), params=parameters)
 
     def has_content(self, kind: str, sha256: str) -> bool:
-        """Whether these bytes were uploaded before."""
+        """Whether the content with this SHA-256 was uploaded before."""
         answer = self._sent("HEAD", f"{CONTENTS}/{kind}/{sha256}")
         if answer.status_code not in (200, 404):
             raise self._refusal(answer)
@@ -108,7 +110,7 @@ class TeamApi:
         """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller continues where it ended."""
         given = {name: value for name, value in parameters.items() if value is not None}
         try:
-            # As it is: a position in compressed bytes would be none in the file.
+            # Without compression: a position in compressed bytes is not a position in the file.
             with self._http.stream("GET", VERSION + path, params=given, headers=_AS_IT_IS) as answer:
                 self._reached(answer)
                 if answer.is_error:

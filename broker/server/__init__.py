@@ -1,1 +1,1 @@
-"""The team server's HTTP API. Needs the extra `server`; nothing else imports this room at start-up."""
+"""The team server's HTTP API. Needs the extra `server`; other packages import this one only when it is used."""

@@ -29,8 +29,8 @@ from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.schema import own_version
 
 MOST_BODY = 1_000_000
-"""Bytes of a request's body."""
-_BYTES = "/{sha256}"  # the end of the routes that take or give one file
+"""The most bytes in a request's body."""
+_BYTES = "/{sha256}"  # the end of the routes that upload or download one file
 OF_THE_API = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
@@ -51,7 +51,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
         summary="Jobs, offers, budgets and approvals of a team.",
         version=own_version(),
         openapi_url=OPENAPI,
-        docs_url=None,  # it would load scripts from elsewhere
+        docs_url=None,  # this page would load scripts from another host
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -67,7 +67,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
 
 @cache
 def _routes() -> Sequence[BaseRoute]:
-    """The routes of any application: FastAPI takes 0.1 s to work out what they take and answer."""
+    """The routes, the same for every application. Cached, because FastAPI takes 0.1 s to analyse them."""
     router = APIRouter(redirect_slashes=False)
     problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
     described = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))
@@ -79,13 +79,13 @@ def _routes() -> Sequence[BaseRoute]:
             name=route.endpoint.__name__,
             operation_id=route.endpoint.__name__,
             dependencies=[
-                # A job may have ten thousand files, to upload and to fetch.
+                # Single files are not counted: a job may have ten thousand to upload and to download.
                 Depends(gate(route.permission, counted=not route.path.endswith(_BYTES))),
                 Depends(_known_parameters),
                 described,
             ],
             response_model=route.answers,
-            response_class=Response if route.media else JSONResponse,  # as described; endpoints make their own
+            response_class=Response if route.media else JSONResponse,  # for the description only
             responses={"4XX": problem, "5XX": problem}
             | ({200: {"content": {media: {} for media in route.media}}} if route.media else {}),
             openapi_extra={"x-permission": route.permission},

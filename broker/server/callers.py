@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class SignInNeeded(AskAPerson):
-    """The request has no token or an invalid one. The message does not say which."""
+    """The request has no token or an invalid one. The message does not say which of the two."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -18,7 +18,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.values.units import parse_duration, parse_money, print_duration
 from broker.server.callers import Caller
 
-# ``key``: the request's idempotency key; a repeated request with the same key gets the first answer.
+# ``key`` in this module: the request's idempotency key; a repeated request with the same key gets the first answer.
 
 
 def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:
@@ -110,7 +110,8 @@ def _once(
 
 
 def request_of(by: Caller, key: str, what: tuple[str, str], said: str, before: str = "") -> ChangeRequest:
-    """The caller's request. ``what``: the action and its subject; ``said``: the whole request."""
+    """The record of the caller's request. ``what``: the action and its subject; ``said``: the whole request as text;
+    ``before``: the subject's state before the change."""
     digest = sha256(said.encode()).hexdigest()
     return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, *what, before)
 

@@ -65,6 +65,6 @@ def revoke_grant(by: By, number: int, key: Key) -> Response:
 
 
 def told(answer: ChangeAnswer) -> Response:
-    """The response of a change, marked if it is that of an earlier request."""
+    """The response to a change, marked if it repeats the answer to an earlier request with the same key."""
     headers = {"Idempotency-Replayed": "true"} if answer.replayed else {}
     return Response(answer.body, answer.status, headers, "application/json")

@@ -21,9 +21,9 @@ from broker.server.upload_quota import UploadQuota
 from broker.snapshots.upload import reaching
 
 MOST_TREE = 64 << 20
-"""Bytes of the list of a folder: some 400,000 files."""
+"""The most bytes of a folder's list, enough for some 400,000 files."""
 _PIECE, _IN_MEMORY = 1 << 20, 8 << 20
-_FEW = 100  # contents that are looked for one by one; more are listed
+_FEW = 100  # up to this number of contents, each is looked up singly; for more, the pool is listed
 _ROOM = 64 << 20  # bytes of one upload to the run store in memory
 
 
@@ -73,7 +73,7 @@ async def keep_content(request: Request, kind: ContentKind, sha256: Sha256) -> R
 def _write(file: IO[bytes], piece: bytes) -> None:
     try:
         file.write(piece)
-    except OSError as error:  # above all a full disk
+    except OSError as error:  # usually a full disk
         raise StoreProblem(f"the upload cannot be kept: {error.strerror}", hint="ask who runs the server") from error
 
 
@@ -90,7 +90,7 @@ def _stored(caller: Caller, quota: UploadQuota, kind: ContentKind, sha256: str, 
                 entries = entries_in(data)
             except TreeUnusable as error:
                 raise InvalidInput(str(error), where=sha256) from error
-            with caller.broker.store.using_snapshots():  # what was there a moment ago may have been deleted since
+            with caller.broker.store.using_snapshots():  # contents may have been deleted since they were uploaded
                 if lacking := _lacking(pool, {entry.sha256 for entry in entries if entry.sha256}):
                     raise InvalidInput(f"{lacking} of its files were not uploaded", where=sha256, hint="submit again")
                 pool.write(path, data)

@@ -1,5 +1,5 @@
-"""The login of programs as their specifications say: device authorization (RFC 8628) with this server as authorization
-server, and revocation (RFC 7009). These routes need no token; bodies are forms, errors those of RFC 6749."""
+"""The login of programs, with this server as OAuth authorization server: device authorization (RFC 8628) and revocation
+(RFC 7009). These routes need no token; bodies are forms, errors those of RFC 6749."""
 
 from __future__ import annotations
 

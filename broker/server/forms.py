@@ -1,4 +1,4 @@
-"""The fields of a form that a request brings: of the page, and of the login of programs."""
+"""The fields of HTML forms in requests, from the page and from the login of programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _MOST_FIELDS = 100  # a form of policies has two for each file
 
 
 async def read_form(request: Request) -> None:
-    """Parse the form's fields into ``request.state.form``; of repeated fields the last. Raises `InvalidInput`."""
+    """Parse the form's fields into ``request.state.form``. Of a repeated field the last value counts. Raises
+    `InvalidInput`."""
     try:
         text = (await request.body()).decode()
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")

@@ -75,6 +75,6 @@ def content(files: list[kept_files.RemoteFile], sha256: str, start: int) -> Resp
 
 
 def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same pieces; the first is read now, so that a file that is gone is an error rather than a short answer."""
+    """The same pieces. The first one is read at once, so that a missing file gives an error, not a truncated answer."""
     first = next(pieces, b"")
     return chain([first], pieces)

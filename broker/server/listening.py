@@ -18,14 +18,15 @@ from broker.server.application import application
 from broker.server.transport import Transport
 
 Answers = Callable[[Broker, ServiceAnswers, Pulses, Transport], ASGIApp]
-"""Makes what answers requests that come in so."""
+"""Creates the ASGI application for requests that arrive over this transport."""
 _GRACE = 5  # seconds for requests that are under way at the end
-_LOOK = 0.5  # seconds between two looks whether it still answers
-_AT_ONCE = 200  # connections; more are answered 503
+_LOOK = 0.5  # seconds between two checks whether the server still runs
+_AT_ONCE = 200  # connections at the same time; further ones are answered with 503
 
 
 class TeamServer:
-    """The HTTP server as a duty of the service. ``port``: the one it listens on, also if 0 (any free one) was set."""
+    """The HTTP server, as one of the duties of the service. ``port``: the port that it listens on; if 0 was set, the
+    free port that was chosen."""
 
     name = "page"
 
@@ -38,9 +39,9 @@ class TeamServer:
         transport: Transport,
         answers: Answers = application,
     ) -> None:
-        """``token``: of the service's own, for health and metrics; ``answers``: what answers requests. Raises
-        `InvalidInput` for a bad address, one in use, or one that others reach without what it takes, and `MissingExtra`
-        without prometheus-client."""
+        """``token``: the service's own token, for health and metrics; ``answers``: creates the application. Raises
+        `InvalidInput` for an address that is invalid, in use, or reachable from other machines without TLS or without
+        ``token``, and `MissingExtra` without prometheus-client."""
         host, port = address(listen)
         transport.check(host)
         service = ServiceAnswers(broker, health, host, token)
@@ -67,7 +68,7 @@ class TeamServer:
             self._check_tls(transport.certificate)
 
     def run(self, stop: threading.Event) -> None:
-        """Answer requests until ``stop`` is set."""
+        """Answer requests until ``stop`` is set. Raises `BrokerError` if the server ends before."""
         answering = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         answering.start()
         while not stop.wait(_LOOK):

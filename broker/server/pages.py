@@ -14,7 +14,7 @@ from broker.app.results.values import Moment, Result
 from broker.core.errors import InvalidInput
 
 MOST = 200
-"""Rows of a page."""
+"""The most rows of a page."""
 
 
 class JobPage(Result):

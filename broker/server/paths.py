@@ -1,4 +1,4 @@
-"""Addresses that the server and programs that speak to it must agree on."""
+"""Constants that the server and its client programs share."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ DEVICE_PAGE = "/device"
 """The page where a person enters the code of a program that logs in."""
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 CLIENT = "gpubroker"
-"""The client id of the command line. It is public: what it may do is what a person grants it."""
+"""The client id of the command line. It is no secret: a program with it has only the permissions that a person grants
+it."""

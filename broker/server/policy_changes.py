@@ -1,4 +1,4 @@
-"""Changes of policies through the API and the page: seen beforehand, then applied once, on record."""
+"""Changes of policies through the API and the page: first previewed, then applied once and recorded."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def earlier(by: Caller, number: int | None) -> PolicyVersion:
 
 
 def rollback_note(version: PolicyVersion, reason: str) -> str:
-    """The note on record of going back to a version."""
+    """The recorded note of a return to an earlier version."""
     return f"rollback to version {version.number}" + (f": {reason}" if reason else "")
 
 
 def check_names(files: Mapping[str, str]) -> None:
-    """Raises `InvalidInput` for more files than a policy has, and for what is no name of a file."""
+    """Raises `InvalidInput` for more files than a policy may have, and for invalid names of files."""
     if not files or len(files) > MOST_FILES:
         raise InvalidInput(f"expected 1 to {MOST_FILES} files, found {len(files)}", where="files")
     for name in files:
-        if not name.isprintable() or not 0 < len(name) <= _NAME:  # it is shown, and never opened
+        if not name.isprintable() or not 0 < len(name) <= _NAME:  # the name is only displayed; no such file is opened
             raise InvalidInput(f"{name!r} is not the name of a file", where="files", hint="such as team.yaml")

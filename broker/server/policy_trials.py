@@ -1,4 +1,5 @@
-"""The routes that try policies without changing anything: checked, explained on a job, judged on the past."""
+"""The routes that try out policies without changing anything: check files, explain a verdict, judge past decisions
+again."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from broker.server.policy_changes import check_names
 from broker.server.policy_routes import PolicyBody
 from broker.server.submitting import PlanBody, permitted
 
-_LONGEST_REPLAY = 60.0  # seconds of the wall clock for which submissions of the past are placed anew
+_LONGEST_REPLAY = 60.0  # the most seconds (wall clock) for placing past submissions again
 
 
 class ExplainBody(PlanBody):

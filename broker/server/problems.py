@@ -112,7 +112,7 @@ def response_of(problem: HttpProblem, after: float | None = None) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Make the application answer every error with a problem detail, also FastAPI's own."""
+    """Make the application answer every error with a problem detail, including FastAPI's own errors."""
     app.add_exception_handler(BrokerError, _of_broker)
     app.add_exception_handler(RequestValidationError, _of_request)
     app.add_exception_handler(HTTPException, _of_http)

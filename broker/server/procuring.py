@@ -269,8 +269,8 @@ def _answered(ask: Callable[[], T]) -> T:
 
 
 def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchase:
-    """The result of the change; if the provider failed after the request was recorded, the purchase, which stays
-    valid."""
+    """The result of the change. If the provider failed after the request was recorded, the request stays valid: returns
+    the purchase as it is then."""
     try:
         return _answered(change)
     except BrokerError:
@@ -291,7 +291,8 @@ def change_purchase(
     before: str,
     status: int = 200,
 ) -> ChangeAnswer:
-    """Make a change of the purchase ``id`` that ``body`` asks for, once. ``before``: its state."""
+    """Make the change of the purchase ``id`` that ``body`` requests, once per idempotency key. ``before``: its
+    state."""
 
     def shown(after: Purchase) -> ChangeAnswer:
         return ChangeAnswer.of(PurchaseResult.of(after), after.state.value, status)

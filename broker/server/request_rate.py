@@ -22,8 +22,8 @@ class TooManyRequests(Throttled):
 
 
 class RequestRate:
-    """Counts requests by token. Thread-safe; of one process. Each token may make ``per_minute`` requests at once, and
-    gets them back evenly over a minute. ``monotonic``: the clock, in seconds."""
+    """Counts requests by token. Thread-safe; counts per process. Each token may make ``per_minute`` requests at once;
+    the allowance is refilled evenly over a minute. ``monotonic``: the clock, in seconds."""
 
     def __init__(
         self, per_minute: int, *, remembered: int = 10_000, monotonic: Callable[[], float] = time.monotonic
@@ -35,7 +35,7 @@ class RequestRate:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, token: str) -> None:
-        """Count one request of the token. Raises `TooManyRequests`; such a request counts for nothing."""
+        """Count one request of the token. Raises `TooManyRequests`; a rejected request is not counted."""
         each = 60.0 / self._per_minute
         with self._lock:
             now = self._monotonic()

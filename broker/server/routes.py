@@ -188,7 +188,7 @@ ROUTES = (
     ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
 )
 UPLOADS = "/contents/"
-"""Routes below it read bodies of any size piece by piece, and limit them themselves."""
+"""Routes below this path read bodies of any size piece by piece, and limit their size themselves."""
 OPENAPI = f"{VERSION}/openapi.json"
 PUBLIC = frozenset(
     {
@@ -200,5 +200,5 @@ PUBLIC = frozenset(
         ("POST", REVOCATION),
     }
 )
-"""Routes without a person's token: the description of the API, those with the service's own token, and those by which a
-program gets a token or gives one up."""
+"""Routes that need no person's token: the description of the API, those with the service's own token, and those by
+which a program gets or revokes a token."""

@@ -19,17 +19,18 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A result is used for so many times the seconds that it took: computing each takes at most a twentieth of the time.
-# For as long again the old result is shown while it is computed anew, so that viewers do not wait.
+# A result stays valid for `_TIMES` times the seconds that its computation took, so that computing takes at most a
+# twentieth of the time; at most `_LONGEST` seconds. For the same time again the old result is shown while it is
+# computed again, so that viewers do not wait.
 _TIMES, _LONGEST = 20.0, 30.0
-_QUICK = 0.05  # seconds; a result that takes less is computed for each viewer, so that it is never old
+_QUICK = 0.05  # seconds; a result that takes less is computed for each viewer and is always current
 _MOST = 32  # results
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """``began``: when its computation began; ``until``: when it is computed anew; ``over``: when it is no longer shown
-    meanwhile. Seconds of the process's clock."""
+    """A result. ``began``: the start of its computation; ``until``: from then on it is computed again; ``over``: from
+    then on it is not shown, even while it is computed again. Seconds of the process's monotonic clock."""
 
     result: Any
     began: float
@@ -39,7 +40,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Shared:
-    """``lock``: held by whoever computes."""
+    """The result of one key. ``lock``: held by the thread that computes it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     kept: _Kept | None = None
@@ -50,9 +51,9 @@ def _in_a_thread(work: Callable[[], object]) -> None:
 
 
 class SharedResults:
-    """The newest results by key, at most a minute old. Thread-safe: of several that ask at once, one computes, and the
-    others get the last result, or wait for the first. ``monotonic``: seconds; ``later``: does work that nobody waits
-    for."""
+    """The newest results by key, at most a minute old. Thread-safe: of several callers at the same time, one computes
+    the result; the others get the previous result, or wait if there is none. ``monotonic``: the clock, in seconds;
+    ``later``: runs work in the background."""
 
     def __init__(
         self,
@@ -64,8 +65,8 @@ class SharedResults:
         self._kept: OrderedDict[Hashable, _Shared] = OrderedDict()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The result of ``compute``, or one of before under the same key. Nobody may change it. Raises what ``compute``
-        raises, which is not kept."""
+        """The result of ``compute``, or an earlier one with the same key. Callers must not modify it. Raises what
+        ``compute`` raises; errors are not stored."""
         asked = self._monotonic()
         with self._lock:
             shared = self._kept.setdefault(key, _Shared())
@@ -77,22 +78,22 @@ class SharedResults:
             if asked >= kept.until and shared.lock.acquire(blocking=False):
                 try:
                     self._later(lambda: self._renew(shared, compute))
-                except RuntimeError:  # no thread is to be had: whoever asks next tries again
+                except RuntimeError:  # no thread can be started: the next caller tries again
                     shared.lock.release()
             known: T = kept.result
             return known
         with shared.lock:
             kept = shared.kept
-            if kept is not None and (self._monotonic() < kept.until or kept.began >= asked):  # as new as one of now
+            if kept is not None and (self._monotonic() < kept.until or kept.began >= asked):  # began during the call
                 found: T = kept.result
                 return found
             return self._computed(shared, compute)
 
     def _renew(self, shared: _Shared, compute: Callable[[], object]) -> None:
-        """With ``shared.lock`` held, which is released."""
+        """Compute the result again. The caller has acquired ``shared.lock``; it is released here."""
         try:
             self._computed(shared, compute)
-        except Exception:  # a thread of its own: who asks once the last result is too old gets the error itself
+        except Exception:  # in the background; a caller gets the error once the last result is too old
             log.warning("a sum over all teams could not be computed", exc_info=True)
         finally:
             shared.lock.release()
@@ -111,10 +112,11 @@ _making = threading.Lock()
 
 
 def shared(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
-    """Results that the page shows to all alike. The API computes them anew, since programs read what they just changed.
+    """The result of ``compute``; for the page a shared one. For the API it is computed each time, because programs read
+    what they have just changed.
 
-    ``key``: all that the result depends on, except the store's content. The result must not depend on who asks: what
-    the caller may not see is left out afterwards.
+    ``key``: everything that the result depends on, except the store's content. The result must not depend on the
+    caller; what the caller may not see must be removed from it afterwards.
     """
     if by.entry is not EntryPoint.PAGE:
         return compute()

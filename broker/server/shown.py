@@ -1,5 +1,5 @@
-"""The documents that a caller may see, for the API and the page. What the caller may not see is left out, also of
-counts and totals."""
+"""The documents that a caller may see, for the API and the page. What the caller may not see is left out, and not
+counted in totals."""
 
 from __future__ import annotations
 

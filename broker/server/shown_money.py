@@ -89,7 +89,8 @@ def spend_report(
 
 
 def spending(by: Caller) -> SpendSource:
-    """`spend` of all teams, shared by all who look at the page. Rows by job may be many: they are not kept."""
+    """`spend` of all teams, computed once for all viewers of the page (`shared`). Spending by job is not shared,
+    because it may have many rows."""
 
     def rows(
         broker: Broker, names: str, *, since: datetime | None, until: datetime | None, sandbox: bool
@@ -195,7 +196,7 @@ def purchase_of(by: Caller, id: str) -> Purchase:
     try:
         found = by.broker.store.purchase(id)
     except UnknownName:
-        raise UnknownName("purchase", id, ()) from None  # the names of others are not told
+        raise UnknownName("purchase", id, ()) from None  # without similar names, which may be secret
     if not by.access.may(Permission.SEE_BUDGETS, found.team):
         raise UnknownName("purchase", id, ())
     return found

@@ -15,9 +15,9 @@ _BUDGET = "budget"
 
 
 def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
-    """The active policy; null if there is none. Whoever has roles in teams alone sees the rules that name no other
-    team: no budgets over several teams, no names or texts of files, no note of the change. ``files``: their texts, for
-    the others."""
+    """The active policy; null if there is none. A caller whose roles are only in teams sees the rules that name no
+    other team: no budgets over several teams, no names or texts of files, no note of the change. ``files``: include the
+    texts of the files, for callers with roles in all teams."""
     active = by.broker.store.active_policy()
     if active is None:
         return PolicyInForce(active=None)
@@ -38,8 +38,8 @@ def versions(by: Caller) -> PolicyVersionList:
 
 
 def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
-    """The names of the rules that concern only these teams, or all. A budget that others spend from is
-    none, as in the list of budgets; nor is a rule whose condition may name another team."""
+    """The names of the rules that concern only these teams, or all. Left out are budgets that other teams share, as in
+    the list of budgets, and rules whose condition may name another team."""
     seen: set[str] = set()
     for rule in policy.rules:
         scope = getattr(rule, "scope", None)

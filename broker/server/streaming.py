@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY, _COMMENT_EVERY = 1.0, 15.0  # seconds of the wall clock
 _LONGEST = 600  # seconds; then the client connects again
-_MOST_LINES = 1_000  # of output between two looks at the job
+_MOST_LINES = 1_000  # of output between two reads of the job
 _MOST_OF_A_TOKEN, _MOST_IN_ALL = 5, 60  # streams at once, of this process
 
 
 @dataclass
 class OpenStreams:
-    """The streams that are open, by token. Thread-safe."""
+    """The number of open streams by token. Thread-safe."""
 
     _open: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,8 +62,8 @@ _STREAMS = OpenStreams()
 
 @dataclass
 class JobStream:
-    """The position of a client: events up to ``seq``, and ``lines`` of output. ``output``: whether it wants any.
-    ``more``: lines wait for the next look; ``away``: the run store could not be read."""
+    """The position of a client: events up to ``seq``, and ``lines`` of output. ``output``: whether the client wants
+    output. ``more``: further lines are waiting to be sent; ``away``: the run store could not be read."""
 
     broker: Broker
     id: str
@@ -80,7 +80,7 @@ class JobStream:
         self.followed, self.unread = FollowedOutput(self.broker), iter(())
 
     def news(self, view: JobView) -> Iterator[str]:
-        """The messages about what happened since the last look."""
+        """The messages about new events and output since the last call."""
         if view.seq > self.seq:
             for event in details.history(self.broker, view).events:
                 seq = event["seq"]
@@ -96,7 +96,8 @@ class JobStream:
                 yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
 
     def _lines(self, view: JobView) -> Iterator[LogLine]:
-        """The next lines. What was read and is beyond `_MOST_LINES` stays in ``unread``: it is not read again."""
+        """The next lines, at most `_MOST_LINES`. Further lines that were read stay in ``unread`` and are not read
+        again."""
         self.more = self.away = looked = False
         for _ in range(_MOST_LINES):
             try:
@@ -104,7 +105,7 @@ class JobStream:
                 if line is None and not looked:
                     self.unread, looked = self.followed.new(view, None), True
                     line = next(self.unread, None)
-            except RetryLater:  # the next look reads on
+            except RetryLater:  # the next call continues
                 self.away = True
                 return
             if line is None:
@@ -159,14 +160,14 @@ async def _sent(
                 await asyncio.sleep(0 if stream.more else min(_LOOK_EVERY, until - now))
     except TooManyRequests as error:
         yield f'event: end\nretry: {int((error.after or 0) * 1000)}\ndata: {{"because": "too many streams"}}\n\n'
-    except BrokerError as error:  # the answer has begun: without an end, the client could not tell it from a slow one
+    except BrokerError as error:  # the answer has begun: the client learns of the error only by an `end`
         log.warning("request %s: the stream of %s ended: %s", by.request_id, stream.id, error)
         yield 'event: end\ndata: {"because": "trouble"}\n\n'
 
 
 def _look(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:
-    """The new messages, and why the stream is over; empty: it is not. The token is looked at each time, so that one
-    that was revoked, or whose owner lost the role, hears no more."""
+    """The new messages, and why the stream ends; empty if it continues. The token is checked each time, so that the
+    stream ends when the token is revoked or its owner loses the role."""
     entrant = enter(broker, token)
     with broker.store.reading() as look:
         try:
@@ -180,6 +181,6 @@ def _look(broker: Broker, stream: JobStream, permission: Permission, token: str)
 
 
 def _place(last: str | None) -> tuple[int, int]:
-    """Events and lines that the client has; nothing for an id that is none of ours."""
+    """The numbers of events and lines that the client has received; zeros for an id in another format."""
     seq, _, lines = (last or "").partition(".")
     return (int(seq), int(lines)) if seq.isdecimal() and lines.isdecimal() else (0, 0)

@@ -27,7 +27,7 @@ class Transport:
         return self.certificate is not None or self.plain
 
     def own_url(self, host: str) -> str:
-        """The address of this server as a client wrote it. ``host``: the request's ``Host``, also behind a proxy."""
+        """The URL of this server as the client addressed it. ``host``: the request's ``Host``, also behind a proxy."""
         return f"{'https' if self.encrypted else 'http'}://{host}"
 
     def is_safe(self, host: str) -> bool:

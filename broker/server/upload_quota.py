@@ -11,15 +11,15 @@ from broker.agent.store import ObjectFolder
 from broker.core.errors import InvalidInput
 from broker.core.values.units import print_size
 
-_COUNTED_FOR = 600.0  # seconds; what other replicas took, and what was deleted, is seen after that
+_COUNTED_FOR = 600.0  # seconds until a pool is counted again, with uploads through other replicas and deletions
 
 
 class UploadQuotaReached(InvalidInput):
-    """A person's uploads would take more than they may in all."""
+    """A person's uploads would exceed the total that is allowed."""
 
 
 class UploadQuota:
-    """Counts the bytes in each person's pool. Thread-safe; of one process. ``monotonic``: the clock, in seconds."""
+    """Counts the bytes in each person's pool. Thread-safe; counts per process. ``monotonic``: the clock, in seconds."""
 
     def __init__(self, most: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -29,7 +29,8 @@ class UploadQuota:
 
     @contextmanager
     def taken(self, person: str, pool: ObjectFolder, size: int) -> Iterator[None]:
-        """Count ``size`` bytes more; given back if the block fails. Raises `UploadQuotaReached`, `StoreTrouble`."""
+        """Count ``size`` more bytes; they are subtracted again if the block fails. Raises `UploadQuotaReached`,
+        `StoreTrouble`."""
         self._counted(person, pool)
         self._add(person, size)
         try:

@@ -12,11 +12,11 @@ from broker.core.access.api_tokens import digest_of
 
 
 class WrongTokens:
-    """Counts wrong tokens by address. Thread-safe; of one process.
+    """Counts wrong tokens by address. Thread-safe; counts per process.
 
     After ``most`` wrong tokens ``within`` seconds, the address waits until the first of them is older than that. A
-    token that was valid lately still passes, so that somebody who guesses tokens behind a shared address does not lock
-    out others. Both memories are bounded. ``monotonic``: the clock, in seconds.
+    token that was valid lately is still accepted, so that a guesser behind a shared address does not lock out others.
+    The numbers of addresses and tokens remembered are limited. ``monotonic``: the clock, in seconds.
     """
 
     def __init__(

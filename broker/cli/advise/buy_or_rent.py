@@ -146,7 +146,8 @@ def _looked_up(
     given: tuple[float | None, float | None, float | None],
     notes: list[str],
 ) -> tuple[float | None, float | None, float | None]:
-    """Purchase price, rent and power; missing values are looked up for the accelerator, with a note on each."""
+    """Purchase price (USD), rent (USD per hour) and power; missing values are looked up for the accelerator, with a
+    note on each."""
     from broker.cli.advise import view
     from broker.core.values.accelerators import lookup
 
@@ -182,7 +183,8 @@ def history(
     *,
     gpus: int = 1,
 ) -> PastUse:
-    """The recorded use of the last ``days``, and how busy so many owned ``gpus`` would have been; noted."""
+    """The recorded use of the last ``days``, and how busy that many owned ``gpus`` would have been. Adds a note on
+    it."""
     from datetime import UTC, datetime, timedelta
 
     from broker.app.advise.history import known, usage

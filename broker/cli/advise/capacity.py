@@ -154,7 +154,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
 
 
 def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
-    """The share of hours in which that many owned GPUs would have been in use, by our own recorded jobs."""
+    """The share of hours in which that many owned GPUs would have been in use, according to the recorded jobs."""
     from broker.cli.advise.buy_or_rent import history
 
     if given.hours_per_day is not None or given.utilisation is not None:
@@ -201,8 +201,8 @@ def _rents(
     times: tuple[float, float],
     notes: list[str],
 ) -> tuple[str | None, float, tuple[str, float] | None]:
-    """Fill in missing prices. Returns the provider, the term of its reservation in years, and who rents such a machine
-    for less on demand, at which price an hour."""
+    """Fill in missing prices. Returns the provider, the term of its reservation in years, and another provider with a
+    lower on-demand price of such a machine, with that price (USD per hour)."""
     from broker.app.advise.prices import current_offers
     from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
     from broker.cli.render import formats
@@ -273,7 +273,8 @@ def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd
 
 
 def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
-    """The share of hours redone or waited for on spot: given, measured by our own runs, or assumed."""
+    """The share of hours on spot that are repeated or spent waiting: given, measured in the recorded runs, or
+    assumed."""
     if given.spot_overhead is not None:
         notes.append(f"spot: {given.spot_overhead:.0%} of hours redone or waited for, as given")
         return given.spot_overhead

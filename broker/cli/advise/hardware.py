@@ -118,7 +118,7 @@ def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> t
 
 
 def _origins(candidates: list[Candidate], prices: CurrentPrices) -> list[str]:
-    """Where the prices are from, for the first few."""
+    """The sources of the prices, of the first few."""
     from broker.cli.advise import view
 
     told = ["prices: the cheapest on-demand GPU-hour"]
@@ -130,7 +130,7 @@ def _origins(candidates: list[Candidate], prices: CurrentPrices) -> list[str]:
     return [*told, *([f"and {more} more: `gpubroker offers --gpu NAME` shows each"] if more > 0 else [])]
 
 
-_TOLD = 5  # prices whose origin is told
+_TOLD = 5  # prices whose source is shown
 _MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 

@@ -103,7 +103,7 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
 def _options(
     terminal: Terminal, given: ImagesOptions, where: inputs.PlaceOptions, use: ImageUse, rules: RulesOfThumb
 ) -> list[ImagesOption]:
-    """The accelerators that hold it, what costs least for an image first, those without a price last."""
+    """The accelerators that hold the model, by the cost of an image, cheapest first; those without a price are last."""
     from broker.app.results.hardware_advice import ImagesOption
     from broker.core.market.offers import CapacityType
     from broker.economics.images import image_speed

@@ -47,11 +47,11 @@ def dollars(text: str | float) -> float:
 
 
 def usd(help: str) -> Any:
-    """An option that is an amount in USD; its flag is the name of the parameter."""
+    """An option whose value is an amount in USD. The parameter's name becomes the flag."""
     return typer.Option(parser=dollars, metavar="USD", help=help)
 
 
-RULES = "gpubroker.advise.rules"  # key of the file's name in the context of a command
+RULES = "gpubroker.advise.rules"  # the key in a command's context that has the file's path
 
 Parameters = Annotated[
     float | None,
@@ -111,7 +111,7 @@ def thumb(context: typer.Context) -> RulesOfThumb:
 
 
 def measured(terminal: Terminal, rules: RulesOfThumb) -> RulesOfThumb:
-    """The rules with the speeds that our own finished runs measured; unchanged without a store."""
+    """The rules with the speeds that were measured in the recorded, finished runs; unchanged without a store."""
     from datetime import UTC, datetime, timedelta
 
     from broker.store.quick_queries import is_missing, ran
@@ -234,7 +234,7 @@ def check_providers(named: tuple[str, ...], known: set[str]) -> None:
 
 
 def with_held(terminal: Terminal, prices: CurrentPrices, rules: RulesOfThumb) -> CurrentPrices:
-    """The prices, and recorded capacity at its marginal cost."""
+    """The prices, to which the recorded capacity is added at its marginal cost."""
     from dataclasses import replace
     from datetime import UTC, datetime
 

@@ -28,7 +28,7 @@ EXAMPLES = examples(
     "gpubroker advise scale --gpu-hours 5000 --serial 0.005 --communication 0.00002 --price H100=2.5 --json",
 )
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-_POINTED = 60  # points of the curve in a chart
+_POINTED = 60  # points of a curve in a chart
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ NOTHING = formats.NOTHING
 
 
 def dollars(amount: float | None, places: int | None = None) -> str:
-    """A price or a given amount, as it is: ``$94,188``, ``$5.12``, ``$0.1626``: smaller ones have more decimals."""
+    """A price or a given amount in USD: ``$94,188``, ``$5.12``, ``$0.1626``. Smaller amounts have more decimals."""
     if amount is None:
         return NOTHING
     if places is None:
@@ -32,7 +32,7 @@ def dollars(amount: float | None, places: int | None = None) -> str:
 
 
 def estimate(amount: float | None) -> str:
-    """An estimate in USD, with the digits that its inputs bear: ``$94,200``, ``$5.12``, ``$0.163``."""
+    """An estimate in USD, with as many digits as its inputs justify: ``$94,200``, ``$5.12``, ``$0.163``."""
     return NOTHING if amount is None else about(amount)
 
 

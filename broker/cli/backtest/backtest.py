@@ -1,4 +1,4 @@
-"""`gpubroker backtest`: the broker's strategies, forecasts and alarms on recorded data."""
+"""`gpubroker backtest`: the broker's strategies, forecasts and anomaly detection on recorded data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`gpubroker report anomalies`: what teams spent that the weeks before do not explain, and what people say of it."""
+"""`gpubroker report anomalies`: spending of teams that the weeks before do not explain, and people's answers about
+it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `gpubroker capacity`."""
+    """Add the command to ``app``, the group `gpubroker capacity`."""
     app.command(epilog=examples("gpubroker capacity check", "gpubroker capacity check --json"))(check)
 
 

@@ -1,4 +1,4 @@
-"""`gpubroker capacity propose`, and `capacity buy --from-plan`: from the use of the past to purchases."""
+"""`gpubroker capacity propose`, and `capacity buy --from-plan`: purchases computed from past use."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
 
 
 def buy_from(terminal: Terminal, file: Path, lines: list[int], whose: Mapping[str, str | None]) -> list[Purchase]:
-    """Request the purchases of these lines of a proposal's file; without any, of its best line."""
+    """Request the purchases of these lines of a proposal's file; if ``lines`` is empty, of its best line."""
     from broker.app.capacity.proposal import buy_line
     from broker.app.results.proposal import read_proposal
 

@@ -29,7 +29,8 @@ def charts(report: SimulationReport) -> list[Chart]:
 
 
 def _rented_first(spend: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
-    """In the order of the accelerators in use, so that machines of one's own have the same sign in both charts."""
+    """The spend by kind, in the order of the chart of GPUs in use, so that owned machines have the same sign in both
+    charts."""
     return {_NAMES.get(kind, kind): spend[kind] for kind in sorted(spend, key="amortised".__eq__)}
 
 

@@ -1,4 +1,4 @@
-"""A simulation as text: totals, teams, pools, budgets, refusals; beside an earlier one, what is different."""
+"""A simulation as text: totals, teams, pools, budgets, refusals; and the differences from an earlier simulation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _FIGURES: tuple[Figure, ...] = (
     ("fairness of service", lambda r: r.fairness_of_service, _index),
     ("fairness of slowdown", lambda r: r.fairness_of_slowdown, _index),
 )
-# What the figures above mean, below them.
+# The meaning of the figures, printed below them.
 _MEANT = (
     "slowdown: time from submission to finish, divided by the work; 1 is no waiting (work below 10s counts as 10s)",
     "fairness among teams (Jain's index): 1 if all are treated alike, 1/n if one of n gets all; of service: the share"
@@ -144,7 +144,7 @@ def _teams(console: Console, found: SimulationReport) -> list[RenderableType]:
 
 
 def _gangs(console: Console, found: SimulationReport) -> list[RenderableType]:
-    """Waiting by the size of jobs; beside it, what a trace recorded."""
+    """Waiting times by the size of jobs, beside those that a trace recorded."""
     columns = [
         Column("GPUs of a job"),
         Column("started", 2, "right"),

@@ -1,4 +1,4 @@
-"""`gpubroker capacity cancel | return | sell`: giving back or selling what was bought."""
+"""`gpubroker capacity cancel | return | sell`: returning or selling what was bought."""
 
 from __future__ import annotations
 
@@ -117,6 +117,6 @@ def _undo(terminal: Terminal, id: str, at_most: str | None, *, yes: bool, dry_ru
         needs_terminal(terminal)
         terms = undoing.undo_terms(terminal.broker(), id)
         terminal.show(*purchases_view.terms(id, terms)[:1])
-        if terms.charge <= most:  # else it is refused
+        if terms.charge <= most:  # otherwise `undo` refuses
             confirm_undo(terminal, id)
     show_purchase(terminal, undoing.undo(terminal.broker(), id, by=terminal.actor, at_most=most))

@@ -85,7 +85,7 @@ def listing(
 
 
 def purchases(asking: Sequence[Purchase]) -> list[RenderableType]:
-    """Purchases of capacity that wait for approval: who asks for what, and what to type."""
+    """Purchases of capacity that wait for approval: buyer, capacity, and the command to approve."""
     if not asking:
         return []
     lines = []

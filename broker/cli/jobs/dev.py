@@ -125,7 +125,7 @@ def _shown(terminal: Terminal, broker: Broker, job: Job) -> int:
 
 
 def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool) -> None:
-    """Say how to return to the session. Raises `typer.Exit` after Ctrl-C."""
+    """Print how to return to the session. Raises `typer.Exit` after Ctrl-C."""
     from broker.app.jobs import details
     from broker.cli.jobs.job_view import come_back
 
@@ -135,7 +135,8 @@ def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool)
 
 
 def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
-    """Wait until people can enter, and say how. Raises `typer.Exit` if it ends or needs a person before."""
+    """Wait until the session can be entered, and print how. Raises `typer.Exit` if it ends before, or needs a person to
+    continue."""
     from broker.app.jobs import jobs
     from broker.app.jobs.bills import bill_of
     from broker.app.service import background

@@ -1,5 +1,4 @@
-"""`gpubroker exec`, `gpubroker jobs attach`, `gpubroker ssh` and what OpenSSH needs for it: people beside a job's
-command."""
+"""`gpubroker exec` and `gpubroker jobs attach`: programs and shells beside a job's command."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def attach(context: typer.Context, job: JobReference, node: Node = None) -> None
 
 
 def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
-    """Says, beside the program's own output, that the machine of a job in the simulated market is this one."""
+    """Print a message if the job's machine is simulated: the program then runs on this machine."""
     from broker.core.market.offers import MoneyKind
 
     latest = view.latest

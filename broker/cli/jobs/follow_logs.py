@@ -13,7 +13,7 @@ from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.terminal import Terminal
 from broker.core.events.views import JobView
 
-_LOT = 5000  # lines written at once; there may be millions
+_LOT = 5000  # lines written at once; a job may print millions
 
 
 def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int | None, tail: int | None) -> None:
@@ -38,7 +38,7 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
 
     lines = follow(broker, view.id, attempt)
     try:
-        before = iter(lines.__next__, None)  # up to None, which marks the start of new output
+        before = iter(lines.__next__, None)  # ends at None, after which new output begins
         for line in before if tail is None else deque(before, maxlen=tail):
             show(line)
         flush()

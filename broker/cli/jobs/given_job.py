@@ -86,14 +86,14 @@ def command_of(context: typer.Context) -> tuple[str, ...] | None:
 def overrides(
     envs: Sequence[str] | None, secrets: Sequence[str] | None = None, name: str | None = None, gpu: str | None = None
 ) -> JobOverrides:
-    """Raises `InvalidInput` for a variable without a value."""
+    """The options of a submission that override its job file. Raises `InvalidInput` for a variable without a value."""
     from broker.core.job.file.overrides import JobOverrides
 
     return JobOverrides(dict(map(_variable, envs or ())), tuple(secrets or ()), name, gpu)
 
 
 def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
-    """The jobs, which come also after the jobs of these names or ids. Raises `InvalidInput` for what is no name."""
+    """The jobs, which also come after the jobs with these names or ids. Raises `InvalidInput` for an invalid name."""
     if not names:
         return list(wanted)
     from broker.core.job.file.after import predecessor

@@ -48,7 +48,7 @@ def _lots(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def no_output_yet(job_id: str, state: str, *, ended: bool) -> str:
-    """What `jobs logs` says of a job without output; ``state`` in the words of `jobs list`."""
+    """What `jobs logs` prints for a job without output; ``state``: as `jobs list` shows it."""
     return f"{job_id} has printed nothing; state: {state}" if ended else f"{job_id}: no output yet; state: {state}"
 
 

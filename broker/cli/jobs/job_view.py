@@ -52,7 +52,7 @@ def state_text(view: JobView) -> Text:
 def _state_words(view: JobView) -> str:
     if view.cancel_requested and not view.state.final:
         return "stopping"
-    if view.state is JobState.PAUSED_BUDGET:  # the code for every pause that needs a person
+    if view.state is JobState.PAUSED_BUDGET:  # used for every pause that needs a person
         if view.failed_launches >= view.job.retry.launches:
             return "paused: launches failed"
         if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
@@ -143,7 +143,7 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
 
 
 def _done(array: JobArray, tasks: TaskCounts) -> str:
-    """``12/100``: tasks that are over, of all."""
+    """``12/100``: ended tasks of all tasks."""
     return f"{sum(count for state, count in tasks.states.items() if state.final):,}/{array.count:,}"
 
 
@@ -171,7 +171,7 @@ def story(
 
 
 def _relations(job: Job, bill: Bill) -> list[RenderableType]:
-    """To its tasks, its array, and the jobs that it comes after."""
+    """Lines on the job's tasks, its array, and the jobs that it comes after."""
     parts: list[RenderableType] = []
     if job.array is not None and bill.tasks is not None:
         parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
@@ -203,7 +203,7 @@ def _progress(view: JobView, progress: Progress | None, now: datetime) -> list[R
 
 
 def _obstacles(view: JobView, *, watched: bool) -> list[RenderableType]:
-    """Why it does not run, and what helps."""
+    """Why the job does not run, and what to do."""
     parts: list[RenderableType] = []
     if view.waiting is not None:
         parts.append(Text.assemble(("  waiting: ", "yellow"), reasons.waits(view.waiting)))
@@ -220,7 +220,7 @@ def _obstacles(view: JobView, *, watched: bool) -> list[RenderableType]:
 
 def tasks_words(array: JobArray, counts: TaskCounts) -> str:
     """``40 of 100 over: 39 succeeded, 1 failed; 8 running, 52 to come``."""
-    from broker.app.results.jobs import TaskStates  # brings the use cases along
+    from broker.app.results.jobs import TaskStates  # slow to import
 
     tasks = TaskStates.of(array, counts)
     ended = {
@@ -237,7 +237,7 @@ def tasks_words(array: JobArray, counts: TaskCounts) -> str:
 
 def failed_tasks(view: JobView, failed: Sequence[JobView]) -> list[RenderableType]:
     """A line for each of these tasks of an array: its number, its parameters, and why it failed."""
-    from broker.app.results.jobs import FailedTask  # brings the use cases along
+    from broker.app.results.jobs import FailedTask  # slow to import
 
     if view.job.array is None or not failed:
         return []
@@ -295,7 +295,7 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableTyp
 
 
 def kept(until: Mapping[str, datetime | None], now: datetime) -> list[RenderableType]:
-    """How long the files of an ended job stay: nothing if it has not ended."""
+    """How long the files of an ended job are kept; nothing if it has not ended."""
     if not until:
         return []
     if not any(until.values()):

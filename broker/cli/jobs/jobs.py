@@ -160,7 +160,7 @@ def show(
             terminal.say(told.missing)
         terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
         if view.ended_at is not None:
-            with suppress(BrokerError):  # a policy that cannot be read hides no job
+            with suppress(BrokerError):  # shows the job even if the policy cannot be read
                 terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
         terminal.show(*job_view.about_time(broker.clock))
     if wait:

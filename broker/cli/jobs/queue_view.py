@@ -38,7 +38,7 @@ _COLUMNS = (
     Column("finish", 5),
     Column("note", folds=True),
 )
-_REACHED = 5  # jobs that are told what capacity on record would bring
+_REACHED = 5  # jobs for which the effect of recorded capacity is shown
 _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
@@ -60,7 +60,7 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
 
 
 def _reached(found: Queue) -> list[Text]:
-    """What capacity on record would bring if an engine reached it, for the first jobs."""
+    """The start and cost that recorded capacity would bring the first jobs if an engine reached it."""
     there = [(one, one.reached) for one in found.waiting if one.reached is not None]
     lines = [
         Text(f"{one.view.id}: {_turn(then, found)} there; without it {_turn(one, found)}", "dim") for one, then in there
@@ -144,7 +144,7 @@ def plan_together(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
         )
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.queue import as_if_submitted, explained  # other views of the queue come with one
+    from broker.app.jobs.queue import as_if_submitted, explained  # slow to import
 
     found = explained(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]

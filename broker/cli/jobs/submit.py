@@ -76,9 +76,8 @@ def submit(
 
 
 def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how: Manner) -> None:
-    """Submit jobs, each behind those that it comes after, and follow the last one. If one is refused, those submitted
-    before it are cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each
-    other."""
+    """Submit jobs, predecessors first, and follow the last one. If one is refused, those submitted before it are
+    cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each other."""
     from broker.app.jobs import after, jobs
 
     *first, last = after.in_order(wanted)
@@ -109,7 +108,7 @@ def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> 
 
 
 def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
-    """As `_agree_and_submit`, for a job as it was given. Raises also `InvalidInput`."""
+    """As `_agree_and_submit`, but makes the plan first. Raises also `InvalidInput`."""
     from broker.app.jobs.after import with_predecessors
     from broker.app.jobs.preview import preview
     from broker.app.jobs.repository_commit import with_commit
@@ -233,7 +232,7 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
 
     if seen.exit_code != 4:
         record_refusal(broker, seen)
-    shown = seen.alternatives and not terminal.as_json  # as text, the plan shows them
+    shown = seen.alternatives and not terminal.as_json  # without --json, the plan shows them
     error = refusal(replace(seen, alternatives=None) if shown else seen)
     if terminal.as_json:
         from broker.app.results.errors import ErrorDetails

@@ -47,7 +47,7 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         for rule in policy.rules
     ]  # fmt: skip
     built = fitting(console, columns, cells)
-    if {"scope", "condition"} & set(built.hidden):  # part of the rule's meaning: shown below its definition instead
+    if {"scope", "condition"} & set(built.hidden):  # too important to hide: shown below the definition
         narrow: list[list[str | Text]] = [[name, _in_lines(*said), where] for name, *said, where in cells]
         built = fitting(console, (*columns[:2], columns[-1]), narrow)
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]

@@ -1,4 +1,4 @@
-"""The first look at the market, with its progress and its result in a line; on stderr."""
+"""The first poll of providers before prices are shown, with its progress and a summary, on stderr."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Offline = Annotated[
 
 
 def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
-    """Before prices are shown first, ask the sources that need no login and answer within seconds, and say what came of
-    it. ``offline``: send no request. ``providers``: those whose prices are wanted; no request for local ones alone."""
+    """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
+    print a summary. ``offline``: send no request. ``providers``: those whose prices are wanted; if all are local, no
+    request is sent."""
     from broker.app.market.first_look import look, sources_to_ask
     from broker.core.market.offers import SANDBOX
 
@@ -40,9 +41,9 @@ def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: 
 
 
 def in_words(results: Sequence[PollResult]) -> str:
-    """The result of a first look, in a line or two."""
+    """A summary of the first poll, in one or two sentences."""
     told = [result for result in results if result.offers_seen]
-    # An optional part that is not installed is no missing answer.
+    # A provider whose extra is not installed does not count as unreachable.
     silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]
     more = "gpubroker prices poll"
     if not told and not silent:

@@ -33,7 +33,7 @@ _COLUMNS = (
     Column("available", 4),
     Column("interruptions/h", 10, align="right"),
     Column("score", 11, align="right"),
-    Column("age", 3, align="right"),  # a price without its age cannot be trusted, so this column fits at 80 columns
+    Column("age", 3, align="right"),  # always shown, even at 80 columns: a price without its age cannot be trusted
     Column("source", 8),
     Column("note"),
 )

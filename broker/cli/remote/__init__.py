@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 def through(context: typer.Context) -> tuple[Terminal, TeamApi]:
-    """The terminal and the server of the login, which the program has found."""
+    """The terminal and the server that the user is logged in to."""
     terminal = Terminal.of(context)
     assert terminal.server is not None
     return terminal, terminal.server
 
 
 def api_of(context: typer.Context) -> TeamApi:
-    """The server of the login."""
+    """The server that the user is logged in to."""
     return through(context)[1]
 
 
 def group_of(local: str) -> type[TyperGroup]:
-    """The class of a group with some of the commands of a local group (``module:attribute``): the others are refused
-    by their names, rather than unknown."""
+    """The class of a group with some of the commands of a local group (``module:attribute``): for the others, the error
+    says that the server does not offer them."""
 
     class Offered(TyperGroup):
         def get_command(self, ctx: Any, cmd_name: str) -> Any:

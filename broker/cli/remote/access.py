@@ -1,5 +1,5 @@
-"""`gpubroker people`, `tokens` and `audit` through a team server, for its administrators. They change nothing:
-roles and tokens are given on the server itself."""
+"""`gpubroker people`, `tokens` and `audit` through a team server, for its administrators. They change nothing: roles
+and tokens are managed on the server itself."""
 
 from __future__ import annotations
 

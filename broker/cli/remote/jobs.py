@@ -37,7 +37,7 @@ app = typer.Typer(
     help="List, follow and control jobs of your teams, through the server.",
 )
 _LOOK_EVERY = 2.0  # seconds
-_LINES = 5_000  # the most that one answer has
+_LINES = 5_000  # the most lines in one answer
 
 
 @app.command("list", epilog=examples("gpubroker jobs list", "gpubroker jobs list --state running --json"))
@@ -261,8 +261,8 @@ app.command("checkpoints", epilog=CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
 
 
 def follow(terminal: Terminal, api: TeamApi, id: str, *, output: bool) -> dict[str, Any]:
-    """Print state changes, and with ``output`` the job's output, until it is closed or needs a person; the job at the
-    end. Ctrl-C leaves it running."""
+    """Print state changes, and with ``output`` the job's output, until the job is closed or needs a person to continue.
+    Returns the job's last document. After Ctrl-C the job continues."""
     from broker.cli.jobs.job_output import print_output
 
     last, printed = "", 0
@@ -282,5 +282,5 @@ def follow(terminal: Terminal, api: TeamApi, id: str, *, output: bool) -> dict[s
 
 
 def exit_code(job: dict[str, Any]) -> int:
-    """The exit code after following a job, as without a server."""
+    """The exit code after following a job; the same as without a server."""
     return {"failed": 7, "cancelled": 7, "paused_budget": 3, "awaiting_approval": 6}.get(job["state"], 0)

@@ -73,7 +73,7 @@ def get(
         raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
     id = job_id(api, job)
     wanted = _of_checkpoint(api, id, checkpoint) if checkpoint is not None else _results(api, id, path, attempt)
-    if to is None and (id == ".." or Path(id).name != id):  # a server does not choose where this machine writes
+    if to is None and (id == ".." or Path(id).name != id):  # the server must not choose where this machine writes
         raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
     into = to if to is not None else Path(id)
     with bytes_bar(terminal, "fetching") as progress:

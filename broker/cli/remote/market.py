@@ -62,5 +62,5 @@ def offers(context: typer.Context, given: OfferOptions, as_json: AsJson = False)
         terminal.answer(found)
     else:
         terminal.show(*view.offers(terminal.out, found["offers"], found["matching"]))
-        if found.get("old_hidden"):  # servers of before do not tell
+        if found.get("old_hidden"):  # absent from answers of earlier servers
             terminal.show(f"old reference prices that are not shown without --old: {found['old_hidden']:,}")

@@ -225,7 +225,7 @@ def _texts(files: list[Path]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _PolicyRequest:
-    """How a change is asked for, as `policy apply` on the server."""
+    """The options of a policy change, as of `policy apply` without a server."""
 
     reason: str
     yes: bool

@@ -1,4 +1,4 @@
-"""Documents of a team server as tables: which fields are shown, and how."""
+"""Documents of a team server as tables: the fields to show, and their form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Document = Mapping[str, Any]
-# Fields whose values are codes, which are shown as words; names and ids are shown as they are.
+# Fields whose values are codes, which are shown as words. Names and ids are shown unchanged.
 _CODES = {
     *("action", "answer", "capacity_type", "cause", "effect", "kind", "outcome", "product", "state", "status", "way"),
     *("after", "before", "undo"),
@@ -80,7 +80,7 @@ def number(key: str, title: str = "", rank: int = 0, form: str = ",") -> Documen
 
 
 def share(key: str, title: str = "", rank: int = 0) -> DocumentColumn:
-    """A part of one, in percent."""
+    """A fraction, shown in percent."""
     return number(key, title, rank, ".0%")
 
 

@@ -14,7 +14,7 @@ from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput,
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_PROBLEMS = 200  # of one file; --json has them all
+_MOST_PROBLEMS = 200  # shown for one file; --json has all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

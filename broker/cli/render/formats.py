@@ -1,4 +1,4 @@
-"""Figures as text: those of `broker.core.values.figures`, and points in time as the terminal's user knows them."""
+"""Figures as text: those of `broker.core.values.figures`, and points in time in the user's time zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A usage error in the project's words: the option, what was expected, and the value."""
+"""Rewrites usage errors of Typer in the form of the other errors: the option, what was expected, and the value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 _NO_DRY_RUN = "`gpubroker plan` shows what `gpubroker submit` would do, and starts nothing"
-# What a number must be, by pydantic's name of the fault; the limit is in its context under the same key as here.
+# The expected kind of number, by pydantic's error type. A limit is in the error's context, under the key used here.
 _KINDS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 _COMMAND = re.compile(r"No such command ('.*?')\.(?: Did you mean (.*)\?)?")
@@ -86,7 +86,7 @@ def _unknown(error: Any) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Typer's message as the other errors are written: without pydantic's prefix, capital letter and full stop."""
+    """Typer's message in the form of the other errors: without pydantic's prefix, capital letter and full stop."""
     plain = text.replace("Value error, ", "").removesuffix(".")
     return plain if plain[:2].isupper() else plain[:1].lower() + plain[1:]
 

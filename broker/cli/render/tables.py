@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GAP = 2  # between columns
-_FOLDED = 24  # the least width of a column that folds
-_CUT = 8  # the least width to which text is cut
+_FOLDED = 24  # the minimum width of a column that folds
+_CUT = 8  # the minimum width of cut text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ def _width(column: Column, cells: Sequence[str | Text]) -> int:
 
 
 def _cut(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int | None]:
-    """The widths of columns that are cut because even the ones always shown do not fit: the widest texts, never
-    figures, which would then be others."""
+    """The widths to which columns are cut if even those with rank 0 do not fit; None: not cut. The widest texts are
+    cut, never figures, which would change their value."""
     left = list(widths)
     for _ in range(sum(widths) + _GAP * (len(widths) - 1) - room):
         texts = [i for i, column in enumerate(columns) if column.align == "left" and left[i] > _CUT]

@@ -12,7 +12,7 @@ _NO_TIME = "stay in the database: no policy says how long ({key}), and no {optio
 
 
 def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Iterator[str]:
-    """What moved, or would move, and what is in the archive."""
+    """What was moved, or would be moved (``dry_run``), and what is in the archive."""
     moved = "would move" if dry_run else "moved"
     if done.events_before is None:
         yield f"Events {_NO_TIME.format(key='keep_events', option='--keep-events')}."

@@ -115,7 +115,8 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
                 live.update(_status(story, now_seen), refresh=True)
 
         for event, at_event in story.follow(waiting):
-            # The status line counts the steps; a line for every checkpoint would hide the other events.
+            # Checkpoints are not printed: the status line shows the steps, and a line per checkpoint would hide the
+            # other events.
             if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
                 terminal.show(told)
 

@@ -1,4 +1,4 @@
-"""The demo's page: a server on loopback while the story runs, and after it until Ctrl-C."""
+"""The demo's page: a server on loopback during the demo, and after it until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.app.doctor.result import DoctorFinding
     from broker.app.wiring import Broker
 
-_PLAIN_LOGINS = ("api_key", "client_id")  # names that only say that it is a login
+_PLAIN_LOGINS = ("api_key", "client_id")  # names of logins that say no more than the provider's name
 
 EXAMPLES = examples(
     "gpubroker doctor",
@@ -93,7 +93,7 @@ def _optional_parts(findings: Sequence[DoctorFinding]) -> list[str]:
 
 
 def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
-    """The gain of each missing login, and how to configure it."""
+    """What each missing login would add, and how to configure it."""
     from rich.text import Text
 
     from broker.cli.render.tables import hanging

@@ -1,4 +1,4 @@
-"""`gpubroker notices`: what people were told, and what could not be delivered."""
+"""`gpubroker notices`: alerts and their delivery."""
 
 from __future__ import annotations
 

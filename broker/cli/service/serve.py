@@ -78,7 +78,7 @@ def serve(
     from broker.server.transport import Transport
 
     terminal = Terminal.of(context)
-    broker = terminal.broker(look_after=False)  # this command does that itself
+    broker = terminal.broker(look_after=False)  # this command restarts the reconciler itself
     broker.store.check_writable()
     claim(broker)
     lock, stop = threading.Lock(), threading.Event()

@@ -12,7 +12,7 @@ from broker.core.access.permissions import TokenScope
 VALID = timedelta(minutes=10)
 """A login ends after this time, granted or not (wall clock)."""
 INTERVAL = timedelta(seconds=5)
-"""The program asks at most this often."""
+"""The minimum time between two requests of the program (wall clock)."""
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels, so no words (RFC 8628, section 6.1)
 _LENGTH = 8
 
@@ -23,8 +23,8 @@ class DeviceLogin:
 
     ``digest``: the SHA-256 of the program's own code; ``user_code``: the code that the person enters; ``client``: the
     name that the program gave its machine, which anybody can choose; ``address``: of the request; ``asked_at``: the
-    program's last question. ``person``: who decided; ``granted``: None until then. ``scopes``: requested at first,
-    granted once somebody did.
+    program's last request. ``person``: who granted or refused the login; ``granted``: None until then. ``scopes``:
+    those requested; after the grant, those granted.
     """
 
     digest: str
@@ -39,7 +39,7 @@ class DeviceLogin:
     granted: bool | None = None
 
     def over(self, now: datetime) -> bool:
-        """Whether it is too late for the code."""
+        """Whether the code has expired."""
         return now >= self.ends_at
 
 
@@ -55,6 +55,6 @@ def new_user_code() -> str:
 
 
 def typed(text: str) -> str:
-    """The code as stored, from what a person typed: small letters, spaces and dashes do not matter."""
+    """The stored form of a code that a person typed: case, spaces and dashes do not matter."""
     letters = "".join(one for one in text.upper() if one.isalnum())
     return f"{letters[:4]}-{letters[4:]}"

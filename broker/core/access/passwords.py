@@ -8,21 +8,22 @@ from datetime import datetime, timedelta
 from broker.core.errors import InvalidInput
 
 SHORTEST, LONGEST = 15, 128
-"""Characters of a password. Any characters: length counts, no rule of composition does."""
+"""The minimum and maximum length of a password in characters. Any characters are allowed; no rules of composition."""
 INVITED = timedelta(days=3)
 """How long an invitation can be accepted (wall clock)."""
 KNOWN_FOR, MOST_KNOWN = timedelta(days=30), 10
-"""How long an address stays one from which a person has signed in (wall clock), and how many of them a person has: the
-newest. So a guesser with many addresses gets at most that many times the tries of one address."""
+"""How long an address stays known after a person signed in from it (wall clock), and how many known addresses a person
+has at most: the newest. A guesser with many addresses therefore gets at most that many times the tries of one
+address."""
 FREE_TRIES = 5
-"""Wrong passwords in a row after which a person waits before the next try."""
+"""The number of wrong passwords in a row after which a person must wait before the next try."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """A person's password as its Argon2id hash. ``failures``: wrong ones in a row; ``waits_until``: UTC, no password is
-    looked at before then."""
+    """A person's password as its Argon2id hash. ``failures``: wrong passwords in a row; ``waits_until``: no password is
+    checked before then (UTC)."""
 
     person: str
     digest: str
@@ -34,7 +35,7 @@ class StoredPassword:
 @dataclass(frozen=True, slots=True)
 class KnownOrigin:
     """An address from which a person has signed in with the right password, last at ``right_at`` (UTC). Wrong passwords
-    from there make only those wait who try from there, and those from elsewhere nobody there."""
+    from this address delay only tries from this address; wrong passwords from elsewhere do not delay them."""
 
     person: str
     origin: str
@@ -55,8 +56,8 @@ class Invitation:
 
 
 def wait_after(failures: int) -> timedelta:
-    """How long a person waits after so many wrong passwords in a row: 30 s, then twice as long each time, at most an
-    hour."""
+    """The waiting time after that many wrong passwords in a row: none below `FREE_TRIES`, then 30 s, doubled with each
+    further one, at most an hour."""
     if failures < FREE_TRIES:
         return timedelta(0)
     doublings: int = 2 ** min(failures - FREE_TRIES, 10)
@@ -64,7 +65,8 @@ def wait_after(failures: int) -> timedelta:
 
 
 def check_password(text: str, person: str) -> str:
-    """The password, if it may be chosen. Raises `InvalidInput`, which never repeats it."""
+    """The password, unchanged. Raises `InvalidInput` if it is too short, too long or easy to guess; the message never
+    contains it."""
     if not SHORTEST <= len(text) <= LONGEST:
         raise InvalidInput(f"a password has {SHORTEST} to {LONGEST} characters", hint="a sentence is easy to remember")
     if person.lower() in text.lower() or len(set(text)) < 6:

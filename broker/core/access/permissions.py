@@ -18,7 +18,7 @@ class Permission(StrEnum):
     SEE_JOBS = "see_jobs"  # with their costs and requests for approval
     SEE_OUTPUT = "see_output"  # what a job printed
     SEE_BUDGETS = "see_budgets"  # and what is spent
-    SEE_ALL_TEAMS = "see_all_teams"  # reports over all, charges of providers, held capacity, policy files
+    SEE_ALL_TEAMS = "see_all_teams"  # reports on all teams, charges of providers, held capacity, policy files
     SEE_POLICIES = "see_policies"  # the rules in force; in a team, those that may concern it
     SUBMIT = "submit"
     JUDGE_LAUNCHES = "judge_launches"  # ask, for SkyPilot or Slurm, about the launches of their users
@@ -28,7 +28,7 @@ class Permission(StrEnum):
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
     CHANGE_POLICIES = "change_policies"  # apply, roll back, and see beforehand what that would do
-    FREEZE_STATEMENTS = "freeze_statements"  # what teams are charged for a closed month, for good
+    FREEZE_STATEMENTS = "freeze_statements"  # fix what teams are charged for a closed month, permanently
     ADMINISTER = "administer"  # change people, roles, tokens
 
 
@@ -79,13 +79,13 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
     Permission.CHANGE_POLICIES: TokenScope.POLICIES,
-    Permission.FREEZE_STATEMENTS: TokenScope.STATEMENTS,  # of its own: what it does is for good
+    Permission.FREEZE_STATEMENTS: TokenScope.STATEMENTS,  # a separate scope: freezing is permanent
     Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
 NOT_FOR_SERVICES = frozenset({TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES})
-"""Scopes that no token of a service account has."""
+"""Scopes that a token of a service account cannot have."""
 
 _NOT_FOR_MACHINES = frozenset(
     {
@@ -99,7 +99,8 @@ _NOT_FOR_MACHINES = frozenset(
 
 
 def held_everywhere(person: Person, permission: Permission) -> bool:
-    """Whether a role of the person has it in every team, whatever the way in; not of one who is disabled."""
+    """Whether a role of the person has the permission in every team, regardless of token scopes. False for a disabled
+    person."""
     barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
     return not barred and any(permission in OF_ROLES[role] for role in person.roles)
 

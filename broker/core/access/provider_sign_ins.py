@@ -16,11 +16,9 @@ PENDING = timedelta(minutes=10)
 class PendingSignIn:
     """A sign-in that has begun. Times are UTC.
 
-    ``state``: SHA-256 of the value that comes back with the answer.
-    ``browser``: SHA-256 of a cookie, so that the answer counts only in the browser that began.
-    ``nonce``: comes back inside the identity token.
-    ``verifier``: proves to the provider who began (RFC 7636).
-    ``after``: the page to continue at.
+    ``state``: SHA-256 of the value that the provider returns with its answer. ``browser``: SHA-256 of a cookie, so that
+    only the browser that began the sign-in can complete it. ``nonce``: returned inside the identity token.
+    ``verifier``: the PKCE code verifier (RFC 7636). ``after``: the page to continue at.
     """
 
     state: str
@@ -34,7 +32,7 @@ class PendingSignIn:
 @dataclass(frozen=True, slots=True)
 class ProviderIdentity:
     """The content of an identity token. A person is ``issuer`` and ``subject``, never a name or an address, which may
-    be given to another person later. ``name``: the preferred one; ``groups``: None if the token does not say."""
+    be given to another person later. ``name``: the preferred one; ``groups``: None if the token has no such claim."""
 
     issuer: str
     subject: str

@@ -1,4 +1,4 @@
-"""Second factors of people who sign in with a password: codes by time (TOTP, RFC 6238), and recovery codes. Pure."""
+"""Second factors of people who sign in with a password: time-based codes (TOTP, RFC 6238), and recovery codes. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from broker.core.access.people import Person, TeamRole
 from broker.core.actors import Role
 
 STEP = timedelta(seconds=30)
-"""How long a code is shown (wall clock)."""
+"""The time step of codes (wall clock)."""
 UNCONFIRMED = timedelta(hours=1)
-"""How long a second factor that was begun waits for its first code (wall clock)."""
+"""How long a new second factor waits for its first code (wall clock)."""
 KEY_BYTES, RECOVERY_CODES, _RECOVERY_BYTES = 20, 10, 15
-_AROUND = (0, -1, 1)  # steps by which a clock may be wrong
+_AROUND = (0, -1, 1)  # tolerated clock difference, in steps
 
 
 class SecondFactorFor(StrEnum):
-    """Who may only look until they have set up a second factor, of those who sign in with a password."""
+    """Which people who sign in with a password may change nothing until they have set up a second factor."""
 
     NOBODY = "nobody"
     APPROVERS = "approvers"  # administrators, approvers and administrators of teams
     EVERYBODY = "everybody"
 
     def asks(self, person: Person) -> bool:
-        """Whether the person is one of them."""
+        """Whether the person must set up a second factor."""
         if self is not SecondFactorFor.APPROVERS:
             return self is SecondFactorFor.EVERYBODY
         decides = {TeamRole.APPROVER, TeamRole.TEAM_ADMINISTRATOR} & set(person.teams.values())
@@ -38,9 +38,9 @@ class SecondFactorFor(StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecondFactor:
-    """A person's second factor. ``sealed``: its key, encrypted. ``confirmed_at``: UTC, since when it is asked for; None
-    until a first code has shown that it is set up. ``step``: of the last code that was taken, so that each counts once.
-    ``recovery``: SHA-256 of the recovery codes that are left."""
+    """A person's second factor. ``sealed``: its key, encrypted. ``confirmed_at``: the time of its first valid code
+    (UTC), from which on it is required; None until then. ``step``: the time step of the last accepted code, so that
+    each code is accepted once. ``recovery``: SHA-256 of each unused recovery code."""
 
     person: str
     sealed: str
@@ -55,8 +55,8 @@ class SecondFactor:
 
 
 def step_of(code: str, key: bytes, now: datetime, after: int) -> int | None:
-    """The step whose code it is, if that is the present one or one beside it and later than the step ``after``; None
-    otherwise."""
+    """The time step that the code belongs to; None unless that is the current or an adjacent step, and later than the
+    step ``after``."""
     from cryptography.hazmat.primitives.hashes import SHA1
     from cryptography.hazmat.primitives.twofactor import InvalidToken
     from cryptography.hazmat.primitives.twofactor.totp import TOTP
@@ -79,12 +79,12 @@ def new_key() -> bytes:
 
 
 def in_letters(key: bytes) -> str:
-    """The key as people type it into an app."""
+    """The key as text, for a person to type into an authenticator app."""
     return base64.b32encode(key).decode()
 
 
 def new_recovery_codes() -> Sequence[str]:
-    """New random codes of 120 bits, so that a plain hash protects them; each may stand in for one code by time."""
+    """New random codes of 120 bits, long enough that a fast hash protects them. Each replaces one time-based code."""
     texts = (base64.b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode() for _ in range(RECOVERY_CODES))
     return ["-".join(text[at : at + 4] for at in range(0, len(text), 4)) for text in texts]
 

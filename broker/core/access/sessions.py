@@ -11,7 +11,8 @@ IDLE = timedelta(hours=2)
 LONGEST_SESSION = timedelta(hours=12)
 """A session ends after this time in any case (wall clock)."""
 WITH_PASSWORD, AT_PROVIDER = "password", "sign-in"
-"""Labels of the tokens of sessions, whose texts nobody has; no program's login may have such a name."""
+"""Labels of the tokens of sessions. Nobody has the texts of these tokens, and no program's login may have such a
+name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The life of one attempt: a fold of its events; the job's is in `broker.core.events.lifecycle`. Pure."""
+"""The state of one attempt, folded from its events. `broker.core.events.lifecycle` does the same for a job. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
         state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
         return replace(attempt, up_since=body.since, state=state)
     if isinstance(body, CheckpointSaved):
-        # Late ones count: a machine that was considered lost may have saved one. A repeated report counts once.
+        # A late report counts: a machine that was considered lost may have saved a checkpoint. A repeated one counts
+        # once.
         if any(known.id == body.checkpoint for known in attempt.checkpoints):
             return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
@@ -82,7 +83,7 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         return after
     body, at = event.body, event.at
     if isinstance(body, FROM_AGENT):
-        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # a late report counts as read
+        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # too late: no effect
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:

@@ -1,7 +1,7 @@
-"""Coverage of approvals recorded before facts were, derived from the job's events. Pure.
+"""The coverage of approvals that were recorded without facts, derived from the job's events. Pure.
 
-Such an approval covers only the placement it led to: the next requested attempt, or the attempt under way if more was
-approved for it. Without such an attempt it covers no place.
+Such an approval covers only the placement it led to: the next requested attempt, or the running attempt if more money
+or time was approved for it. Without such an attempt it covers no place.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Converts records of earlier versions to the current events and views.
 
-Up to format 2 a sentence gave the reason why jobs wait and end. It becomes `EarlierWords`, which decides nothing; the
-command line prints it unchanged. Up to format 3 the name of a cost told what it moves. Up to format 5 sentences gave
-the reason of a stop, and why a hold was judged again. Documents are JSON objects
-without their format number; current ones stay unchanged.
+Up to format 2 a sentence gave the reason why jobs wait and end. It becomes `EarlierWords`, on which no decision
+depends; the command line prints it unchanged. Up to format 3 the name of an egress cost said what is moved. Up to
+format 5 sentences gave the reason of a stop, and why a hold was judged again. Documents are JSON objects without their
+format number; current ones stay unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.core.job.placements import Moved
 
-# Ends that were constant sentences.
+# Reasons of ends that were always the same sentence.
 _ENDS = {("succeeded", "completed"): "completed", ("cancelled", "cancelled"): "cancelled"}
 
 # Why a hold was judged again.

@@ -1,8 +1,8 @@
 """Compact record of attempts that never had a machine, so that a view stays small.
 
 Unavailable capacity may be requested a hundred times a day. A view keeps the newest such attempts in full and counts
-the others, together with what the rules need of all: the pools that refused, how often in a row and until when they
-rest, and the number of failed launches in a row. The events record every attempt. Pure.
+the others, together with what the rules need of all: which pools refused, how often in a row, until when the job avoids
+each (the pool's rest), and the number of failed launches in a row. The events record every attempt. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT = 8
 
 # Rest of a pool after a failed launch: ten minutes, doubled each time, at most an hour.
 _FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
-# Rest of a pool after the job waited in its queue as long as its deadline allowed.
+# Rest of a pool in whose queue the job waited as long as its deadline allowed.
 _QUEUE_TOO_LONG = timedelta(hours=1)
 # After this time without a failure the next one counts as the first. Failures before the last start are forgotten.
 _FORGOTTEN = 2 * _LONGEST_REST
@@ -28,7 +28,8 @@ _MOST_WORDS = 160  # characters of the evidence that is kept for a pool
 _CAME_TO_NOTHING = (Next.OTHER_OFFER, Next.RE_PLACE)
 _FAILED_LAUNCHES = (Cause.LAUNCH_FAILED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.FENCED)
 PUTS_POOL_OUT = (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED, Cause.LAUNCH_REFUSED)
-"""If no agent reported, these causes make the pool of the attempt rest, or ban it; the job itself need not wait."""
+"""If no agent reported, after these causes the job avoids the attempt's pool for a time, or for good after a refusal.
+It may be launched in another pool at once."""
 
 
 def ended(view: JobView, attempt: AttemptView) -> JobView:
@@ -52,7 +53,8 @@ def ended(view: JobView, attempt: AttemptView) -> JobView:
 
 
 def _cost_nothing_yet(view: JobView, attempt: AttemptView) -> bool:
-    """Whether it led to no machine, in a pool where no launch of the job failed before: the next pool may work."""
+    """Whether it had no machine, in a pool where no launch of the job failed before. It is not counted, because the
+    next pool may work."""
     known = {rest.pool for rest in view.rests}
     return attempt.handle is None and attempt.up_since is None and attempt.placement.offer.pool not in known
 
@@ -64,12 +66,12 @@ def since_last_start(view: JobView) -> Sequence[PoolRest]:
 
 
 def extended(view: JobView) -> JobView:
-    """The view after a person granted more: earlier failures no longer count."""
+    """The view after a person granted more money or time: earlier failures no longer count."""
     return replace(view, failed_launches=0, rests=tuple(rest for rest in view.rests if not rest.banned))
 
 
 def claimed(view: JobView, attempt: AttemptView) -> JobView:
-    """The view after an agent reported: launches work, and so does that pool."""
+    """The view after an agent reported: resets the count of failed launches and the rest of that pool."""
     rests = tuple(rest for rest in view.rests if rest.pool != attempt.placement.offer.pool)
     return replace(view, failed_launches=0, rests=rests)
 
@@ -97,7 +99,7 @@ def of_an_older_view(view: JobView) -> JobView:
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """Whether it ended without a machine to pay and led only to another attempt."""
+    """Whether it ended without a billed machine, and its only effect was another attempt."""
     if not attempt.over or attempt.claimed_at is not None or attempt.checkpoints:
         return False
     no_machine = attempt.up_since is None or attempt.refused

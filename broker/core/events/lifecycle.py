@@ -1,4 +1,4 @@
-"""The life of a job: a fold of its event stream into what is true now. Pure and deterministic.
+"""The current state of a job, folded from its event stream. Pure and deterministic.
 
 ::
 
@@ -8,8 +8,8 @@
     attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
                                                                           | cancelled | lost
 
-`advance` applies one event; `fold` applies all. An impossible sequence raises `ImpossibleSequence`: an error is better
-than a wrong bill.
+`advance` applies one event; `fold` applies all. An impossible sequence raises `ImpossibleSequence`, because it could
+make the bill wrong.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def advance(view: JobView | None, event: Event) -> JobView:
             id=event.job_id,
             job=body.job,
             user=body.user,
-            # An array runs as long as it has tasks.
+            # An array counts as running from the start, as long as it has tasks.
             state=JobState.RUNNING if body.job.array and not body.job.after else JobState.QUEUED,
             seq=1,
             submitted_at=event.at,
@@ -260,9 +260,9 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         changed = folding.ended(changed, after)
     changed = folding.folded(changed)
     if number == view.extended_after and _stopped_anew(before, body):
-        changed = replace(changed, extended_after=None)  # a grant while running does not undo a later stop
+        changed = replace(changed, extended_after=None)  # a grant does not cancel a later stop
     if number != view.attempt_count or view.state.final or after.state is before.state:
-        return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
+        return changed  # an event of an older attempt, of an ended job, or without effect on the job's state
     return replace(changed, state=_job_state(view.state, after))
 
 

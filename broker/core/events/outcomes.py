@@ -90,7 +90,7 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.FENCED: Outcome(AttemptState.LOST, Next.RE_PLACE),
     Cause.NO_CAPACITY: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
-    # Refused for good there; other pools may take the job.
+    # The launch was refused permanently in that pool; other pools may accept the job.
     Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     # No machine was requested: the job is placed again, through the gate.
     Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
@@ -99,7 +99,7 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.STOPPED_EARLY: Outcome(AttemptState.CANCELLED, Next.STOP),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    # The judged money is used up: the gate judges what follows, perhaps for a new budget period.
+    # The judged money is used up: the gate judges the next attempt, perhaps for a new budget period.
     Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.MONEY_REFUSED: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),

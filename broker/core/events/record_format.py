@@ -53,7 +53,7 @@ def read_stamped(
     of_unstamped: Callable[[_Read], _Read] = lambda found: found,
 ) -> _Read:
     """Apply ``read`` to the JSON object without its number; it may raise pydantic's ValidationError. ``of_words``
-    converts formats with sentences for codes; ``of_unstamped`` converts records without a format number.
+    converts formats that have sentences instead of codes; ``of_unstamped`` converts records without a format number.
 
     Raises `UnreadableRecord` for a newer format and for malformed records.
     """

@@ -16,7 +16,7 @@ from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
 
-# Ends of which only the provider can say whether it took the machine.
+# Causes after which only the provider knows whether it took the machine back.
 _AS_IF_TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED)
 
 
@@ -57,7 +57,7 @@ class AttemptView:
     gone: bool = False
     gone_at: datetime | None = None
     interrupted: bool | None = None  # whether the provider took it back, by the engine's report; None: not recorded
-    own_end: bool = False  # its provider does not confirm that it took it back
+    own_end: bool = False  # its provider does not confirm that it took the machine back
     never_existed: bool = False  # its provider had no machine, contrary to earlier reports
     outside: tuple[MachineOutside, ...] = ()  # machines that came outside of the bought capacity meant for them
     resumed_from: str | None = None
@@ -75,9 +75,8 @@ class AttemptView:
 
     @property
     def taken_back(self) -> bool:
-        """Whether the provider took the machine back, which may make its time free. The engine's report counts, and the
-        node's only without one.
-        """
+        """Whether the provider took the machine back, which may make its time free. The engine's report decides;
+        without one, the node's."""
         return self.state is AttemptState.INTERRUPTED if self.interrupted is None else self.interrupted
 
     @property
@@ -187,7 +186,7 @@ class JobView:
 
     @property
     def comes_later(self) -> bool:
-        """Whether it waits for the jobs that it comes after; the tasks of an array do not, as the array did."""
+        """Whether it waits for the jobs that it comes after. False for the tasks of an array: the array has waited."""
         return bool(self.job.after) and not self.may_begin and self.job.task is None
 
     def attempt(self, number: int) -> AttemptView | None:

@@ -10,9 +10,9 @@ from math import prod
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST_TASKS = 1_000_000
-MOST_LISTED = 10_000  # of what the file lists one by one: it is part of the job's record
+MOST_LISTED = 10_000  # entries that a file lists one by one, because they are stored with the job
 MOST_AT_ONCE = 500
-AT_ONCE = 10  # where the file says nothing
+AT_ONCE = 10  # default
 INDEX_VARIABLE, COUNT_VARIABLE, ARRAY_VARIABLE = "GPUBROKER_TASK_INDEX", "GPUBROKER_TASK_COUNT", "GPUBROKER_ARRAY_ID"
 
 
@@ -56,22 +56,23 @@ class JobArray(BaseModel):
 
     @property
     def size(self) -> int:
-        """How many tasks there would be with all numbers: what each is told."""
+        """The number of tasks of the whole array, with or without ``only``; each task gets this number."""
         if self.range is not None:
             return self.range
         return prod(len(values) for values in self.grid.values()) if self.grid else len(self.rows)
 
     @property
     def at_once(self) -> int:
-        """How many tasks are under way at most."""
+        """The maximum number of tasks under way at the same time."""
         return min(self.parallel, self.count)
 
     def number(self, turn: int) -> int:
-        """The number of the task that has this turn, from 0."""
+        """The number of the task that is started as number ``turn``, counted from 0."""
         return self.only[turn] if self.only else turn
 
     def starts_from(self, index: int) -> str | None:
-        """The task from whose checkpoint the one of that number resumes; None: from none."""
+        """The id of the task from whose checkpoint the task of that number resumes; None if it starts from the
+        beginning."""
         return task_id(self.again, index) if self.again is not None and index in self.with_checkpoint else None
 
     def parameters(self, index: int) -> dict[str, str]:

@@ -152,7 +152,7 @@ class Model(JobPart):
 
 
 SESSION_HOLD = timedelta(hours=1)
-"""How much of a session's time is held for at once; more is held while it runs."""
+"""For how much of a session's time money is held in advance; more is held while it runs."""
 
 
 class SessionPlan(JobPart):
@@ -247,7 +247,7 @@ class Job(JobPart):
         return submitted_at + self.deadline if isinstance(self.deadline, timedelta) else self.deadline
 
     def held_for(self, longest: timedelta) -> timedelta:
-        """How much time is held for at once, of a job that may take as long as ``longest``."""
+        """For how much time money is held in advance, of a job that may run as long as ``longest``."""
         return min(longest, SESSION_HOLD) if self.session is not None else longest
 
     def of_task(self, array: str, index: int, *, deadline: datetime | None, max_cost: Money | None) -> Job:

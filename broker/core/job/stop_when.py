@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MIN_TASKS = 5  # where the file says nothing
+MIN_TASKS = 5  # default
 
 
 class MetricGoal(StrEnum):

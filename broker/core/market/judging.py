@@ -1,4 +1,4 @@
-"""How polls are judged before they are believed: whether the answer is complete, and whether prices are plausible.
+"""How the answer of a poll is judged before it is used: whether it is complete, and whether its prices are plausible.
 
 The store provides the figures, `broker/market/suspicion.py` judges them.
 """
@@ -15,7 +15,8 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """The number of offers of a group that were current before a poll, and how many of them it reported again.
+    """Numbers of offers of a group. ``known``: current before a poll; ``told``: those of them that the poll reported
+    again.
 
     ``ended``: how often one of the group's offers ended in the past polls that `AnswerCounts.polls` counts.
     """
@@ -33,10 +34,10 @@ class GroupCount:
 class AnswerCounts:
     """The answer of a successful poll, compared with the offers that were current before it.
 
-    ``told``: offers in the answer, new ones included; ``all``: counts over all offers that were current; ``groups``:
-    the same by (dimension, name), such as ("region", "aws us-east-1"). ``churn``: the fraction of current offers that
-    each earlier believed poll ended, newest first. ``was_empty``: the previous poll was empty and was believed.
-    ``polls``: earlier believed polls, as many as the ends of the groups are counted in.
+    ``told``: number of offers in the answer, including new ones; ``all``: counts over all offers that were current;
+    ``groups``: the same by (dimension, name), such as ("region", "aws us-east-1"). ``churn``: the fraction of current
+    offers that each earlier accepted poll ended, newest first. ``was_empty``: the previous poll was empty and was
+    accepted. ``polls``: number of earlier accepted polls over which `GroupCount.ended` counts.
     """
 
     told: int
@@ -68,7 +69,7 @@ class PriceContext:
 
 @dataclass(frozen=True, slots=True)
 class OddPrice:
-    """Why a price is not believed, with the figures."""
+    """Why a price is implausible, with the figures."""
 
     doubt: Doubt
     detail: str
@@ -81,4 +82,4 @@ class MarketJudge(Protocol):
         """Why the answer is considered incomplete; empty if it is considered complete."""
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
-        """Why a new price is not believed; None if it is."""
+        """Why a new price is implausible; None if it is plausible."""

@@ -1,6 +1,7 @@
-"""Documents that a poll need not read again: what an adapter made of each, and by what its server knows that version.
+"""Documents that a poll need not download again: the content that the adapter extracted from each, and the HTTP headers
+that identify its version.
 
-A poll lends its adapter the answers that earlier polls of any process kept, and stores the new ones with its result.
+A poll gives its adapter the answers that earlier polls of any process stored, and stores the new ones with its result.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
     """One document as last read. ``etag`` and ``last_modified``: the server's headers, at least one not empty;
-    ``content``: what the adapter needs of it, in a form that it alone reads."""
+    ``content``: what the adapter needs of it, in the adapter's own format."""
 
     etag: str
     last_modified: str
@@ -23,7 +24,7 @@ class KeptAnswer:
 
 @dataclass(slots=True)
 class LentAnswers:
-    """The answers of one poll by address: ``earlier`` ones, and those that it ``read`` anew."""
+    """The answers of one poll by address: ``earlier`` ones, and those that it has ``read`` itself."""
 
     earlier: Mapping[str, KeptAnswer] = field(default_factory=dict)
     read: dict[str, KeptAnswer] = field(default_factory=dict)
@@ -34,7 +35,7 @@ _ANSWERS: ContextVar[LentAnswers | None] = ContextVar("kept_answers", default=No
 
 @contextmanager
 def lent(answers: LentAnswers) -> Iterator[None]:
-    """Lends these to the adapter that is asked in this thread."""
+    """Makes these answers available, within the block, to the adapter that is called in this thread."""
     token = _ANSWERS.set(answers)
     try:
         yield
@@ -43,5 +44,5 @@ def lent(answers: LentAnswers) -> Iterator[None]:
 
 
 def here() -> LentAnswers:
-    """The answers lent to this thread; outside a poll empty ones, which are not stored."""
+    """The answers available in this thread. Outside of a poll: no answers, and what is added is not stored."""
     return _ANSWERS.get() or LentAnswers()

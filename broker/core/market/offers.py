@@ -180,7 +180,7 @@ class Offer:
 
     @property
     def _of_machine(self) -> str:
-        """As `machine`, for the machine that this is a part of: all its parts are one pool."""
+        """As `machine`, but of the whole machine if this is a part of one: all its parts are one pool."""
         gpus = self.whole.gpus if self.whole is not None else ()
         return next((f"{name}:{count}" for name, count in gpus), "cpu")
 

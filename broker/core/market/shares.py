@@ -1,4 +1,4 @@
-"""Parts of one machine that several jobs share: the whole, the part of a job, the rest. Pure.
+"""Resources of a machine that several jobs share: of the whole, of the part of one job, of the free rest. Pure.
 
 Figures are whole numbers, so that parts and rest add up exactly to the whole.
 """
@@ -23,7 +23,7 @@ class MachineShare:
 
     @classmethod
     def of(cls, cpus: float, memory_gib: float, accelerator: str | None = None, count: int = 0) -> MachineShare:
-        """From the figures of an offer; fractions of a MiB and of a thousandth of a CPU are truncated."""
+        """The share with an offer's figures; fractions of a MiB and of a thousandth of a CPU are truncated."""
         gpus = ((accelerator, count),) if accelerator is not None and count else ()
         return cls(int(round(cpus * 1000, 3)), int(round(memory_gib * _MIB_PER_GIB, 3)), gpus)
 
@@ -46,7 +46,7 @@ class MachineShare:
         return self._with(other, -1)
 
     def __mul__(self, nodes: int) -> MachineShare:
-        """The share times that number."""
+        """The share of that many nodes."""
         return MachineShare(
             self.milli_cpus * nodes, self.mib * nodes, _tidy((name, count * nodes) for name, count in self.gpus)
         )

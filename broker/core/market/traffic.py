@@ -1,7 +1,7 @@
 """The bytes that a poll reads over the network: adapters count them, the poller reads the sum.
 
-Counted are the bytes of answers as they come over the wire, where an adapter speaks HTTP itself; what an SDK reads is
-not.
+It counts the bytes of answers as they are transferred, if the adapter itself uses HTTP. What an SDK reads is not
+counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NetworkTraffic:
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def add(self, number: int) -> None:
-        """One more answer of ``number`` bytes; from any thread."""
+        """Count one more answer of ``number`` bytes. Thread-safe."""
         with self._lock:
             self.bytes += number
             self.answers += 1
@@ -33,7 +33,7 @@ _TRAFFIC: ContextVar[NetworkTraffic | None] = ContextVar("traffic", default=None
 
 @contextmanager
 def counted() -> Iterator[NetworkTraffic]:
-    """Counts what is read in this thread, and in threads started with `in_thread`, until it ends."""
+    """Counts what is read within the block, in this thread and in threads that were started with `in_thread`."""
     traffic = NetworkTraffic()
     token = _TRAFFIC.set(traffic)
     try:
@@ -43,14 +43,14 @@ def counted() -> Iterator[NetworkTraffic]:
 
 
 def count(number: int) -> None:
-    """One more answer of ``number`` bytes; no effect outside of a count."""
+    """Count one more answer of ``number`` bytes; no effect outside of `counted`."""
     traffic = _TRAFFIC.get()
     if traffic is not None:
         traffic.add(number)
 
 
 def in_thread() -> Callable[[], None]:
-    """For a thread pool's ``initializer``: its threads count where this one does."""
+    """For a thread pool's ``initializer``: what its threads read is added to the count of this thread."""
     traffic = _TRAFFIC.get()
 
     def join() -> None:

@@ -102,9 +102,9 @@ class Watch:
 class WatchState:
     """The state of a watch at its last check.
 
-    ``firing``: what it holds for now: providers for ``STALE``, else one empty name. ``since``: when it last began or
-    ceased to hold. ``noticed_at``: time of the last notice; ``number``: how many. ``seen``: the finding in words.
-    ``known``: whether it could be evaluated.
+    ``firing``: for what the condition is true now: providers for ``STALE``, else one empty name. ``since``: when it
+    last became true or false. ``noticed_at``: time of the last notice; ``number``: how many. ``seen``: the finding in
+    words. ``known``: whether it could be evaluated.
     """
 
     firing: tuple[str, ...] = ()

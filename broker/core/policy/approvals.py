@@ -76,7 +76,7 @@ class RequestedApproval:
 
     @property
     def approvers(self) -> tuple[str, ...]:
-        """Everybody who may answer an open question."""
+        """The approvers of all open questions (names or patterns)."""
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
     def whom(self, requester: str) -> str:
@@ -101,7 +101,7 @@ class RequestedApproval:
         """The resulting grants, one per approver."""
         rules: dict[str, list[str]] = {}
         for rule, who in self.yes:
-            if who:  # empty: no longer required, so nobody approved it
+            if who:  # empty if the approval is no longer required
                 rules.setdefault(who, []).append(rule)
         known = {question.rule: question.facts for question in self.questions}
         return tuple(
@@ -179,7 +179,8 @@ def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
 
 
 def _until_answered(fact: Fact, expires: timedelta) -> Fact:
-    """The fact as of the latest time for an answer: a pending request may delay an end by ``expires``."""
+    """The fact as it may be when the request is answered at the latest: waiting for ``expires`` delays the end of the
+    job by that time."""
     if fact.aspect is not Aspect.ENDS_BY or not isinstance(fact.value, int):
         return fact
     return fact.model_copy(update={"value": fact.value + round(expires.total_seconds() * 1_000_000)})

@@ -154,8 +154,8 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class UnusualSpending:
-    """A running job's part in an unexplained anomaly of its team's spending: its spend above its
-    usual (USD), since when it is known (UTC), and who said that it should not have happened; empty if nobody did."""
+    """A running job's part in an unexplained anomaly of its team's spending: its spend above its usual (USD), since
+    when it is known (UTC), and who reported it as unwanted; empty if nobody did."""
 
     excess: Money
     known_since: datetime

@@ -192,7 +192,7 @@ class Order(PurchaseValue):
 
 
 AT_ITS_END = "at its end"
-"""The way of undoing an order that its provider does not end by itself."""
+"""`UndoTerms.way` for an order that its provider does not end by itself."""
 
 
 class ResaleTerms(PurchaseValue):

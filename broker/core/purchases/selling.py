@@ -35,8 +35,8 @@ class SellsProduct(Protocol):
         the order may have been executed; after every other error it was not."""
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
-        """The orders under ``key``; for products that are not ``marked``, all orders of the same that were placed since
-        `CapacityQuote.quoted_at`. Read-only."""
+        """The provider's orders with the tag ``key``; for products that are not ``marked``, all orders of the same
+        capacity placed since `CapacityQuote.quoted_at`. Read-only."""
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         """The present cost of undoing the order. Raises `Refused` with the reason if it cannot be undone."""
@@ -48,8 +48,8 @@ class SellsProduct(Protocol):
 
 @runtime_checkable
 class ResellsProduct(Protocol):
-    """A product whose orders can be sold again on a market of the provider's. Each method raises as those of
-    `SellsProduct`. A sale is found again by its key or by what was offered and when; it is sent once."""
+    """A product whose orders can be resold on a market of the provider. Each method raises as those of `SellsProduct`.
+    A sale is found again by its key or by what was offered and when; it is sent once."""
 
     def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
         """The part of the order that can be sold now. Raises `Refused` with the reason if nothing can be."""
@@ -61,8 +61,8 @@ class ResellsProduct(Protocol):
     def find_sales(
         self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
     ) -> Sequence[tuple[Order, Money]]:
-        """The offers of it since that time, with what they brought or would bring (USD, after the fee).
-        `OrderState.PENDING`: open; ``HELD``: sold; all else: withdrawn or refused."""
+        """The sale offers of it since that time (UTC), each with its proceeds, or the expected ones (USD, after the
+        fee). `OrderState.PENDING`: open; ``HELD``: sold; any other state: withdrawn or refused."""
 
     def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
         """Withdraw an open offer. Idempotent."""

@@ -73,7 +73,8 @@ class Accelerator:
 
     @property
     def consumer(self) -> bool:
-        """A gaming card: no error-correcting memory worth the name, no fast link, built for an open case."""
+        """Whether it is a gaming card: without full error correction of its memory, without a fast link, with its own
+        fans."""
         return self.form_factor == "consumer"
 
 
@@ -208,7 +209,7 @@ def _slice(chip: Accelerator, number: int) -> Accelerator | None:
 
 
 def _times(one: Accelerator, factor: float, name: str) -> Accelerator:
-    """``factor`` times what ``one`` has, rented as a unit."""
+    """An accelerator with ``factor`` times the figures of ``one``, rented as a unit."""
 
     def times(value: float | None) -> float | None:
         return None if value is None else value * factor

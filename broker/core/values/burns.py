@@ -25,7 +25,7 @@ class Burn:
 
     @classmethod
     def evenly(cls, amount: Money, window: tuple[datetime, datetime]) -> Burn:
-        """The amount spread over the whole window. Over no time, all of it counts at the beginning."""
+        """The amount spread over the whole window. In an empty window, all of it counts at the beginning."""
         start, end = window
         return cls(amount, start, max(start, end), rate_over(amount, end - start))
 
@@ -40,11 +40,12 @@ class Burn:
         return replace(self, start=now, end=min(end, _used_up(now, self.amount, self.rate)))
 
     def end_at(self, now: datetime) -> datetime:
-        """Until when it was judged, by the clock of ``now``."""
+        """The end of the time for which it was judged; if the clock was set back (``start`` is after ``now``), that
+        time counts from ``now``."""
         return now + (self.end - self.start) if self.start > now else self.end
 
     def after(self, moment: datetime) -> Money:
-        """The maximum used at ``moment`` or later."""
+        """The maximum amount that is used at ``moment`` (UTC) or later."""
         if moment <= self.start:
             return self.amount
         if moment >= self.end:
@@ -63,7 +64,7 @@ class Burn:
         return self.after(period[0]) - self.after(period[1])
 
     def last(self, amount: Money) -> Burn:
-        """The part of that amount that is used last."""
+        """The last ``amount`` of this money to be used, with its own start."""
         start = self.end - amount.lasts(self.rate) if self.rate > Money.ZERO else self.start
         return replace(self, amount=amount, start=max(self.start, start))
 
@@ -80,5 +81,5 @@ def _used_up(now: datetime, amount: Money, rate: Money) -> datetime:
         return now
     try:
         return now + amount.lasts(rate)
-    except OverflowError:  # the calendar ends before the money does
+    except OverflowError:  # it lasts longer than a datetime can express
         return datetime.max.replace(tzinfo=UTC)

@@ -43,7 +43,7 @@ class ScaledClock:
     """A sandbox clock: from ``origin`` (wall) on, time runs ``scale`` times as fast, starting at ``starts_at``.
 
     Every process of one sandbox (broker, machines, agents) builds the same clock from the same three values, so they
-    agree on the time without talking to each other.
+    agree on the time without communication.
     """
 
     origin: datetime

@@ -119,7 +119,7 @@ def print_size(size: int) -> str:
 
 
 def parse_money(value: object) -> Money:
-    """USD: ``"$900"``, ``"$1,234.56"``, ``"900 USD"``. Exact to the micro-dollar; at most a thousand million."""
+    """USD: ``"$900"``, ``"$1,234.56"``, ``"900 USD"``. Exact to the micro-dollar; at most 10⁹ USD."""
     if isinstance(value, Money):
         return value
     text = _text(value, _EXPECTED_MONEY)

@@ -11,10 +11,10 @@
         result = client.submit(job).result()
         print(result.state, result.cost)
 
-`Client` opens the store that the settings name, as the operating-system user. `Job` and its parts are a job as a value;
-amounts are `Money` in USD, times are UTC, durations are `timedelta`. Every error that is raised on purpose is a
-`BrokerError` with ``message``, ``where`` and ``hint``. Only the names below are the interface; everything else may
-change with any version.
+`Client` opens the store that the settings name, as the operating-system user. `Job` and its parts describe a job;
+amounts are `Money` in USD, times are UTC, durations are `timedelta`. Expected errors are `BrokerError` with
+``message``, ``where`` and ``hint``. Only the names below are the public interface; everything else may change with any
+version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether the parts of gpubroker that Python would import are gpubroker's own.
+"""Checks that the packages of gpubroker that Python would import are gpubroker's own.
 
 They are called ``broker``, ``providers``, ``policies`` and ``cli``. A file of such a name beside a script, or from
-another distribution, comes first on Python's path. Then nothing here could work, and errors would make no sense.
+another distribution, comes first on Python's path. gpubroker could not work then, and its errors would be misleading.
 """
 
 from __future__ import annotations

@@ -37,18 +37,19 @@ from broker.settings import check_names, read_settings
 from cli import registries
 from gpubroker.job_array import combinations
 
-_LOOK_EVERY = timedelta(seconds=0.5)  # of the broker's clock, while somebody waits for a job
-_SETTLING = timedelta(seconds=20)  # of the wall clock: how long the bill of a job that has ended is waited for
+_LOOK_EVERY = timedelta(seconds=0.5)  # between two reads of the store during a wait (broker's clock)
+_SETTLING = timedelta(seconds=20)  # longest wait for the bill of an ended job (wall clock)
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """Where a job stands once time alone changes nothing more about it.
+    """The result of a job that has ended, or its state if it needs a person to continue.
 
     ``state``: `SUCCEEDED`, `FAILED`, `CANCELLED` or `STOPPED` (early, as its array asks); or `AWAITING_APPROVAL` or
-    `PAUSED_BUDGET`, when a person has to act before it goes on. ``end_reason`` says why it ended, ``wait_reason`` what
-    it waits for. ``cost``, in USD: what the ledger has; ``on_demand``: the same work on the cheapest on-demand machine
-    at submission, and ``savings`` the difference (None: no such machine, or the job has not ended).
+    `PAUSED_BUDGET`, when a person must act before it continues. ``end_reason`` says why it ended, ``wait_reason`` what
+    it waits for. All amounts are USD. ``cost``: the job's total cost in the ledger so far; ``on_demand``: the cost of
+    the same work on the machine that was the cheapest on demand at submission; ``savings``: the difference (None: no
+    such machine, or the job has not ended).
     """
 
     id: str
@@ -68,8 +69,9 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One thing that happened to a job. ``at``: UTC. ``attempt``: None for what concerns the whole job. ``kind``: as
-    `gpubroker jobs show --json` has it; ``fields``: what it says, as that prints it."""
+    """One event of a job. ``number``: its place in the order of recording, from 1; ``at``: UTC; ``attempt``: None for
+    an event of the whole job. ``kind`` and ``fields``: the kind of event and its data, as in `gpubroker jobs show
+    --json`."""
 
     number: int
     at: datetime
@@ -79,54 +81,54 @@ class JobEvent:
 
 
 class SubmittedJob:
-    """A job in the store. What it says of itself is read from the store at each call."""
+    """A job in the store. Each property and method reads the store when it is called. All may raise `StoreProblem`."""
 
     def __init__(self, broker: Broker, job_id: str, actor: Actor) -> None:
         self._broker = broker
         self._actor = actor
         self.id = job_id
-        self._over_since: float | None = None  # of the monotonic clock: when a wait first saw that it is over
+        self._over_since: float | None = None  # when a wait first saw its end (monotonic clock)
 
     def __repr__(self) -> str:
         return f"<SubmittedJob {self.id}>"
 
     @property
     def job(self) -> Job:
-        """What was submitted."""
+        """The job as it was submitted."""
         return self._view().job
 
     @property
     def state(self) -> JobState:
-        """Where it stands now."""
+        """The current state."""
         return self._view().state
 
     @property
     def submitted_at(self) -> datetime:
-        """UTC."""
+        """The time of submission (UTC)."""
         return self._view().submitted_at
 
     @property
     def cost(self) -> Money:
-        """USD: what the ledger has so far."""
+        """The total cost in the ledger so far (USD)."""
         return bill_of(self._broker, self._view()).so_far
 
     @property
     def progress(self) -> str:
-        """``step 120 of 400``, as its command last reported; empty if it did not."""
+        """``step 120 of 400``, as its command last reported; empty without a report."""
         view = self._view()
         return step_words(view, jobs.progress(self._broker, view))
 
     def result(self, timeout: timedelta | None = None) -> JobResult:
-        """Wait until the job is over and its bill settled, or until it needs a person to go on; `JobResult.state` says
-        which. A background reconciler that stopped is started again meanwhile.
+        """Wait until the job has ended and its bill is settled, or until it needs a person to continue;
+        `JobResult.state` says which. During the wait, a background reconciler that stopped is started again.
 
-        Raises `TimeoutError` when ``timeout`` (of the wall clock) is over first; the job goes on.
+        Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the job continues.
         """
         began = time.monotonic()
         while True:
             view, now = self._view(), time.monotonic()
             if view.state.final and self._over_since is None:
-                self._over_since = now  # kept from call to call: `watch` makes many short ones
+                self._over_since = now  # kept between calls: `watch` makes many short ones
             settles = self._over_since is not None and now - self._over_since <= _SETTLING.total_seconds()
             if view.closed or jobs.waiting_for_people(view) or (view.state.final and not settles):
                 return self._result(view)
@@ -136,15 +138,18 @@ class SubmittedJob:
             self._broker.clock.sleep(_LOOK_EVERY.total_seconds())
 
     def logs(self, attempt: int | None = None) -> Iterator[str]:
-        """The lines that its command has printed so far, attempt by attempt (or of one), oldest first."""
+        """The lines that the job's command has printed so far, of all attempts or of one, oldest first. Raises
+        `Unreachable`."""
         return jobs.logs(self._broker, self._view(), attempt)
 
     def fetch(self, to: Path, path: str | None = None) -> list[Path]:
-        """Download the job's results into a folder, under their own paths; their places. Of an array, those of each
-        task come into a folder named by its number. ``path``: only those at or below it, or that match it.
+        """Download the job's results into the folder ``to``, under their own paths. Returns the paths of the files. Of
+        an array, the results of each task are put into a folder named by its number. ``path``: only results at or below
+        this path, or that match it as a pattern.
 
-        Every file is verified; calling it again continues what was interrupted. Raises `UnknownName` if there is no
-        such result, `InvalidInput` if a file cannot be written.
+        Idempotent: every file is verified, complete files are not read again, interrupted downloads are continued.
+        Files with other content are overwritten. Raises `UnknownName` if there is no such result, `InvalidInput` if a
+        file cannot be written, `Unreachable`.
         """
         view = self._view()
         if view.job.array is not None:
@@ -155,7 +160,7 @@ class SubmittedJob:
         return [to / file.path for file in done.files]
 
     def events(self) -> list[JobEvent]:
-        """Its events so far, in order. Raises `Unreachable` if some are in an archive that cannot be read."""
+        """The job's events so far, in order. Raises `Unreachable` if some are in an archive that cannot be read."""
         found = []
         told = story(self._broker, self._view())
         if told.missing is not None:
@@ -168,8 +173,8 @@ class SubmittedJob:
         return found
 
     def cancel(self) -> None:
-        """Ask for it to be stopped, checkpoint first. Changes nothing of a job that has ended. Raises `NotAllowed` for
-        somebody else's job."""
+        """Request that the job be stopped after a last checkpoint; returns at once. Idempotent; a job that has ended
+        stays as it is. Raises `NotAllowed` for another person's job."""
         jobs.cancel(self._broker, self._view(), by=self._actor)
         background.revive(self._broker)
 
@@ -194,8 +199,8 @@ class SubmittedJob:
 class Client:
     """A broker over one store, as the operating-system user of this process. Thread-safe.
 
-    ``home``: the data folder; None: the one in the settings (``gpubroker.toml``, ``GPUBROKER_*``), which say the rest.
-    Raises `InvalidInput` for settings that are wrong.
+    ``home``: the data folder; None: the one in the settings (``gpubroker.toml``, ``GPUBROKER_*``). Everything else is
+    as the settings say. Raises `InvalidInput` for invalid settings.
     """
 
     def __init__(self, *, home: Path | None = None) -> None:
@@ -213,28 +218,30 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the store. Jobs go on in the background."""
+        """Close the store. Jobs continue in the background."""
         self._broker.close()
 
     def read_job(
         self, path: Path, *, envs: Mapping[str, str] | None = None, secrets: Sequence[str] = (), name: str | None = None
     ) -> Job:
         """The job of a job file or SkyPilot task file; ``envs``, ``secrets`` (names of variables of this process) and
-        ``name`` go before those of the file. Raises `InvalidInput` with every finding."""
+        ``name`` take precedence over those of the file. Raises `InvalidInput` with every problem of the file."""
         overrides = JobOverrides(envs=dict(envs or {}), secrets=tuple(secrets), name=name)
         return read_job(path, self._broker.clock.now(), overrides)
 
     def plan(self, job: Job) -> Preview:
-        """Where the job would run, at what cost, and what the policies say; nothing is held or launched."""
+        """Where the job would run, at what cost (USD), and what the policies say, by the prices now in the store. Holds
+        no money and launches nothing. Raises `InvalidInput` for a job that cannot be planned."""
         adopt(self._broker, by=self._actor)
         return preview(self._broker, job, by=self._actor)
 
     def submit(self, job: Job, agreed: Preview | None = None) -> SubmittedJob:
         """Hold the money and start the job in the background, as `gpubroker submit --yes` does.
 
-        ``agreed``: a plan that was looked at; a job that would cost more by now is not submitted. Without it, any cost
-        within the job's own limits is. A job that needs approval is submitted and waits for it. Raises `NotAllowed`,
-        `NoFeasibleCapacity`, `DearerNow`, `InvalidInput` or `StoreProblem`; then no job exists.
+        ``agreed``: a plan that the caller accepted: the job is not submitted if it costs more now. Without a plan, any
+        cost within the job's own limits is accepted. A job that needs approval is submitted and waits for it. Not
+        idempotent: each call submits a job. Raises `NotAllowed`, `NoFeasibleCapacity`, `DearerNow`, `InvalidInput`,
+        `StoreProblem` or `Unreachable`; then no job exists.
         """
         adopt(self._broker, by=self._actor)
         view = submit(self._broker, with_commit(job)[0], agreed, by=self._actor)
@@ -243,10 +250,11 @@ class Client:
         return SubmittedJob(self._broker, view.id, self._actor)
 
     def map(self, job: Job, /, **values: Iterable[object]) -> list[SubmittedJob]:
-        """One job for each combination of the values, which it finds in variables of its environment:
-        ``client.map(job, LEARNING_RATE=[1e-4, 3e-4], SEED=range(4))`` submits eight, each judged and held by itself.
+        """Submit one job for each combination of the values, at most 10,000. A job gets its values in environment
+        variables: ``client.map(job, LEARNING_RATE=[1e-4, 3e-4], SEED=range(4))`` submits eight jobs. Each is judged by
+        itself and has its own hold.
 
-        All or none: where one is refused, those submitted before it are cancelled. Raises what `submit` raises.
+        If one is refused, those submitted before it are cancelled. Raises what `submit` raises.
         """
         submitted: list[SubmittedJob] = []
         try:
@@ -254,14 +262,14 @@ class Client:
                 submitted.append(self.submit(one))
         except BaseException:
             for one_submitted in submitted:
-                with suppress(BrokerError):  # one that cannot be cancelled must not leave the others running
+                with suppress(BrokerError):  # if one cannot be cancelled, still cancel the others
                     one_submitted.cancel()
             raise
         return submitted
 
     def job(self, reference: str) -> SubmittedJob:
-        """A job by its id, a unique beginning of it, or its name (the newest of that name). Raises `UnknownName`, and
-        `UnreadableJob` for one that this version cannot read."""
+        """The job with that id, that unique beginning of an id, or that name (the newest of several). Raises
+        `UnknownName`, and `UnreadableJob` for one that this version cannot read."""
         return SubmittedJob(self._broker, jobs.find(self._broker, reference).id, self._actor)
 
     def jobs(
@@ -272,6 +280,7 @@ class Client:
         team: str | None = None,
         limit: int | None = None,
     ) -> list[SubmittedJob]:
-        """Jobs that match all that is given, newest first; those that this version cannot read are left out."""
+        """The jobs that match all given arguments, newest first; jobs that this version cannot read are left out.
+        ``limit``: the maximum number; None: all."""
         found = jobs.search(self._broker, states=states, user=user, team=team, limit=limit)
         return [SubmittedJob(self._broker, view.id, self._actor) for view in found.views]

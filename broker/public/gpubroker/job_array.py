@@ -14,9 +14,9 @@ _MOST = 10_000
 
 
 def combinations(job: Job, values: Mapping[str, Iterable[object]]) -> Iterator[Job]:
-    """One job for each combination of the values, the last name varying fastest: the same job with those variables, and
-    its name with a number behind it. Raises `InvalidInput` for a name that no variable can have, for none to vary, and
-    for more than 10,000 jobs."""
+    """One job for each combination of the values, the last name varying fastest: the same job with those environment
+    variables, and with a number added to its name. Raises `InvalidInput` for an invalid name of a variable, without
+    variables or values, and for more than 10,000 jobs."""
     choices = {_checked(name): [str(one) for one in found] for name, found in values.items()}
     if not choices or not all(choices.values()):
         raise InvalidInput(

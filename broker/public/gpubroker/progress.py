@@ -1,4 +1,4 @@
-"""Waiting for jobs, with a line that says how far they are: in a notebook below the cell, on a terminal at its end."""
+"""Waiting for jobs with a progress line: in a notebook below the cell, on a terminal in its last line (stderr)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _LOOK_EVERY = timedelta(seconds=1)
 
 
 def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResult]:
-    """Wait for all jobs as `SubmittedJob.result` does, and show their progress meanwhile: state, step and cost of one
-    job; of several, how many are in which state and what they cost together. Shows nothing where neither a notebook nor
-    a terminal is. A keyboard interrupt leaves the jobs running.
+    """Wait for all jobs as `SubmittedJob.result` does, and show their progress: of one job its state, step and cost
+    (USD); of several jobs the number in each state and their total cost. Without a notebook or a terminal nothing is
+    shown. After a keyboard interrupt the jobs continue. Returns the results in the order of ``jobs``.
 
-    Raises `TimeoutError` when ``timeout`` (of the wall clock) is over first; the jobs go on.
+    Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the jobs continue.
     """
     show = _display()
     began = monotonic()
     found: dict[int, JobResult] = {}
     while len(found) < len(jobs):
-        pause = _LOOK_EVERY  # while the first that is not over is waited for; the others are only looked at
+        pause = _LOOK_EVERY  # wait only for the first unfinished job; check the others without waiting
         for number, job in enumerate(jobs):
             if number not in found:
                 if (result := _ended(job, pause)) is not None:
@@ -66,18 +66,18 @@ def _words(state: str) -> str:
 
 
 def _display() -> Callable[..., None] | None:
-    """What shows one line in place of the one before; None where nothing is shown."""
+    """A function that replaces the progress line; None if nothing is shown."""
     if (handle := _cell()) is not None:
         return lambda text, last=False: handle.update({"text/plain": text}, raw=True)
     if sys.stderr is None or not sys.stderr.isatty():
         return None
-    # To the terminal on purpose: this is the progress that was asked for.
+    # Printed on purpose: the caller asked for this progress line.
     return lambda text, last=False: print(f"\r\x1b[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _cell() -> Any:
-    """A display of the notebook's cell that runs; None outside of a notebook. IPython is there if, and only if, it has
-    been imported."""
+    """A display in the notebook's running cell; None outside of a notebook. In a notebook, IPython is already
+    imported."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None

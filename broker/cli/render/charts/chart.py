@@ -80,8 +80,8 @@ class Chart:
 
 
 def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
-    """The stretches of the line without gaps; times are seconds since 1970. ``positive``: omit values that a
-    logarithmic scale cannot show.
+    """The parts of the line between gaps; times are seconds since 1970. ``positive``: omit values that a logarithmic
+    scale cannot show.
 
     A stepped line gets the corners of its steps; its last value before a gap holds up to the gap.
     """

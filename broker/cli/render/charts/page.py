@@ -27,7 +27,7 @@ th, td { padding: .15rem .8rem .15rem 0; text-align: right; white-space: nowrap;
 
 
 def page(charts: Sequence[Chart], mark: str) -> str:
-    """The page. ``mark``: the generator that its head names."""
+    """The page. ``mark``: the text of the generator tag in its head."""
     title = escape(charts[0].title if charts else "No charts")
     figures = "\n".join(_figure(chart, n) for n, chart in enumerate(charts, 1))
     return (

@@ -18,7 +18,7 @@ _HINT = "expected a job, such as `prepare`, or {job: prepare, when: succeeded, i
 
 
 def print_after(before: tuple[Predecessor, ...]) -> list[Any]:
-    """The section that is read back as the same."""
+    """The section, which reads back as the same predecessors."""
     return [_printed(one) for one in before]
 
 

@@ -20,7 +20,7 @@ _HINT = "expected one of `range: 100`, `grid: {SEED: 0..9, LR: [1e-4, 3e-4]}` an
 
 
 def as_written(document: Document, value: Any, path: Path) -> Any:
-    """The values as the file's text: ``1e-4`` and ``1.10`` reach a task as they stand there."""
+    """The values as the file's text: a task gets ``1e-4`` and ``1.10`` as written."""
     if isinstance(value, dict):
         return {key: as_written(document, item, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
@@ -29,7 +29,7 @@ def as_written(document: Document, value: Any, path: Path) -> Any:
 
 
 def print_array(array: JobArray) -> dict[str, Any]:
-    """The section that is read back as the same array."""
+    """The section, which reads back as the same array."""
     if array.range is not None:
         tasks: dict[str, Any] = {"range": array.range}
     elif array.grid:

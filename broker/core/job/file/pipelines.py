@@ -22,7 +22,7 @@ def parse_jobs(text: str | bytes, *, file: str, now: datetime, overrides: JobOve
     """The jobs of a file: one, or those of its documents, each of which comes after the one before it.
 
     Arguments and errors as of `parse_job`. ``overrides`` apply to each job; a name is only for a file of one. A task
-    without a name is called after the file, with its number.
+    without a name gets the file's name and its number.
     """
     beside = overrides or JobOverrides()
     documents = read_documents(text, file=file, kind=JOB_FILE, most=MOST_TASKS_OF_A_FILE)
@@ -48,7 +48,7 @@ def _chained(tasks: list[tuple[Document, str]], now: datetime, beside: JobOverri
 
 
 def _numbered(task: Document, number: int) -> str:
-    """The name that the task gives itself, or one made of the file's. What is no name is refused when it is read."""
+    """The task's own name, or one made of the file's name. An invalid name is refused later, when the task is read."""
     named = task.data.get("name")
     return named_after(task.file)[:58] + f"-{number}" if named is None else str(named)
 

@@ -66,7 +66,7 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
 
 
 def _twice(document: Document, parsed: JobFile) -> list[Problem]:
-    """Keys of SkyPilot that repeat one of ours."""
+    """Keys of SkyPilot that repeat a key of gpubroker."""
     problems = []
     if parsed.inputs is not None and parsed.data is not None and parsed.data.size is not None:
         problems.append(document.problem(("inputs",), "repeats `data.size`; give one of them", at_key=True))
@@ -77,7 +77,7 @@ def _twice(document: Document, parsed: JobFile) -> list[Problem]:
 
 
 def _given_twice(document: Document, parsed: JobFile) -> list[Problem]:
-    """Variables of tasks that have a value for all of them, too."""
+    """Variables of single tasks that `envs` or `secrets` also sets for all tasks."""
     if parsed.array is None:
         return []
     names = set(parsed.array.grid).union(*parsed.array.rows)

@@ -17,38 +17,39 @@ _FETCHING_COMMIT = re.compile(
     re.escape(_MARK)
     + r"git init --quiet \. && .* fetch --quiet -- (.+); \} && git checkout --quiet --force (\w+) \|\| .*\n"
 )
-# Words of Git that could be read as options are not names.
+# A name does not begin with a dash, because Git would read it as an option.
 _REF = re.compile(r"[^\s\-:~^?*\[\\][^\s:~^?*\[\\]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """``ref``: a branch, a tag or a commit; None for the branch that the repository shows first. ``commit``: what that
-    was at submission, None if it was not looked up: then each attempt fetches what it is by then."""
+    """``ref``: a branch, a tag or a commit; None for the repository's default branch. ``commit``: the commit of ``ref``
+    at submission; None if it was not looked up: then each attempt fetches the commit of ``ref`` at its start."""
 
     url: str
     ref: str | None = None
     commit: str | None = None
 
     def fetching(self) -> str:
-        """Shell commands that put the repository's files into the current folder, ending the shell where they fail.
-        Repeatable. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
+        """Shell commands that put the repository's files into the current folder, and exit the shell if they fail. They
+        can be repeated. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
         url, ref = shlex.quote(self.url), shlex.quote(self.ref or "HEAD")
         helper = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
-        # By any other way the password would travel readable, or is not asked for.
+        # Over http the password would be sent unencrypted; over SSH none is used.
         own = self.url.startswith("https://")
         token = f"${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} " if own else ""
         git = f"GIT_TERMINAL_PROMPT=0 git {token}"
         if self.commit is None:
             fetch, what = f"{git}fetch --quiet --depth 1 -- {url} {ref}", "FETCH_HEAD"
-        else:  # not every server gives a single commit
+        else:  # some servers do not serve a single commit
             one = f"{git}fetch --quiet --depth 1 -- {url} {self.commit} 2>/dev/null"
             fetch, what = f"{{ {one} || {git}fetch --quiet -- {url} {ref}; }}", self.commit
         return f"{_MARK}git init --quiet . && {fetch} && git checkout --quiet --force {what} || exit 1\n"
 
 
 def of_setup(setup: str | None) -> Repository | None:
-    """The repository that a job's setup begins to fetch and whose commit is not looked up yet; None without one."""
+    """The repository that the first command of a job's setup fetches, if its commit was not looked up yet; otherwise
+    None."""
     if setup is None or (found := _FETCHING.match(setup)) is None:
         return None
     try:
@@ -60,7 +61,7 @@ def of_setup(setup: str | None) -> Repository | None:
 
 
 def unpinned(setup: str | None) -> str | None:
-    """The setup before `pinned`, so that its branch or tag is looked up anew; unchanged where no commit is pinned."""
+    """The setup as before `pinned`, so that its branch or tag is looked up again; unchanged if no commit is pinned."""
     if setup is None or (found := _FETCHING_COMMIT.match(setup)) is None:
         return setup
     try:
@@ -73,7 +74,7 @@ def unpinned(setup: str | None) -> str | None:
 
 
 def pinned(setup: str, one: Repository, commit: str) -> str:
-    """The setup, which begins to fetch that repository, with the commit to fetch."""
+    """The setup, whose first command fetches ``one``, changed to fetch this commit."""
     return replace(one, commit=commit).fetching() + setup.removeprefix(one.fetching())
 
 

@@ -17,7 +17,7 @@ def filled_in(
     document: Document, data: Mapping[str, Any], envs: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The data with the variables in `FILLED_IN` replaced by their values, keys included; and a problem for every
-    variable without a value, because no bucket is called ``${NAME}``."""
+    variable without a value."""
     filling = _Filling(document, envs)
     filled = {key: filling.value(value, (key,)) if key in FILLED_IN else value for key, value in data.items()}
     return filled, filling.problems
