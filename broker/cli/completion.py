@@ -40,7 +40,7 @@ def capacity_types(incomplete: str) -> list[str]:
 
 
 def providers(context: typer.Context, incomplete: str) -> list[str]:
-    """Providers that are set up, and those of prices on record."""
+    """Providers that are set up, and those of stored prices."""
 
     def names(broker: Broker) -> list[str]:
         with broker.store.reading() as look:
@@ -50,7 +50,7 @@ def providers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def regions(context: typer.Context, incomplete: str) -> list[str]:
-    """Regions of prices on record."""
+    """Regions of stored prices."""
 
     def names(broker: Broker) -> list[str]:
         with broker.store.reading() as look:

@@ -78,7 +78,8 @@ def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
 
 
 def moment(option: str, text: str, now: datetime) -> datetime:
-    """A point in time, or an age before ``now``. Raises `InvalidInput` naming the option."""
+    """A point in time (local without a zone), or an age before ``now``, as a time in UTC. Raises `InvalidInput` naming
+    the option."""
     from broker.cli.render.formats import parse_moment
 
     try:
@@ -92,7 +93,8 @@ def moment(option: str, text: str, now: datetime) -> datetime:
 def period(
     name: str | None, since: str | None, until: str | None, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """The period of ``--period``, or of ``--since`` and ``--until``. Raises `InvalidInput` and `UnknownName`."""
+    """Start and end (UTC; None: no bound) of ``--period``, or of ``--since`` and ``--until``. Raises `InvalidInput` and
+    `UnknownName`."""
     from broker.app.billing.report import named_period
 
     start = moment("--since", since, now) if since else None
@@ -107,7 +109,8 @@ def period(
 
 
 def moment_ahead(option: str, text: str, now: datetime) -> datetime:
-    """A point in time, or a duration from ``now``. Raises `InvalidInput` naming the option."""
+    """A point in time (local without a zone), or a duration from ``now``, as a time in UTC. Raises `InvalidInput`
+    naming the option."""
     from datetime import UTC
     from datetime import datetime as moment
 

@@ -30,4 +30,4 @@ def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: pressed
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: not one of Python's own
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: the handler was not installed from Python

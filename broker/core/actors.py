@@ -15,7 +15,7 @@ class Role(StrEnum):
 
     ADMINISTRATOR = "administrator"  # may change every job and grant as its owner may
     FINOPS = "finops"  # sees the costs of all teams, changes nothing
-    GATE = "gate"  # asks for SkyPilot or Slurm whether their users may launch
+    GATE = "gate"  # asks, on behalf of SkyPilot or Slurm, whether their users may launch
 
 
 class EntryPoint(StrEnum):
@@ -30,7 +30,8 @@ class EntryPoint(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The person who acts. ``identity``: the person's name in events, decisions and policies. ``teams``: the person may
-    change the jobs of these teams as their owners may. ``address``: that the request came from, over a network."""
+    change the jobs of these teams as their owners may. ``address``: the network address that the request came from;
+    empty without one."""
 
     identity: str
     roles: frozenset[Role] = frozenset()

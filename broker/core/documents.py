@@ -213,7 +213,7 @@ class _DocumentReading:
         return resolve(text) if _is_plain(node) else text
 
     def _entries(self, node: MappingNode, path: Path) -> dict[str, Node]:
-        """Keys to value nodes: merged ones (``<<: *base``) first, so that a mapping's own keys win over them."""
+        """Keys to value nodes: merged ones (``<<: *base``) first, so that a mapping's own keys take precedence."""
         own: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key, value in node.value:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 
 class BrokerError(Exception):
-    """Base of everything gpubroker raises on purpose. ``where``: file:line or provider/region; ``hint``: what next."""
+    """Base of everything gpubroker raises on purpose. ``where``: file:line or provider/region; ``hint``: the next
+    step."""
 
     exit_code = 5
 
@@ -166,7 +167,7 @@ def known_here(names: Iterable[str]) -> str:
 
 
 JOB_FILE, POLICY_FILE = "job file", "policy file"
-"""Kinds of files that `InvalidInput.document` names, and messages too."""
+"""The kinds of files, as `InvalidInput.document` and messages name them."""
 
 
 class InvalidInput(AskAPerson):

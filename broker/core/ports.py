@@ -315,7 +315,7 @@ class PolicySet(Protocol):
 
     @property
     def needs_holdings(self) -> bool:
-        """Whether some rule needs the capacity on record as held (`Facts.in_hand`)."""
+        """Whether some rule needs the recorded owned and reserved capacity (`Facts.in_hand`)."""
 
     @property
     def counts_live(self) -> bool:

@@ -194,7 +194,7 @@ class Reading(Protocol):
         """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""
 
     def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
-        """By accelerator, what is on record as owned and reserved, and its use of the 7 days before (UTC)."""
+        """By accelerator, the recorded owned and reserved capacity, and its use in the 7 days before ``now`` (UTC)."""
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones and, as far as known, those of

@@ -36,7 +36,7 @@ def tags_of_purchase(purchase: Purchase) -> Tags:
 
 
 def is_credit(entry: Entry) -> bool:
-    """Whether it is spend of a purchase that another team bears."""
+    """Whether the entry credits a purchase for use by another team."""
     return entry.account is Account.SPENT and entry.movement_id.startswith(f"{entry.tags.job_id}/{_CREDIT}/")
 
 

@@ -38,8 +38,8 @@ def place(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
-    """The login in force; None if commands use a store of this machine. Raises `InvalidInput` for a server without a
-    token and for a file that cannot be read."""
+    """The login from the environment, or else the saved one; None if commands use a store of this machine. Sends no
+    request. Raises `InvalidInput` for a server without a token and for a file that cannot be read."""
     server = environment.get(SERVER)
     if server == "off":
         return None

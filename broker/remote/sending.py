@@ -43,7 +43,7 @@ def _address(path: str) -> tuple[str, str]:
 
 
 def planned(api: TeamApi, job: Job, *, limit: int) -> Document:
-    """The server's plan for a job. Changes nothing; nothing is uploaded."""
+    """The server's plan for a job, with at most ``limit`` placements. Changes nothing and uploads nothing."""
     return api.change(f"/plans?limit={limit}", {"job_file": print_job(job)})
 
 

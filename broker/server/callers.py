@@ -109,7 +109,7 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
 
 @dataclass(frozen=True)
 class EntryControl:
-    """The checks of callers, in ``app.state.entry``. ``rate``: how many requests a token may make."""
+    """What is needed to check callers, in ``app.state.entry``. ``rate``: limits the requests of a token."""
 
     broker: Broker
     wrong: WrongTokens
@@ -145,7 +145,7 @@ def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
 
 
 def bearer_of(request: Request) -> str:
-    """The token that the request carries, or empty."""
+    """The request's token; empty if it has none."""
     said = request.headers.get("authorization", "")
     if said[: len(_BASIC)].lower() == _BASIC and request.url.path.startswith(ADMISSION):
         return _password(said[len(_BASIC) :])
@@ -153,7 +153,7 @@ def bearer_of(request: Request) -> str:
 
 
 def _password(encoded: str) -> str:
-    """The password of HTTP's basic scheme: tools that send no other credentials give their token so."""
+    """The password of HTTP basic authentication, in which some tools send their token."""
     try:
         return base64.b64decode(encoded.strip(), validate=True).decode().partition(":")[2]
     except ValueError:

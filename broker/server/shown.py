@@ -127,8 +127,8 @@ def attempts(by: Caller, id: str) -> AttemptList:
 def logs(
     by: Caller, id: str, *, attempt: int | None = None, node: int | None = None, tail: int, start: int | None = None
 ) -> JobLogs:
-    """The end of a job's output, oldest first: at most ``tail`` lines and two million characters; with ``start`` the
-    lines that follow so many from the beginning instead. Raises `InvalidInput` for an attempt or a node that does not
+    """The end of a job's output, oldest first: at most ``tail`` lines and two million characters; with ``start``,
+    instead the lines after the first ``start`` ones. Raises `InvalidInput` for an attempt or a node that does not
     exist."""
     view = by.job(id, Permission.SEE_OUTPUT)
     if attempt is not None and attempt > view.attempt_count:

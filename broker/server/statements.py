@@ -1,4 +1,4 @@
-"""The routes of closed months: FOCUS exports, and statements frozen for good."""
+"""The routes of closed months: FOCUS exports, and statements, which are frozen permanently."""
 
 from __future__ import annotations
 

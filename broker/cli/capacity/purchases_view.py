@@ -123,7 +123,7 @@ def preview(seen: PurchasePreview) -> list[RenderableType]:
 
 
 def purchases(console: Console, found: Sequence[Purchase], *, every: bool) -> list[RenderableType]:
-    """Purchases as a table, oldest first. ``every``: those that ended were asked for, too."""
+    """Purchases as a table, oldest first. ``every``: whether ended purchases were requested too."""
     if not found:
         return [
             "No purchases." if every else "No open purchases; --all shows those that ended.",

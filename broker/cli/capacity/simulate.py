@@ -115,7 +115,8 @@ def _charts(report: SimulationReport) -> Sequence[Chart]:
 
 
 def _workload(terminal: Terminal, given: SimulateOptions, files: list[Path]) -> SimulatedWorkload:
-    """The workload that the options name. The example brings its policies: adds them to ``files`` if there are none."""
+    """The workload that the options name. The built-in example has policies of its own; they are added to ``files`` if
+    that is empty."""
     from broker.app.capacity import simulation
 
     named = [bool(given.workload), given.example, given.last is not None]

@@ -1,4 +1,4 @@
-"""Policies on trial: the facts that rules see, test cases, recorded decisions and their replay."""
+"""Results of trying out policies: the facts that rules see, test cases, recorded decisions and their replay."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
 _ROWS = 30
-_LINES = 8  # more lines in one chart cannot be told apart
+_LINES = 8  # more lines in one chart cannot be distinguished
 _PERIOD = "30d"
 
 

@@ -156,7 +156,7 @@ def chart(period: PriceHistories, about: str, most: int) -> Chart:
 
 
 def _names(chosen: Sequence[PriceHistory]) -> list[str]:
-    """The shortest names that tell the lines apart."""
+    """The shortest names that distinguish the lines."""
     machines = len({one.offer.machine for one in chosen}) > 1
     short = [_name(one.offer, machines) for one in chosen]
     again = Counter(short)

@@ -49,7 +49,7 @@ def purchase_type(kind: CapacityType, term_months: int | None = None) -> str:
 def parse_moment(text: str, now: datetime) -> datetime:
     """A point in time from an option: ``7d`` (that long before ``now``), ``2026-11-01``, ``2026-11-01T12:00Z``.
 
-    Dates and times without a zone are in the local time zone. Raises ValueError.
+    Dates and times without a zone are in the local time zone; the result is in UTC. Raises ValueError.
     """
     from broker.core.values.units import parse_duration
 

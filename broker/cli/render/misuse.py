@@ -28,7 +28,7 @@ _LIMITS = {
 def misuse(error: TyperException) -> InvalidInput:
     """The error to print instead."""
     context = getattr(error, "ctx", None)
-    # An option without its value, or with one that it does not take, is told without the command.
+    # Errors about an option without its value, or with a value that it does not take, have no context.
     hint = f"see `{context.command_path if context is not None else 'gpubroker COMMAND'} --help`"
     if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
         hint = _NO_DRY_RUN
@@ -51,7 +51,7 @@ def _number(error: TyperException) -> str:
 
 
 def _choice(error: Any) -> str:
-    """What is wrong with a value that is none of an option's choices; empty for any other error."""
+    """What is wrong with a value that is not one of an option's choices; empty for any other error."""
     choices = getattr(getattr(getattr(error, "param", None), "type_descriptor", None), "choices", None)
     given = _validated(error).get("input")
     if not choices or not isinstance(given, str):

@@ -83,7 +83,7 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         return after
     body, at = event.body, event.at
     if isinstance(body, FROM_AGENT):
-        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # too late: no effect
+        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # after the end: no effect
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:

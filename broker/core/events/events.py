@@ -1,6 +1,6 @@
 """The events of a job: immutable facts in one ordered stream per job.
 
-The stream is the record of truth; everything queried is a projection of it (`broker.core.events.lifecycle.fold`). An
+The stream is the source of truth; every view of a job is a projection of it (`broker.core.events.lifecycle.fold`). An
 event with ``attempt`` None concerns the job itself. Times are UTC; ``at`` is the time it happened as far as known,
 ``seq`` the order of recording (1, 2, 3, … without gaps).
 """

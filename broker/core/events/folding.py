@@ -28,8 +28,8 @@ _MOST_WORDS = 160  # characters of the evidence that is kept for a pool
 _CAME_TO_NOTHING = (Next.OTHER_OFFER, Next.RE_PLACE)
 _FAILED_LAUNCHES = (Cause.LAUNCH_FAILED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.FENCED)
 PUTS_POOL_OUT = (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED, Cause.LAUNCH_REFUSED)
-"""If no agent reported, after these causes the job avoids the attempt's pool for a time, or for good after a refusal.
-It may be launched in another pool at once."""
+"""If no agent reported, after these causes the job avoids the attempt's pool for a time, or permanently after a
+refusal. It may be launched in another pool at once."""
 
 
 def ended(view: JobView, attempt: AttemptView) -> JobView:
@@ -53,8 +53,8 @@ def ended(view: JobView, attempt: AttemptView) -> JobView:
 
 
 def _cost_nothing_yet(view: JobView, attempt: AttemptView) -> bool:
-    """Whether it had no machine, in a pool where no launch of the job failed before. It is not counted, because the
-    next pool may work."""
+    """Whether it had no machine, in a pool where no launch of the job failed before. Such a failure is not counted,
+    because the next pool may work."""
     known = {rest.pool for rest in view.rests}
     return attempt.handle is None and attempt.up_since is None and attempt.placement.offer.pool not in known
 

@@ -1,4 +1,4 @@
-"""Which jobs a job comes after, and what it takes from them: the edges of a graph of jobs."""
+"""Which jobs a job comes after, and which of their results it uses: the edges of a graph of jobs."""
 
 from __future__ import annotations
 

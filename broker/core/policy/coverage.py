@@ -13,8 +13,7 @@ from broker.core.policy.policy import Action, ActionKind
 
 
 def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
-    """These facts of an action: of its placement and of its job's data. Facts of a placement are unknown without
-    one."""
+    """The facts of an action with these aspects. Without a placement, the facts of a placement are unknown."""
     return tuple(Fact(aspect=aspect, value=_value(action, aspect)) for aspect in aspects)
 
 

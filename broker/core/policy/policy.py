@@ -200,7 +200,7 @@ class Facts:
 
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
     ``grants``: approvals that may apply to the action's job. ``unusual``: its part in an anomaly; only for running
-    jobs. ``in_hand``: the capacity on record as held, by accelerator; only where some rule needs it.
+    jobs. ``in_hand``: the recorded owned and reserved capacity, by accelerator; only if a rule needs it.
     """
 
     now: datetime

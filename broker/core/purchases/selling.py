@@ -28,7 +28,7 @@ class SellsProduct(Protocol):
         """Quotes for the request, as of now. Read-only. Raises `InvalidInput` for a request that it can never serve."""
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        """Let the provider validate the order without executing it (a dry run), if it can. Buys nothing."""
+        """If the provider can, let it validate the order without executing it (a dry run). Buys nothing."""
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
         """Buy the quote's offering under ``key``. Not idempotent unless ``repeats_for`` says so. After `OutcomeUnknown`
@@ -55,8 +55,8 @@ class ResellsProduct(Protocol):
         """The part of the order that can be sold now. Raises `Refused` with the reason if nothing can be."""
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """Offer it there for ``least`` (USD, in all, before the market's fee). After `OutcomeUnknown` it may be
-        offered; after every other error it is not."""
+        """Offer it there for at least ``least`` (USD for all machines, before the market's fee). Not idempotent. After
+        `OutcomeUnknown` it may be offered; after every other error it is not."""
 
     def find_sales(
         self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str

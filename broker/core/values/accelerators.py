@@ -81,8 +81,8 @@ class Accelerator:
 def canonical(name: str, memory_gib: float | None = None) -> str:
     """The canonical name of ``name``; case, spaces and punctuation do not count.
 
-    ``memory_gib``: the memory per card given with the name, if any: AWS uses ``A100`` for both, and only the memory
-    identifies an ``A100-80GB``. Raises UnknownName with the nearest known name.
+    ``memory_gib``: the memory per card given with the name, if any: AWS calls both the 40 GB and the 80 GB card
+    ``A100``, so that only the memory identifies an ``A100-80GB``. Raises UnknownName with the nearest known name.
     """
     found = _find(name)
     if found is None:

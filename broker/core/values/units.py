@@ -113,7 +113,7 @@ def parse_size(value: object) -> int:
 
 
 def print_size(size: int) -> str:
-    """The shortest exact way to write so many bytes, decimal units before binary ones on a tie."""
+    """The shortest exact text for ``size`` bytes; of two equally short ones, the one with a decimal unit."""
     candidates = [f"{size // factor}{unit}" for unit, factor in _SIZE_UNITS.items() if size % factor == 0]
     return min(candidates, key=lambda text: (len(text), "i" in text)) if size else "0B"
 
@@ -141,7 +141,7 @@ def print_money(amount: Money) -> str:
 
 
 def parse_count(value: object) -> float:
-    """``"7B"`` is 7 × 10⁹; suffixes K, M, B, T. A bare number counts as it stands. From 1 to 10¹⁵."""
+    """``"7B"`` is 7 × 10⁹; suffixes K, M, B, T. A number without suffix is accepted, too. From 1 to 10¹⁵."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = _plain(Decimal(repr(value)))
     text = _text(value, _EXPECTED_COUNT)

@@ -1,4 +1,4 @@
-"""The `array:` of a job file: the tasks that it stands for."""
+"""The `array:` of a job file: the tasks that it defines."""
 
 from __future__ import annotations
 
