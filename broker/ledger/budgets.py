@@ -127,8 +127,8 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
 
 
 def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
-    """The end of the current period of each budget that counts this kind of money, or the start of its only one (UTC),
-    if in the future; ascending."""
+    """The start and the end (UTC) of the current period of each budget that counts this kind of money, if they lie in
+    the future (a start only of fixed days that have not begun); ascending, without duplicates."""
     counting = (spec for spec in specs if kind in spec.counts)
     found = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
     return tuple(sorted(found))

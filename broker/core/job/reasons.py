@@ -63,7 +63,7 @@ class Reason(StrEnum):
         return Origin.POLICY if self in _BY_POLICY else Origin.MARKET
 
 
-# Reference prices are turned down because the policy does not allow them, so the policy owner can change that.
+# Reference prices are rejected because the policy does not allow them; the policy's owner can change that.
 _BY_POLICY = frozenset({Reason.REFERENCE_PRICE, Reason.DENIED_BY_POLICY})
 
 # Offers rejected for these reasons become usable once the installation is set up.

@@ -49,7 +49,7 @@ class FileSnapshot(BaseModel):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The total size in bytes."""
         return sum(tree.size for tree in self.trees)
 
 

@@ -55,8 +55,8 @@ class ResellsProduct(Protocol):
         """The part of the order that can be sold now. Raises `Refused` with the reason if nothing can be."""
 
     def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """Offer it there for at least ``least`` (USD for all machines, before the market's fee). Not idempotent. After
-        `OutcomeUnknown` it may be offered; after every other error it is not."""
+        """Offer it there for ``least`` (USD for all machines, before the market's fee). After `OutcomeUnknown` it may
+        be offered; after every other error it is not."""
 
     def find_sales(
         self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str

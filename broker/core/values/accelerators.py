@@ -73,8 +73,8 @@ class Accelerator:
 
     @property
     def consumer(self) -> bool:
-        """Whether it is a gaming card: without full error correction of its memory, without a fast link, with its own
-        fans."""
+        """Whether it is a gaming card, built for a desktop computer: no full error correction of its memory, no fast
+        link."""
         return self.form_factor == "consumer"
 
 

@@ -47,9 +47,10 @@ class JobResult:
 
     ``state``: `SUCCEEDED`, `FAILED`, `CANCELLED` or `STOPPED` (early, as its array asks); or `AWAITING_APPROVAL` or
     `PAUSED_BUDGET`, when a person must act before it continues. ``end_reason`` says why it ended, ``wait_reason`` what
-    it waits for. All amounts are USD. ``cost``: the job's total cost in the ledger so far; ``on_demand``: the cost of
-    the same work on the machine that was the cheapest on demand at submission; ``savings``: the difference (None: no
-    such machine, or the job has not ended).
+    it waits for. All amounts are USD. ``cost``: what was settled in the ledger, plus an estimate of what a running
+    machine has used since; final once the bill is settled. ``on_demand``: the cost of the same work on the machine that
+    was the cheapest on demand at submission; ``savings``: its difference to what was paid for the job, without
+    amortised money. Both are None if there was no such machine, or the job has not ended.
     """
 
     id: str
@@ -109,7 +110,7 @@ class SubmittedJob:
 
     @property
     def cost(self) -> Money:
-        """The total cost in the ledger so far (USD)."""
+        """What was settled in the ledger, plus an estimate of what a running machine has used since (USD)."""
         return bill_of(self._broker, self._view()).so_far
 
     @property
