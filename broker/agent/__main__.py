@@ -29,11 +29,12 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
 
 
 def main(given: list[str] | None = None) -> int:
-    """Exit status: the command's; 143 interrupted or stopped; 79 another machine runs it; 80 a newer attempt exists;
-    75 the run folder is out of reach; 2 wrong usage. ``enter …``: see `broker.agent.entering`."""
+    """Returns the exit status: the command's; 143 interrupted or stopped; 79 another machine runs the attempt; 80 a
+    newer attempt exists; 75 the run folder is unreachable; 2 wrong usage. ``enter …``: see `broker.agent.entering`.
+    """
     words = sys.argv[1:] if given is None else given
     if words[:1] == ["enter"]:
-        from broker.agent.entering import main as enter  # a program beside a job's command; needs no store
+        from broker.agent.entering import main as enter  # a program beside a job's command; needs no object store
 
         return enter(words[1:])
     arguments = _arguments(given)
@@ -44,7 +45,7 @@ def main(given: list[str] | None = None) -> int:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return 2
     for descriptor in arguments.hold:
-        os.set_inheritable(descriptor, False)  # the command must not hold it
+        os.set_inheritable(descriptor, False)  # the command must not inherit it
     scratch = arguments.scratch or Path(tempfile.mkdtemp(prefix="gpubroker-"))
     make_private(scratch)
     if scratch.is_symlink() or scratch.stat().st_uid != os.geteuid():
@@ -61,7 +62,7 @@ def main(given: list[str] | None = None) -> int:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
     runs = job.rpartition("/")[0]
-    os.environ.pop("GPUBROKER_TICKET", None)  # of the launch; commands of the job lack it
+    os.environ.pop("GPUBROKER_TICKET", None)  # the ticket of the launch; the job's commands do not get it
     folders = JobFolders(
         store,
         lambda name: ObjectFolder.open(f"{runs}/{name}", access and access.beside(name)),

@@ -1,9 +1,9 @@
-"""The credentials with which a node reaches its job's folder, where the broker gives it some that reach nothing else.
+"""Narrowed credentials with which a node reaches its job's folder and nothing else, if the broker provides them.
 
 The first ones come with the launch. They expire, so the broker renews them through the run folder (``access.json``),
-encrypted: who may read the bucket must not become able to write to it. The standard library has no cipher; HMAC-SHA256
-over a counter is one (a pseudo-random function in counter mode), under a key that no two documents share, and a second
-HMAC shows that nothing was changed.
+encrypted: read access to the bucket must not give write access. The standard library has no cipher, so HMAC-SHA256 over
+a counter is used as one (a pseudo-random function in counter mode), under a key that no two documents share. A second
+HMAC authenticates the document.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FILE = "access.json"
 _OF_GCS = ("token", "expires_at")
 _OF_S3 = ("access_key_id", "secret_access_key", *_OF_GCS)
 _OF_AZURE = ("sas_token", "expires_at")
-_OTHERS = "others"  # signatures of folders beside the job's, in JSON, by the beginnings of their names
+_OTHERS = "others"  # signatures for folders beside the job's, as JSON, by the prefix of their names
 _BLOCK = 32
 
 
 def seal(credentials: Mapping[str, str], key: str) -> dict[str, Any]:
-    """The document with the credentials, for nodes that know the attempt's key."""
+    """The document with the encrypted credentials, for nodes that know the attempt's key."""
     content = json.dumps(dict(credentials)).encode()
     nonce = secrets.token_bytes(_BLOCK)
     cipher, check = _keys(key, nonce)
@@ -44,7 +44,7 @@ def seal(credentials: Mapping[str, str], key: str) -> dict[str, Any]:
 
 
 def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
-    """Raises BadDocument if it was not sealed with this key, or was changed."""
+    """Decrypt the credentials. Raises BadDocument if they were not sealed with this key, or were changed."""
     try:
         nonce, box = bytes.fromhex(document["nonce"]), base64.b64decode(document["box"], validate=True)
         cipher, check = _keys(key, nonce)
@@ -57,7 +57,7 @@ def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _keys(key: str, nonce: bytes) -> tuple[bytes, bytes]:
-    """Two keys for this document alone: one to encrypt, one to check."""
+    """Two keys for this document alone: one for encryption, one for authentication."""
     made = (hmac.new(key.encode(), label + nonce, hashlib.sha256).digest() for label in (b"encrypt", b"check"))
     return next(made), next(made)
 
@@ -78,7 +78,7 @@ def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class NodeAccess:
-    """The credentials that are valid now, as obstore asks for them; any thread."""
+    """The credentials that are valid now, as a credential provider of obstore. Thread-safe."""
 
     def __init__(self, given: str) -> None:
         """``given``: the value of `ACCESS_VARIABLE`. Raises BadDocument."""
@@ -90,11 +90,11 @@ class NodeAccess:
         self._began = datetime.now(timezone.utc)
 
     def __call__(self) -> dict[str, Any]:
-        """What a ``credential_provider`` of obstore returns. Asked again when it expires."""
+        """The credentials in the form of obstore's ``credential_provider``, which is called again when they expire."""
         return self._given(None)
 
     def beside(self, name: str) -> Callable[[], dict[str, Any]]:
-        """The same for the folder of that name beside the job's."""
+        """A credential provider for the folder of that name beside the job's."""
         return lambda: self._given(name)
 
     def _given(self, name: str | None) -> dict[str, Any]:
@@ -104,12 +104,12 @@ class NodeAccess:
         if name is not None and others:
             now["sas_token"] = next((one for begin, one in others.items() if f"{name}/".startswith(begin)), "")
         expires = from_text(now.pop("expires_at"))
-        # Those that were renewed meanwhile are to be taken soon, so nothing is kept until the last minute.
+        # A short validity, so that obstore soon takes renewed credentials instead of waiting until the last minute.
         soon = datetime.now(timezone.utc) + timedelta(minutes=5)
         return {**now, "expires_at": min(expires, soon)}
 
     def wants_more(self) -> bool:
-        """Whether to look for renewed ones: less than half of the time is left."""
+        """Whether to look for renewed credentials: less than half of their time is left."""
         with self._lock:
             expires, began = from_text(self._now["expires_at"]), self._began
         return datetime.now(timezone.utc) > began + (expires - began) / 2

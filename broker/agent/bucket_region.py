@@ -1,7 +1,7 @@
 """The AWS region of a bucket. Requests are signed for a region, and S3 refuses those signed for another one.
 
-S3 tells the region of any bucket to anybody, in a header of its answer to a HEAD request, whatever else it answers
-(S3 API reference, HeadBucket: ``x-amz-bucket-region``). Other stores that speak S3 may or may not.
+S3 tells anyone the region of any bucket, in a header of its answer to a HEAD request, whatever the answer's status (S3
+API reference, HeadBucket: ``x-amz-bucket-region``). Other stores with the S3 API may not.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 REGION_VARIABLE = "GPUBROKER_RUNS_REGION"
-"""The region of the run folders' bucket, by which the broker spares its nodes the question."""
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # a store that is not AWS's own
+"""The variable with the region of the run folders' bucket, set by the broker so that its nodes need not ask."""
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the address of a store that is not AWS's own
 _NAMED = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _TIMEOUT = 5.0  # seconds
 _AWS = "https://s3.amazonaws.com"
@@ -21,11 +21,12 @@ _known: dict[tuple[str, str], str] = {}
 
 
 def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The region in which the bucket of that URL is; asked for until it is told, once per process. None for URLs of
-    other services, and if it is not told: then the variables of AWS's tools apply.
+    """The region of the bucket of that URL, queried until it is known, once per process.
 
-    The store's own answer counts, not ``AWS_REGION``: that is where the user's machines are by default, not where a
-    bucket is. Only for a store at another address (``AWS_ENDPOINT_URL``) a named region is taken as it is.
+    None for URLs of other services and if the store does not tell it; then the variables of AWS's tools apply.
+
+    The store's answer takes precedence over ``AWS_REGION``, which is the default region of the user's machines, not the
+    bucket's. Only for a store at another address (``AWS_ENDPOINT_URL``) is a configured region used without asking.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("s3", "s3a"):
@@ -38,14 +39,14 @@ def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str 
     where = endpoint or _AWS, parts.netloc
     if where not in _known:
         found = _asked(*where)
-        if found is None:  # the network may be there the next time
+        if found is None:  # the network may be available the next time
             return None
         _known[where] = found
     return _known[where]
 
 
 def _asked(endpoint: str, bucket: str) -> str | None:
-    # Imported late: it takes 4 MB, which machines without S3 save.
+    # Imported late: it takes 4 MB of memory, which machines without S3 do not need.
     import http.client
     import urllib.error
     import urllib.request
@@ -57,7 +58,7 @@ def _asked(endpoint: str, bucket: str) -> str | None:
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (as above)
             told = answer.headers.get("x-amz-bucket-region")
-    except urllib.error.HTTPError as error:  # "forbidden" and "moved" tell it as well
+    except urllib.error.HTTPError as error:  # the answers "forbidden" and "moved" contain it as well
         told = error.headers.get("x-amz-bucket-region")
     except (OSError, ValueError, http.client.HTTPException):
         return None

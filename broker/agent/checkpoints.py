@@ -34,24 +34,26 @@ from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
 _LARGEST_MANIFEST = 256 << 20  # bytes: about a million files
-LEAST_KEPT = 2  # a newest one may turn out to be useless
+LEAST_KEPT = 2  # the newest may turn out to be unusable
 _OF_ONE_NODE = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
-_HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
+_HIGHEST = 10**12 - 1  # the largest step that fits into an id; a longer number is a hash or a time, not a step
 _NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
 
 
 class TornForOneNode(Exception):
-    """A file is torn that the other nodes of the gang do not read: they may restore what this one cannot."""
+    """A file is torn that the other nodes of the gang do not read: they may restore a checkpoint that this
+    node cannot.
+    """
 
 
 def safe(name: str) -> str:
-    """The name in characters that every object store accepts, still readable."""
+    """The name, still readable, in characters that every object store accepts."""
     return quote(name, safe="+=@,~ ") if name.strip(".") else quote(name).replace(".", "%2E")
 
 
 def step_of(name: str) -> int | None:
-    """The step in an entry's name: the number behind "step" or a similar word, else the last number."""
+    """The step in an entry's name: the number after "step" or a similar word, else the last number."""
     stem = re.sub(r"\.[a-z][a-z0-9]*$", "", name, flags=re.IGNORECASE)  # not the 5 of .h5
     best: tuple[int, int, int] | None = None
     ranks = {"step": 4, "iter": 3, "iteration": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1}
@@ -67,8 +69,9 @@ def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
 
 
 def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
-    """The place (step, count) of an entry after ``last``: its own step if it is a new highest one, else the next
-    count."""
+    """The place (step, count) of an entry after ``last``: its own step if that is a new maximum, else the next count of
+    the same step.
+    """
     if step is not None and last[0] < step <= _HIGHEST:
         return step, 0
     return last[0], last[1] + 1
@@ -139,7 +142,7 @@ class Manifest:
 
 
 def listed(store: ObjectFolder) -> list[str]:
-    """The ids of all checkpoints, oldest first; those without a manifest included. Raises StoreTrouble."""
+    """The ids of all checkpoints, oldest first, including those without a manifest. Raises StoreTrouble."""
     return [name for name in store.folders(FOLDER) if attempt_of(name) is not None]
 
 
@@ -159,7 +162,10 @@ def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
 
 
 def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
-    """The cheap check: every file exists with its full size. ``there``: `ObjectFolder.sizes` of it. Raises Torn."""
+    """The fast check: every file exists with its full size.
+
+    ``there``: `ObjectFolder.sizes` of the checkpoint. Raises Torn.
+    """
     if _torn_mark(manifest.id) in there:
         raise Torn("a node found a file of it changed")
     for file in manifest.files:
@@ -233,7 +239,7 @@ def _fetch(
 ) -> Manifest:
     manifest = read_manifest(store, checkpoint)
     check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
-    staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
+    staging = into / ".restore"  # the dot prevents a partial checkpoint from being taken for a complete one
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
@@ -245,7 +251,7 @@ def _fetch(
         except Torn as reason:
             if len(own) == len(manifest.files):
                 raise
-            # The other nodes may have taken it by now: they did not read this file.
+            # The other nodes may have restored it by now, as they did not read this file.
             store.write(_torn_mark(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
             raise TornForOneNode(f"{checkpoint}: {reason}") from None
         for entry in staging.iterdir():
@@ -259,8 +265,11 @@ def _fetch(
 
 
 def files_for(manifest: Manifest, rank: int, nodes: int) -> list[SavedFile]:
-    """The files that this node of a gang needs. Of a path that several nodes saved, its own; of files that a framework
-    reads on the node that wrote them only, its own, as long as there are as many nodes; else all."""
+    """The files that this node of a gang needs.
+
+    If several nodes saved the same path, its own file. Of files that a framework reads only on the node that wrote
+    them, its own, as long as the number of nodes is the same; otherwise all.
+    """
     alike = nodes == manifest.nodes
     chosen: dict[str, SavedFile] = {}
     for file in manifest.files:
@@ -272,9 +281,10 @@ def files_for(manifest: Manifest, rank: int, nodes: int) -> list[SavedFile]:
 
 
 def of_one_node(file: SavedFile) -> bool:
-    """Whether only the node that saved the file reads it: the states of random numbers of the Hugging Face Trainer,
-    DeepSpeed's optimizer shards, and what lies in a folder ``rank-<k>`` of node k. Shards of
-    torch.distributed.checkpoint are read by all nodes: each holds tensors that others have not saved."""
+    """Whether only the node that saved the file reads it: the random-number states of the Hugging Face Trainer,
+    DeepSpeed's optimizer shards, and files in a folder ``rank-<k>`` of node k. Shards of torch.distributed.checkpoint
+    are read by all nodes, as each contains tensors that the others have not saved.
+    """
     *folders, name = file.path.split("/")
     return f"rank-{file.rank}" in folders or _OF_ONE_NODE.fullmatch(name) is not None
 
@@ -284,7 +294,7 @@ def _wanted(manifest: Manifest, file: SavedFile, into: Path | None = None) -> Wa
 
 
 def _torn_mark(checkpoint: str) -> str:
-    """Written by a node that found a file changed which the other nodes do not read."""
+    """The path of the mark that a node writes if it finds a changed file that the other nodes do not read."""
     return f"{FOLDER}/{checkpoint}/torn.json"
 
 

@@ -26,7 +26,7 @@ def claim_path(attempt: int, rank: int) -> str:
 
 
 def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
-    """This process's claim, not yet made."""
+    """This process's claim, not stored yet."""
     return Claim(
         rank=rank,
         host=socket.gethostname(),
@@ -41,7 +41,7 @@ def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
 
 
 def own_user() -> str:
-    """The name of this process's account; empty if its number has none here."""
+    """The name of this process's account; empty if its uid has no name here."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -49,8 +49,10 @@ def own_user() -> str:
 
 
 def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:
-    """Try to make the claim: None on success, else the existing claim of another process. Repeatable: the nonce
-    identifies an own claim whose response was lost. Raises StoreTrouble."""
+    """Try to store the claim: None on success, else the existing claim of another process.
+
+    Idempotent: by the nonce, a process recognises its own claim if the answer was lost. Raises StoreTrouble.
+    """
     path = claim_path(attempt, claim.rank)
     if store.create(path, to_bytes(claim.to_json())):
         return None
@@ -95,7 +97,7 @@ def own_address() -> str:
 
 
 def process_start() -> str:
-    """When this process started: with the pid it identifies one process."""
+    """The start of this process; with the pid it identifies one process."""
     return kernel_start() or f"{time.time():.3f}"
 
 

@@ -1,4 +1,7 @@
-"""The agent's clock: the machine's, or the sandbox's that runs faster. Times are UTC; waiting is in wall seconds."""
+"""The agent's clock: the machine's, or the sandbox's, which runs faster.
+
+Times are UTC; waits are in wall-clock seconds.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,11 @@ def from_text(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """From ``origin`` (wall) on, time runs ``scale`` times as fast, starting at ``starts_at``. None: the wall's time.
+    """From ``origin`` (wall clock) on, time runs ``scale`` times as fast, starting at ``starts_at``.
 
-    The same three values as the broker's scaled clock, so that both agree on the time without talking to each other.
+    None: the wall clock.
+
+    The values equal those of the broker's scaled clock, so that both agree on the time without communication.
     """
 
     origin: datetime | None = None
@@ -37,7 +42,7 @@ class NodeClock:
     scale: float = 1.0
 
     def at(self, wall: datetime) -> datetime:
-        """The time on this clock at a moment of the wall clock."""
+        """The time on this clock at that wall-clock time."""
         if self.origin is None or self.starts_at is None:
             return wall
         return self.starts_at + (wall - self.origin) * self.scale

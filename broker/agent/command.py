@@ -34,8 +34,10 @@ class Exited:
 
 @dataclass(frozen=True)
 class LeftEnded:
-    """A process ended that the command had left behind: the program of a shell that died before it. On Linux only.
-    ``status``: as in `Exited`."""
+    """A process ended that the command had left running: a program of a shell that died before it.
+
+    On Linux only. ``status``: as in `Exited`.
+    """
 
     status: int
 
@@ -65,8 +67,11 @@ def guard_script(scratch: Path) -> Path:
 
 @dataclass(frozen=True)
 class CommandFiles:
-    """``output``: both streams are appended to it; ``scratch``: a folder for a copy of the guard; ``witness``: written
-    by the guard after the command's death."""
+    """``output``: the file to which standard output and error are appended.
+
+    ``scratch``: a folder for a copy of the guard. ``witness``: the file that the guard writes after the command's
+    death.
+    """
 
     output: Path
     scratch: Path
@@ -74,8 +79,10 @@ class CommandFiles:
 
 
 class Command:
-    """Starts on creation. ``tell`` receives `Started` or `CannotStart`, `Exited`, `LeftEnded`, `GroupEmpty`, and at
-    last `GuardGone`."""
+    """A running command; the constructor starts it.
+
+    ``tell`` receives `Started` or `CannotStart`, `Exited`, `LeftEnded`, `GroupEmpty`, and finally `GuardGone`.
+    """
 
     def __init__(
         self,
@@ -143,7 +150,7 @@ class Command:
             elif word == "empty":
                 self._tell(GroupEmpty())
         if self.pid is not None and self._guard.wait() != 0:
-            # The guard was killed. The command's parent-death signal should have acted; make sure.
+            # The guard was killed. The parent-death signal should have killed the command; make sure.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._tell(GuardGone())

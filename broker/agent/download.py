@@ -1,7 +1,7 @@
-"""Downloads of many files and of large ones, verified while they arrive.
+"""Downloads many files and large files, and verifies them while they arrive.
 
-Small files come several at a time, because each waits for the store's answer; a large one comes in several ranges at a
-time, because a store sends each connection so many bytes a second and no more.
+Several small files are downloaded at a time, because each waits for the store's answer; a large file is downloaded in
+several ranges at a time, because stores limit the speed of each connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.agent.store import ObjectFolder
 
 _LARGE = 8 << 20  # bytes
 _AT_ONCE = 16  # files, or ranges of one
-_SPARE = 64 << 20  # bytes of a disk that are left free
+_SPARE = 64 << 20  # bytes of a disk that stay free
 
 
 class Torn(Exception):
@@ -28,12 +28,15 @@ class Torn(Exception):
 
 
 class GaveUp(Exception):
-    """The caller's ``give_up`` ended the work before it was done."""
+    """The caller's ``give_up`` stopped the work before it was finished."""
 
 
 @dataclass(frozen=True)
 class WantedFile:
-    """A file to fetch. ``object``: its path in the store; ``name``: for people; ``into``: None: it is only verified."""
+    """A file to download.
+
+    ``object``: its path in the store; ``name``: for people; ``into``: its path on disk, None to verify it only.
+    """
 
     object: str
     name: str
@@ -51,7 +54,9 @@ def check_room(folder: Path, files: Sequence[WantedFile]) -> None:
 
 
 def write(pieces: Iterable[bytes], output: BinaryIO, give_up: Callable[[], bool]) -> tuple[int, str]:
-    """Write the pieces; the size and SHA-256 of them all. ``give_up`` is checked after each. Raises GaveUp."""
+    """Write the pieces; returns their total size and SHA-256. ``give_up`` is checked after each piece. Raises
+    GaveUp.
+    """
     digest, size = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece)
@@ -63,8 +68,10 @@ def write(pieces: Iterable[bytes], output: BinaryIO, give_up: Callable[[], bool]
 
 
 def fetch(store: ObjectFolder, files: Sequence[WantedFile], give_up: Callable[[], bool]) -> None:
-    """Fetch and verify them all. ``give_up`` is checked after each piece. Raises Torn, GaveUp, StoreTrouble (repeat),
-    and OSError if the disk fails."""
+    """Download and verify all files.
+
+    ``give_up`` is checked after each piece. Raises Torn, GaveUp, StoreTrouble (repeat), and OSError if the disk fails.
+    """
     for file in files:
         if file.size >= _LARGE:
             fetch_one(store, file, give_up, _AT_ONCE)
@@ -96,7 +103,7 @@ def _together(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callabl
 
 
 def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool], at_once: int = 1) -> None:
-    """One file; ``at_once``: ranges of it at a time. Raises as `fetch`."""
+    """Download one file. ``at_once``: the number of ranges at a time. Raises as `fetch`."""
     digest, size = hashlib.sha256(), 0
     if file.into is not None:
         file.into.parent.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class StopOrder:
-    """The attempt must end, checkpoint first. ``terminates_at``: when the machine goes. ``by_signal``: the agent got a
-    signal; the lease may give its reason.
+    """The attempt must end, checkpoint first.
+
+    ``terminates_at``: when the machine ends (UTC). ``by_signal``: the agent got a signal; the lease may contain its
+    reason.
     """
 
     cause: str
@@ -23,8 +25,9 @@ class StopOrder:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a command ended: its status, the stop, whether it ended well by itself. ``during``: "setup" if the job's own
-    command did not start.
+    """How a command ended: its exit status, the stop if any, and whether it succeeded by itself.
+
+    ``during``: "setup" if the job's own command did not start.
     """
 
     status: int | None

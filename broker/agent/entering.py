@@ -1,9 +1,9 @@
-"""A program beside the command of a job, on the machine where it runs: same user, folder, variables and CPUs.
+"""Runs a program beside the command of a job, on its machine, with the same user, folder, variables and CPUs.
 
-``gpubroker-agent enter`` is started by engines through their own way to the machine, with a person's terminal or
-connection as its standard streams. What the program starts with is read from the guard of the job's command
+Engines start ``gpubroker-agent enter`` through their own access to the machine, with a person's terminal or connection
+as its standard streams. The variables and the folder of the program are read from the guard of the job's command
 (`broker.agent.guard`), so values of secrets are neither stored nor written on a command line. The program ends with the
-attempt: this process ends it once the guard is gone, and the guard ends what detached itself.
+attempt: this process ends it once the guard is gone, and the guard ends programs that detached themselves.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from broker.agent.claims import kernel_start
 from broker.agent.visitors import Visit
 
 NOT_RUNNING, UNAVAILABLE, NOT_FOUND = 75, 69, 127
-"""Exit statuses of its own: the job's command does not run here; no sshd; the program cannot be started."""
+"""Exit statuses of this module: the job's command does not run here; no sshd; the program cannot be started."""
 
 _GUARD = "guard.json"
 _LOOK_EVERY = 0.5
-_PATIENCE = 5.0  # from SIGTERM to SIGKILL once the job's command is gone
+_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL once the job's command is gone
 
 
 class CannotEnter(Exception):
-    """``status``: the exit status that says why."""
+    """The program cannot be started. ``status``: the exit status for the reason."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,8 +43,11 @@ class CannotEnter(Exception):
 
 @dataclass(frozen=True)
 class GuardedCommand:
-    """The running command of an attempt. ``scratch``: the agent's folder; ``guard``: the pid of the command's guard,
-    and ``born`` when it started; ``folder``: where people start."""
+    """The running command of an attempt.
+
+    ``scratch``: the agent's folder. ``guard``: the pid of the command's guard; ``born``: its start. ``folder``: the
+    working folder of entered programs.
+    """
 
     scratch: Path
     guard: int
@@ -67,7 +70,7 @@ def let_in(scratch: Path, guard: int, folder: Path) -> None:
 
 
 def beside(scratch: Path) -> GuardedCommand:
-    """The command that the agent with this folder runs now. Raises `CannotEnter`."""
+    """The command that the agent with this scratch folder runs now. Raises `CannotEnter`."""
     try:
         told = json.loads((scratch / _GUARD).read_text())
         guard, born, folder = int(told["pid"]), told["born"], str(told["folder"])
@@ -90,8 +93,10 @@ def beside(scratch: Path) -> GuardedCommand:
 
 
 def scratch_of(folder: str, rank: int) -> Path:
-    """The folder of the agent that runs this rank of the attempt with this run folder on this machine. Raises
-    `CannotEnter`."""
+    """The scratch folder of the agent that runs this rank of the attempt with this run folder on this machine.
+
+    Raises `CannotEnter`.
+    """
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0")]
@@ -102,17 +107,17 @@ def scratch_of(folder: str, rank: int) -> Path:
 
 
 def shell(variables: Mapping[str, str]) -> str:
-    """The shell that the job's variables name, if it is here; else that of this user."""
+    """The shell that the job's variables name, if it exists here; else that of this user."""
     named = variables.get("SHELL", "")
     if Path(named).is_absolute() and os.access(named, os.X_OK):
         return named
-    with contextlib.suppress(KeyError):  # a container may run under a number without a name
+    with contextlib.suppress(KeyError):  # a container may run under a uid without a name
         return pwd.getpwuid(os.geteuid()).pw_shell or "/bin/sh"
     return "/bin/sh"
 
 
 def run(at: GuardedCommand, command: Sequence[str]) -> int:
-    """Run the program with this process's standard streams to its end; its exit status, 128 + n for signal n."""
+    """Run the program with this process's standard streams; returns its exit status, 128 + n for signal n."""
     visit = Visit(at.scratch, over_ssh=False)
     try:
         with _interrupts_left_to_the_program():
@@ -142,7 +147,7 @@ def status_of(process: subprocess.Popen[bytes], at: GuardedCommand) -> int:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what comes from it, first by SIGTERM."""
+    """End the process and its descendants, first by SIGTERM."""
     there = [one.pid for one in processes.descendants([process.pid], processes.processes())]
     _signal(there or [process.pid], signal.SIGTERM)
     deadline = time.monotonic() + _PATIENCE
@@ -168,7 +173,7 @@ def _alive(pid: int) -> bool:
 
 
 def _over_ssh(at: GuardedCommand) -> int:
-    """Becomes what the SSH client asked for: a command for the shell, or the shell."""
+    """Replaces this process by the program that the SSH client requested: a command for the shell, or the shell."""
     asked = os.environ.get("SSH_ORIGINAL_COMMAND")
     told = {name: value for name, value in os.environ.items() if name.startswith("SSH_")}
     program = shell(at.variables)
@@ -186,7 +191,7 @@ def _not_running() -> CannotEnter:
 
 @contextlib.contextmanager
 def _interrupts_left_to_the_program() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal; the program decides what it means, and this one waits."""
+    """Ctrl-C reaches every process of the terminal; the program decides how to react, and this process waits for it."""
     before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, not SIG_IGN, which the program would inherit
     try:
         yield
@@ -195,7 +200,7 @@ def _interrupts_left_to_the_program() -> Iterator[None]:
 
 
 def main(given: Sequence[str]) -> int:
-    """``enter``: the exit status of the program, or one of this module's."""
+    """``enter``; returns the exit status of the program, or one of this module's."""
     own, command = _split(given)
     parser = argparse.ArgumentParser(prog="gpubroker-agent enter", description=__doc__)
     parser.add_argument("--scratch", type=Path, help="the agent's folder")
@@ -213,7 +218,7 @@ def main(given: Sequence[str]) -> int:
         if arguments.over_ssh:
             return _over_ssh(at)
         if arguments.sshd:
-            from broker.agent.ssh_server import serve  # only here
+            from broker.agent.ssh_server import serve  # imported only when needed
 
             return serve(at, arguments.sshd, lines=arguments.lines)
         return run(at, command or [shell(at.variables)])

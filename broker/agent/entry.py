@@ -17,12 +17,15 @@ _Result = TypeVar("_Result")
 
 
 class NewerAttempt(Exception):
-    """A newer attempt of the job exists: write nothing more."""
+    """A newer attempt of the job exists: write nothing any more."""
 
 
 def read_spec(store: ObjectFolder, attempt: int, key: str | None = None) -> Spec:
-    """``key``: what the broker signs this attempt's documents with; None: they are not signed. Raises StoreTrouble,
-    also for a spec that is missing, unreadable, or not signed: it may still be written."""
+    """The spec.
+
+    ``key``: with which the broker signs this attempt's documents; None: they are not signed. Raises StoreTrouble, also
+    for a spec that is missing, unreadable or not signed, as it may still be written.
+    """
     try:
         document = store.read_json(attempt_path(attempt, "spec.json"))
         if document is None:
@@ -34,8 +37,11 @@ def read_spec(store: ObjectFolder, attempt: int, key: str | None = None) -> Spec
 
 
 def read_lease(store: ObjectFolder, attempt: int, key: str | None = None) -> Lease:
-    """``key``: as for `read_spec`. Raises StoreTrouble, also for a lease that is missing, unreadable, or not signed:
-    without a lease the attempt must not begin."""
+    """The lease.
+
+    ``key``: as for `read_spec`. Raises StoreTrouble, also for a lease that is missing, unreadable or not signed:
+    without a lease the attempt must not begin.
+    """
     try:
         found = store.read_dated(attempt_path(attempt, "lease.json"))
         if found is None:
@@ -62,14 +68,18 @@ def claim(store: ObjectFolder, attempt: int, own: Claim) -> Claim | None:
 
 
 def newer_exists(store: ObjectFolder, attempt: int) -> bool:
-    """The fence: whether a later attempt of the job exists. Checks every later number, because an attempt that ended
-    before it was prepared leaves no folder. Raises StoreTrouble."""
+    """Whether a later attempt of the job exists; then this one must write nothing.
+
+    Checks all later numbers, because an attempt that ended before its preparation has no folder. Raises StoreTrouble.
+    """
     return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
 
 
 def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
-    """Repeat the call while the store fails. ``stopped`` waits for the given seconds and returns whether to give up.
-    Raises StoreTrouble after ``patience`` seconds, or after a stop.
+    """Repeat the call while the store fails.
+
+    ``stopped`` waits for the given seconds and returns whether to stop. Raises StoreTrouble after ``patience`` seconds,
+    or after a stop.
     """
     deadline, pause = time.monotonic() + patience, 0.05
     while True:

@@ -11,12 +11,15 @@ from pathlib import Path
 from broker.agent.formats import Spec
 
 SEES_VARIABLE = "GPUBROKER_JOB_SEES"
-"""The names of variables that a job may see, separated by commas. Engines set it if their agent inherits more."""
+"""The variable with the names of the variables that a job may see, separated by commas.
+
+Engines set it if their agents inherit others, too.
+"""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """The agent's own folder on the node; only uploads outlive the attempt."""
+    """The agent's own folder on the node; of its content, only uploads survive the attempt."""
 
     root: Path
 
@@ -103,7 +106,7 @@ def job_environment(
         "SKYPILOT_JOB_RANK": "0",
         "SKYPILOT_NUM_JOBS": "1",
     }
-    # If SkyPilot launched the agent, its own values are right.
+    # If SkyPilot launched the agent, the values set by SkyPilot are correct.
     sky.update({name: value for name, value in given.items() if name in sky})
     if spec.session is not None:
         own |= {

@@ -41,7 +41,7 @@ def attempt_path(attempt: int, name: str) -> str:
 
 
 def ranked(name: str, rank: int) -> str:
-    """``exit.json`` for rank 0, ``exit-3.json`` for rank 3."""
+    """The path of an attempt's document, relative to the job's folder."""
     if rank == 0:
         return name
     stem, _, suffix = name.partition(".")
@@ -82,8 +82,9 @@ class Intervals:
 
     @property
     def quiet(self) -> float:
-        """Seconds without a change after which a checkpoint of an unknown format counts as finished, if it was written
-        in place: programs pause between its files."""
+        """Seconds without a change after which a checkpoint of an unknown format that was written in place counts as
+        finished: programs pause between its files.
+        """
         return _QUIET_SCANS * self.scan
 
     @classmethod
@@ -125,8 +126,11 @@ class Sources:
 
 @dataclass(frozen=True)
 class WantedInput:
-    """Results of another job. ``job``: the name of its run folder; ``to``: their folder in `$GPUBROKER_INPUT_DIR`;
-    ``paths``: which, paths or patterns; ``may_lack``: there need be none."""
+    """Results of another job.
+
+    ``job``: the name of its run folder. ``to``: their folder in `$GPUBROKER_INPUT_DIR`. ``paths``: paths or patterns
+    that select them. ``may_lack``: it is no error if there are none.
+    """
 
     job: str
     to: str
@@ -148,9 +152,12 @@ class WantedInput:
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """An interactive session. ``idle``: it ends after so many seconds without a sign of use (None: never). ``at_most``:
-    signs that cannot be read count as use for at most so many seconds (None: for ever). ``jupyter``: whether its
-    command starts Jupyter. Seconds of the spec's clock."""
+    """An interactive session.
+
+    ``idle``: it ends after this time without a sign of use (None: never). ``at_most``: signs that cannot be read count
+    as use for at most this time (None: forever). ``jupyter``: whether its command starts Jupyter. Times are seconds of
+    the spec's clock.
+    """
 
     idle: float | None
     at_most: float | None = None
@@ -267,8 +274,9 @@ def _resume_from(values: Mapping[str, Any] | None) -> tuple[str, str | None] | N
 
 @dataclass(frozen=True)
 class LeaseIdleLimit:
-    """Stop when all accelerators were below ``below`` percent for ``seconds`` of the spec's clock. ``told``: the end of
-    the message about it: duration, limit, place of the rule.
+    """Stop when all accelerators were below ``below`` percent for ``seconds`` of the spec's clock.
+
+    ``told``: the end of the message about it: duration, limit, and the rule's position in its file.
     """
 
     below: float
@@ -278,11 +286,13 @@ class LeaseIdleLimit:
 
 @dataclass(frozen=True)
 class Lease:
-    """How long the attempt may continue. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``:
-    end of its granted duration. ``stop``: the broker requests a stop, checkpoint first, for this cause.
-    ``max_unattended``: seconds without a renewed lease until it stops. ``renewed_at``: when the broker wrote it, by its
-    clock, as all these times. ``stored_at``: the same by the object store's clock; from the store, not the document.
-    ``idle``: idleness limits.
+    """How long the attempt may continue.
+
+    ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: the end of its granted duration.
+    ``stop``: the broker requests a stop, checkpoint first, for this cause. ``max_unattended``: seconds without a
+    renewed lease until it stops. ``renewed_at``: when the broker wrote it, by the broker's clock, like all these times.
+    ``stored_at``: the same time by the object store's clock; from the store, not the document. ``idle``: idleness
+    limits.
     """
 
     paid_until: datetime | None = None
@@ -324,8 +334,9 @@ class Lease:
             raise BadDocument(f"lease.json: {error!r}") from error
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
-        """Cause and message once the attempt must stop; None while it may continue. ``silent``: seconds without news of
-        the broker.
+        """Cause and message once the attempt must stop; None while it may continue.
+
+        ``silent``: seconds without a message of the broker.
         """
         if self.stop:
             return self.stop, "the broker requested it"
@@ -340,9 +351,12 @@ class Lease:
 
 @dataclass(frozen=True)
 class Claim:
-    """Which process runs one rank of an attempt. ``gang``: an id that all agents of one machine (or gang) share, so
-    that the ranks of two rival gangs never mix. ``started``: when the process started, as the node's clock ticks.
-    ``user``: its account there; empty in claims of earlier versions."""
+    """The process that runs one rank of an attempt.
+
+    ``gang``: an id shared by all agents of one machine (or gang), so that the ranks of two competing gangs never mix.
+    ``started``: the start of the process, in ticks of the node's kernel. ``user``: its account there; empty in claims
+    of earlier versions.
+    """
 
     rank: int
     host: str

@@ -62,8 +62,10 @@ def sample() -> list[Sample]:
 
 
 def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
-    """The samples of accelerators assigned to this job, if it has a part of the machine. If the variable names
-    accelerators otherwise than by number, all count."""
+    """The samples of the accelerators assigned to this job, if it has a part of the machine.
+
+    If the variable names accelerators other than by number, all of them.
+    """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     numbers = [] if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
     if visible is None or not all(name.isdigit() for name in numbers):

@@ -42,10 +42,10 @@ _metrics: dict[str, float] = {}
 
 
 def should_stop() -> bool:
-    """Whether the program should stop (SIGTERM): save, and exit with status 143.
+    """Whether the program should stop (SIGTERM was received): save, and exit with status 143.
 
-    The first call, of this or of `should_checkpoint`, installs the handler; before it SIGTERM ends the program as
-    usual. It must come from the main thread. An existing handler is called too.
+    The first call of this function or of `should_checkpoint` installs the signal handler; before it, SIGTERM ends the
+    program as usual. The first call must come from the main thread. An existing handler is called, too.
     """
     global _listening
     if not _listening:
@@ -63,7 +63,8 @@ def should_stop() -> bool:
 
 def should_checkpoint(every: float | None = None) -> bool:
     """Whether to save now: a stop was requested, or ``every`` seconds have passed since the last save (or the start).
-    Cheap; call it after each step.
+
+    Takes little time; call it after each step.
     """
     return should_stop() or (every is not None and time.monotonic() - _saved_at >= every)
 
@@ -77,9 +78,10 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def save(name: str, step: int | None = None) -> Iterator[Path]:
-    """A path to write a file or folder to; renamed when the block ends without an exception.
+    """A path to write a file or folder to; renamed to its final name when the block ends without an exception.
 
-    ``name``: of the entry in the checkpoint folder, best with the step in it. ``step``: if the name has none.
+    ``name``: of the entry in the checkpoint folder; it should contain the step. ``step``: needed if the name contains
+    none.
     """
     target, draft = folder() / name, folder() / f".{name}.tmp"
     _remove(draft)
@@ -89,7 +91,7 @@ def save(name: str, step: int | None = None) -> Iterator[Path]:
             if path.is_file():
                 with path.open("rb+") as file:
                     os.fsync(file.fileno())
-        _note(name, draft.stat().st_ino, step)  # first: whoever sees the entry finds its step
+        _note(name, draft.stat().st_ino, step)  # before the rename: whoever sees the entry finds its step
         if target.is_dir():
             _remove(target)
         draft.replace(target)
@@ -100,8 +102,10 @@ def save(name: str, step: int | None = None) -> Iterator[Path]:
 
 
 def publish(source: str | os.PathLike[str], name: str | None = None, step: int | None = None) -> None:
-    """Save a finished file or folder that the program, or a library, wrote elsewhere. It is linked, or copied from
-    another disk: the source may then be deleted, but not modified. ``name``: default is the source's.
+    """Save a finished file or folder that the program, or a library, wrote elsewhere.
+
+    It is linked, or copied from another disk; afterwards the source may be deleted, but not modified. ``name``: by
+    default that of the source.
     """
     path = Path(source)
 
@@ -125,19 +129,21 @@ def resume() -> Path | None:
 
 
 def newest() -> Path | None:
-    """The entry of the folder that was written last, or None."""
+    """The most recently written entry of the folder, or None."""
     entries = [p for p in folder().iterdir() if not p.name.startswith(".") and p.suffix not in (".tmp", ".partial")]
     return max(entries, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def progress(step: int, total: int | None = None) -> None:
-    """Report the program's progress. Cheap; call it after each step."""
+    """Report the program's progress. Takes little time; call it after each step."""
     _tell({"step": step, "total": total})
 
 
 def report(step: int | None = None, **metrics: float) -> None:
-    """Report figures: ``tokens`` in all since the job began, of which reports make the cost per token, and any others
-    (``loss=0.41``), at most 32. The newest of each name counts. Cheap; call it after each step."""
+    """Report metrics: ``tokens``, the total since the job began, from which reports compute the cost per token, and any
+    others (``loss=0.41``), at most 32. The newest value of each name counts. Takes little time; call it after each
+    step.
+    """
     _metrics.update({name: float(value) for name, value in metrics.items()})
     _tell({"metrics": dict(_metrics)} if step is None else {"step": step, "metrics": dict(_metrics)})
 

@@ -1,8 +1,8 @@
 """The command of a session (`gpubroker dev`): keeps its home folder from one machine to the next, and runs Jupyter.
 
-``python -m gpubroker_session``, started by the agent with the variables that it sets for sessions. Standard library
-only. The home folder is a checkpoint like any other: ``home-N.tar`` in $GPUBROKER_CHECKPOINT_DIR, saved every
-$GPUBROKER_SAVE_EVERY seconds (900) if something has changed, and at the end. ``.cache`` is not part of it.
+The agent starts ``python -m gpubroker_session`` with the variables of sessions. Standard library only. The home folder
+is a checkpoint like any other: ``home-N.tar`` in $GPUBROKER_CHECKPOINT_DIR, saved every $GPUBROKER_SAVE_EVERY seconds
+(900) if something has changed, and at the end. Without ``.cache``.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ def saved(checkpoints: Path) -> tuple[int, Path] | None:
 
 
 def restore(checkpoints: Path, home: Path) -> int:
-    """Fill the home folder from the newest saved one; its number, 0 if there is none. Raises OSError, TarError."""
+    """Restore the home folder from the newest saved one; returns its number, 0 if there is none.
+
+    Raises OSError, TarError.
+    """
     newest = saved(checkpoints)
     if newest is None:
         return 0
     number, file = newest
     with tarfile.open(file) as packed:
-        packed.extraction_filter = getattr(tarfile, "tar_filter", None)  # later versions ask for one
+        packed.extraction_filter = getattr(tarfile, "tar_filter", None)  # later Python versions require a filter
         packed.extractall(home)  # noqa: S202 (written by `save`, verified by the agent)
     return number
 
 
 def look_of(home: Path) -> list[tuple[str, int, int, int]]:
-    """The state of the folder, to detect changes: path, size, time and mode of everything in it."""
+    """The state of the folder, to detect changes: path, size, time and mode of every file in it."""
     found = []
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:
@@ -64,8 +67,7 @@ def look_of(home: Path) -> list[tuple[str, int, int, int]]:
 
 
 def save(home: Path, checkpoints: Path, number: int) -> None:
-    """Write the home folder as checkpoint ``number``. Files that go away or cannot be read meanwhile are left out.
-    Raises OSError."""
+    """Write the home folder as checkpoint ``number``. Omits files that disappear or cannot be read. Raises OSError."""
     draft = checkpoints / ".home.tmp"
     with tarfile.open(draft, "w") as packed:
         for path in sorted(home.rglob("*")):
@@ -82,7 +84,7 @@ def save(home: Path, checkpoints: Path, number: int) -> None:
 
 
 def jupyter_command() -> list[str] | None:
-    """Jupyter of the job's environment: lab, else the plain server; None if there is none."""
+    """The command of Jupyter in the job's environment: lab, else the plain server; None if there is none."""
     program = shutil.which("jupyter")
     for name in ("lab", "server"):
         if program is not None and shutil.which(f"jupyter-{name}"):
@@ -103,7 +105,7 @@ def _start_jupyter(home: Path) -> subprocess.Popen[bytes] | None:
     options = ["--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--ServerApp.root_dir={home}"]
     if os.geteuid() == 0:
         options.append("--allow-root")
-    # Its log has the token: it stays in the private folder, beside the file that has it, too.
+    # Its log contains the token, so it is in the private folder, like the other file that contains it.
     with (runtime / "jupyter.log").open("ab") as log:
         return subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=home)  # noqa: S603 (ours)
 
@@ -145,7 +147,7 @@ def main() -> int:
 def _saved_if_changed(
     home: Path, checkpoints: Path, number: int, before: list[tuple[str, int, int, int]]
 ) -> tuple[int, list[tuple[str, int, int, int]]]:
-    """The number of the newest saved folder, and what it looked like."""
+    """Save the folder if it has changed; returns the number of the newest saved folder, and its state."""
     now = look_of(home)
     if now == before:
         return number, before

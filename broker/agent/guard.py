@@ -45,7 +45,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _report(line: str) -> None:
-    with contextlib.suppress(OSError):  # the reader is gone; the leash will end too
+    with contextlib.suppress(OSError):  # the reader is gone; the leash will end, too
         os.write(1, line.encode() + b"\n")
 
 
@@ -62,7 +62,7 @@ def _children() -> set[int]:
 
 
 def _visitors() -> list[int]:
-    """Processes of this user that people started beside the command, also those that detached themselves."""
+    """Processes of this user that people started beside the command, including detached ones."""
     wanted, found = f"{_ENTERED}={os.getpid()}-{_BORN}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _visitors() -> list[int]:
 
 
 def _end_visitors() -> None:
-    """First by SIGTERM, then by SIGKILL."""
+    """End these processes, first by SIGTERM, then by SIGKILL."""
     number, deadline = signal.SIGTERM, time.monotonic() + _VISITORS_GRACE
     while found := _visitors():
         for pid in found:
@@ -94,7 +94,7 @@ class Guard:
         self.empty = False
 
     def reap(self) -> bool:
-        """Collect dead children. False if no child is left."""
+        """Reap dead children. False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -108,7 +108,7 @@ class Guard:
             _report(f"exited {code}" if pid == self.pid else f"left {code}")
 
     def signal_group(self, number: int) -> bool:
-        """False when the group is empty."""
+        """Send the signal to the process group; false if the group is empty."""
         if self.empty:
             return False
         try:
@@ -150,7 +150,7 @@ class Guard:
 
 
 def _quiet_signals() -> int:
-    """Keep signals to the process group from ending the guard; each writes a byte to the returned descriptor."""
+    """Prevent signals to the process group from ending the guard; each writes a byte to the returned descriptor."""
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
@@ -164,7 +164,7 @@ def _quiet_signals() -> int:
 def _before_exec(umask: int) -> Callable[[], None]:
     def prepare() -> None:
         os.umask(umask)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should the guard itself be killed
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # in case the guard itself is killed
 
     return prepare
 
@@ -191,7 +191,7 @@ def main(arguments: list[str]) -> int:
     guard.hold(wake)
     guard.kill_all()
     _end_visitors()
-    process.returncode = guard.status  # reaped here; the destructor need not look for it
+    process.returncode = guard.status  # already reaped here, so the destructor need not wait for it
     if witness != "-":
         with contextlib.suppress(OSError):
             Path(witness).write_text(f"{time.time():.6f}\n")

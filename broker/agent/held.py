@@ -1,4 +1,4 @@
-"""The lease that an agent holds, and whether it is over."""
+"""The lease that an agent holds, and whether it has ended."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
 
 _DATE_EVERY = 60.0  # seconds of running time between reads of the store's clock
-_SLOW = 5.0  # seconds; slower writes date less precisely than earlier ones
+_SLOW = 5.0  # seconds; slower writes give a less precise time than earlier ones
 
 
 class HeldLease:
     """The last readable lease; a torn or missing one does not replace it.
 
-    The lease uses the broker's time, and this machine's clock may be wrong or be set. So both are dated by the object
-    store: the lease's age is the difference between the store's dates of the lease and of a file this machine wrote;
-    from then on the machine's running time counts (``running``, seconds). Uncertainty counts as elapsed time: truncated
-    seconds and the duration of calls. So a lease ends a few seconds early, and late only by the broker's write time. On
-    a simulated clock, shared by broker and node, and until the store has dated something, ``clock`` is used.
+    The lease uses the broker's time, but this machine's clock may be wrong or may be set. So the object store's clock
+    dates both: the lease's age is the difference between the store's dates of the lease and of a file that this machine
+    wrote. From then on the machine's running time counts (``running``, seconds). Uncertainty counts as elapsed time:
+    truncated seconds and the duration of calls. So a lease may end a few seconds early; it ends late only by the time
+    that the broker took to write it. ``clock`` is used on a simulated clock, which broker and node share, and until the
+    store has given a date.
 
-    The broker's silence is measured by running time too.
+    The silence of the broker is measured by running time, too.
     """
 
     def __init__(self, lease: Lease, clock: NodeClock, running: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +36,7 @@ class HeldLease:
         return self._lease
 
     def read(self, lease: Lease) -> None:
-        """Store a lease that was read: the same one, or a newer one."""
+        """Store a lease that was read: the same one again, or a newer one."""
         if lease != self._lease:
             self._lease, self._heard = lease, self._running()
 
@@ -50,7 +51,7 @@ class HeldLease:
             self._dated = at if at.microsecond else at + timedelta(seconds=1), asked
 
     def now(self) -> datetime:
-        """The latest time the broker's clock may show."""
+        """The latest time that the broker's clock may show."""
         lease, dated = self._lease, self._dated
         if self._clock.origin is not None or lease.renewed_at is None or lease.stored_at is None or dated is None:
             return self._clock.now()

@@ -1,6 +1,6 @@
 """Idle rules of the lease, judged from the accelerators' recent utilisation without a broker.
 
-Only peaks matter: a sample is dropped once a later one is at least as high.
+Only maxima matter: a sample is dropped once a later one is at least as high.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Idleness:
     """The accelerators of one node. Times are seconds on one clock, of which only differences matter."""
 
     def __init__(self) -> None:
-        # Samples, later ones lower: utilisation, and the time until the next sample.
+        # Samples in decreasing order: the utilisation, and the time until the next sample.
         self._looks: tuple[tuple[float, float], ...] = ()
         self._first = self._last = 0.0
 
     def saw(self, percent: float, at: float) -> None:
-        """Record the utilisation of the busiest accelerator at a time later than all before."""
+        """Record the utilisation of the busiest accelerator at a time later than all earlier samples."""
         looks = self._looks
         self._first, self._last = (self._first if looks else at), at
         if looks:
@@ -33,8 +33,9 @@ class Idleness:
         self._looks = (*(look for look in looks if look[0] > percent), (percent, at))
 
     def most(self, limit: LeaseIdleLimit) -> float | None:
-        """The highest utilisation, if below the limit for its whole time; else None. Gaps in the samples do not count
-        as idle.
+        """The maximum utilisation, if it was below the limit during the limit's whole time; else None.
+
+        Gaps in the samples do not count as idle.
         """
         looks = self._looks
         since = max((until for percent, until in looks if percent >= limit.below), default=self._first)

@@ -1,7 +1,7 @@
-"""Fetches results of other jobs, which this job takes as its inputs, from the run folders beside its own.
+"""Fetches results of other jobs, which are this job's inputs, from their run folders.
 
-Of several attempts that wrote a file, the newest counts; results of nodes other than the first are below ``rank-<k>``.
-Each file is verified before it gets its name.
+If several attempts wrote a file, the newest one counts; results of nodes other than the first are below ``rank-<k>``.
+Each file is verified before it gets its final name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker.agent.store import ObjectFolder
 
 
 class NoInput(Exception):
-    """The other job has no such result, or none that is as it was written."""
+    """The other job has no such result, or no intact one."""
 
 
 def fetch(store: ObjectFolder, wanted: WantedInput, into: Path, give_up: Callable[[], bool]) -> int:
-    """Fetch the results of one job into the folder, under their own paths; how many.
+    """Fetch the results of one job into the folder, under their own paths; returns their number.
 
     ``store``: that job's run folder; ``give_up`` is checked after each piece. Raises NoInput, GaveUp, StoreTrouble
     (repeat), OSError if the node's disk fails.

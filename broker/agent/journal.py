@@ -1,8 +1,8 @@
-"""The agent's journal: what happened, in order, for the broker to fold into the job's events.
+"""The agent's journal: its events, in order, for the broker to fold into the job's events.
 
 Entries have the shape of the event bodies in `broker.core.events.events` (those of ``FROM_AGENT``) plus ``at``. The
-document is rewritten whole with each change; entries never change or go away, so a reader may remember how many it has
-seen.
+whole document is rewritten with each change; entries never change or disappear, so a reader may remember how many it
+has read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
 from broker.agent.store import ObjectFolder
 
-# From this many entries, checkpoint entries are thinned to one a minute and less, so the document stays small.
+# From this number of entries on, checkpoint entries are thinned to at most one a minute, so that the document stays
+# small.
 _PLENTY = 500
 _TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
 
 
 class AttemptJournal:
-    """Safe to append to from any thread; `flush` writes it out. ``path`` None keeps it in memory (ranks above 0)."""
+    """Thread-safe; `flush` writes it. ``path`` None keeps it in memory (ranks above 0)."""
 
     def __init__(self, store: ObjectFolder, path: str | None, clock: NodeClock) -> None:
         self._store, self._path, self._clock = store, path, clock
@@ -56,7 +57,7 @@ class AttemptJournal:
             self._append(entry)
 
     def checkpoint_trouble(self, because: str) -> None:
-        """Recorded once per kind of problem and every ten minutes while it lasts."""
+        """Record a problem with checkpoints, once per kind of problem and every ten minutes while it lasts."""
         with self._lock:
             if because == self._trouble and wall_now() - self._trouble_at < _TROUBLE_AGAIN_AFTER:
                 return
@@ -64,7 +65,7 @@ class AttemptJournal:
             self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
 
     def close(self) -> None:
-        """Always records the last checkpoint."""
+        """End the journal; always records the last checkpoint."""
         with self._lock:
             if self._unsaid:
                 self._append(self._unsaid)

@@ -1,7 +1,7 @@
 """The agent's exchange with the broker, in its own thread: receives the lease; sends heartbeat, journal, output and
 metrics.
 
-While the run folder is unreachable, the last lease stays valid, and the rest is sent later.
+While the run folder is unreachable, the last lease stays valid, and unsent data is sent later.
 """
 
 from __future__ import annotations
@@ -92,8 +92,10 @@ class NodeMailbox:
         read.wait(timeout)
 
     def ask(self) -> threading.Event:
-        """Request a read of the lease now. The event is set after the attempt; a read already under way does not count,
-        as its result may be older than the request.
+        """Request a read of the lease now.
+
+        The event is set after the read, successful or not; a read that is already running does not count, as its result
+        may be older than the request.
         """
         read = threading.Event()
         self._asked.put(read)
@@ -101,18 +103,19 @@ class NodeMailbox:
         return read
 
     def refresh_lease(self, timeout: float) -> Lease:
-        """The lease read again, or the last one after ``timeout`` seconds."""
+        """Read the lease again and return it; after ``timeout`` seconds, the last one read."""
         self.ask().wait(timeout)
         return self.lease
 
     def stop(self) -> None:
-        """Write nothing more, because a newer attempt exists."""
+        """Write nothing any more, because a newer attempt exists."""
         self._stopped = True
         self._wake.set()
 
     def close(self, ending: Exit, deadline: float) -> bool:
-        """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic), also while a
-        request hangs. False if the run folder did not accept it."""
+        """Send all unsent data, ``exit.json`` last, retrying until ``deadline`` (monotonic), even while a request
+        hangs. False if the run folder did not accept it.
+        """
         self.stop()
         done = threading.Event()
         threading.Thread(target=self._close, args=(ending, deadline, done), name="last-mail", daemon=True).start()
@@ -152,8 +155,10 @@ class NodeMailbox:
         return told if isinstance(told, dict) else {}
 
     def _report(self, *, every: float) -> None:
-        """Put the program's figures into the journal if they, or their step, are new and ``every`` seconds have passed.
-        The first node speaks for all."""
+        """Put the program's metrics into the journal if they, or their step, are new and ``every`` seconds have passed.
+
+        Only on the first node.
+        """
         if self._rank or (self._reported and time.monotonic() - self._reported_at < every):
             return
         told = self._program_says()
@@ -191,27 +196,27 @@ class NodeMailbox:
                 log.warning("%s", error)
             except OSError as error:
                 log.warning("the scratch folder: %s", error)
-            except Exception:  # the lease must be read whatever else goes wrong
+            except Exception:  # whatever else fails, the lease must be read
                 log.exception("the exchange with the run folder failed this time")
             _answer(asked)
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()
 
     def _ask_the_time(self) -> None:
-        """Write a file and read its date, to learn the store's time; the first time before the lease is judged."""
+        """Write a file and read its date, to learn the store's time; for the first time before the lease is judged."""
         asked = time.monotonic()
-        with contextlib.suppress(StoreTrouble):  # the lease must be read whatever can be written
+        with contextlib.suppress(StoreTrouble):  # the lease must be read even if nothing can be written
             self._heartbeat()
             written_at = self._store.written_at(self._path("heartbeat.json"))
             if written_at is not None:
                 self._held.dated(written_at, asked)
 
     def _questions(self) -> list[threading.Event]:
-        """The requests that a read starting now answers."""
+        """The pending requests, which a read that starts now answers."""
         return [self._asked.get() for _ in range(self._asked.qsize())]
 
     def _read(self, asked: list[threading.Event]) -> bool:
-        """True if a newer attempt exists."""
+        """Read the lease and set the events; true if a newer attempt exists."""
         try:
             self._held.read(read_lease(self._store, self._spec.attempt, self._key))
         except StoreTrouble as error:
@@ -226,7 +231,7 @@ class NodeMailbox:
         return False
 
     def _read_ends(self) -> None:
-        """The ends of other ranks: one failed or preempted rank ends them all."""
+        """Read the ends of other ranks: one failed or preempted rank ends all of them."""
         for name in self._store.files(attempt_path(self._spec.attempt, "")):
             rank = rank_of(name, "exit.json")
             if rank is None or rank == self._rank or rank in self._known_ends:
@@ -237,7 +242,7 @@ class NodeMailbox:
                     self._tell_peer_ended(rank, Exit.from_json(document))
                     self._known_ends.add(rank)
             except (BadDocument, ValueError):
-                continue  # half written; it will be whole the next time
+                continue  # partly written; it will be complete the next time
 
     def _heartbeat(self) -> None:
         step, total = self.step()
@@ -254,8 +259,10 @@ class NodeMailbox:
         self._store.write_json(self._path("heartbeat.json"), document)
 
     def _sample(self) -> None:
-        """Sample the accelerators if it is time. A full file drops every other sample and halves the rate, so its size
-        is bounded."""
+        """Sample the accelerators if it is time.
+
+        When the file is full, every other sample is dropped and the rate is halved, so that its size is bounded.
+        """
         if time.monotonic() - self._sampled >= self._sample_every:
             self._sampled = time.monotonic()
             found = gpu.sample()
@@ -275,8 +282,9 @@ class NodeMailbox:
             self._judge()
 
     def _judge(self) -> None:
-        """Whether all accelerators of the attempt have been idle for too long. The first node decides for all; a node
-        without recent samples counts as busy.
+        """Judge whether all accelerators of the attempt have been idle for too long.
+
+        The first node decides for all; a node without recent samples counts as busy.
         """
         limits = self.lease.idle
         told = too_idle([self._idleness], limits) if self._rank == 0 else None

@@ -36,9 +36,10 @@ def sources(
     dmi: Path = Path("/sys/class/dmi/id"),
     hypervisor: Path = Path("/sys/hypervisor/uuid"),
 ) -> list[PolledSource]:
-    """The sources of the cloud that this machine runs in, by its firmware, or by a variable that names the service's
-    address: ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and ``GCE_METADATA_HOST`` (those of the clouds' SDKs), and
-    ``GPUBROKER_AZURE_METADATA_URL`` (Azure's SDK has none). ``now``: the node's clock."""
+    """The sources of the cloud in which this machine runs, according to its firmware, or to a variable with the
+    service's address: ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and ``GCE_METADATA_HOST`` (those of the clouds' SDKs), and
+    ``GPUBROKER_AZURE_METADATA_URL`` (Azure's SDK has none). ``now``: the node's clock.
+    """
     vendor = _first_line(dmi / "sys_vendor")
     found: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
@@ -54,9 +55,10 @@ def sources(
 
 
 def _is_xen_of_aws(vendor: str, dmi: Path, hypervisor: Path) -> bool:
-    """Older AWS instances, such as p2, p3 and g3, run on Xen, and their firmware names Xen as its vendor. Their
-    metadata service is that of the others. The version of their firmware contains "amazon", and the hypervisor's UUID
-    begins with "ec2" (EC2 user guide, Detect whether a host is an EC2 instance)."""
+    """Whether this is an older AWS instance, such as p2, p3 or g3, on Xen, whose firmware names Xen as its vendor; its
+    metadata service is the usual one of AWS. The version of the firmware contains "amazon", and the hypervisor's UUID
+    begins with "ec2" (EC2 user guide, Detect whether a host is an EC2 instance).
+    """
     told = _first_line(dmi / "bios_version").lower(), _first_line(hypervisor).lower()
     return vendor == "Xen" and ("amazon" in told[0] or told[1].startswith("ec2"))
 
@@ -66,7 +68,7 @@ def _source(cloud: str, look: NoticeSource) -> PolledSource:
 
 
 def from_aws(base: str) -> NoticeSource:
-    """IMDSv2: a token first, renewed when it is refused."""
+    """The source for AWS, by IMDSv2: requests a token first, and a new one when it is refused."""
     base = base.rstrip("/")
     token: list[str] = []
     warned: list[bool] = []
@@ -88,7 +90,7 @@ def from_aws(base: str) -> NoticeSource:
     def look() -> PreemptionNotice | None:
         action = ask("spot/instance-action")
         if isinstance(action, dict):
-            # "hibernate" and "stop" take the machine as well; nothing of ours continues.
+            # "hibernate" and "stop" take the machine away, too; nothing of the job continues.
             return PreemptionNotice("AWS", _time(action.get("time")))
         if not warned and isinstance(ask("events/recommendations/rebalance"), dict):
             warned.append(True)
@@ -99,7 +101,9 @@ def from_aws(base: str) -> NoticeSource:
 
 
 def from_gcp(base: str, now: Now) -> NoticeSource:
-    """The service answers TRUE from the preemption on; the machine ends at most 30 seconds later."""
+    """The source for Google Cloud, whose service answers TRUE from the preemption on; the machine ends at most 30
+    seconds later.
+    """
 
     def look() -> PreemptionNotice | None:
         url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
@@ -114,8 +118,11 @@ def from_gcp(base: str, now: Now) -> NoticeSource:
 
 
 def from_azure(base: str) -> NoticeSource:
-    """Scheduled Events name the machines of the whole group; only those of this machine count. They are not
-    acknowledged, because an acknowledgement brings the end forward."""
+    """The source for Azure.
+
+    Scheduled Events name the machines of the whole group; only those of this machine count. They are not acknowledged,
+    because an acknowledgement makes the end come earlier.
+    """
     base = base.rstrip("/")
     header = {"Metadata": "true"}
 
@@ -133,7 +140,7 @@ def from_azure(base: str) -> NoticeSource:
 
 
 def _is_among(name: str, resources: Any) -> bool:
-    """Whether an event's resources include this machine. A member of a scale set is called ``set_3`` in both."""
+    """Whether an event's resources include this machine. A member of a scale set has the name ``set_3`` in both."""
     return isinstance(resources, list) and name.lower() in [str(one).lower() for one in resources]
 
 
@@ -146,7 +153,7 @@ def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
 
 def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
     """The answer's text; None for 404 and for temporary errors. Raises PermissionError for 401."""
-    # Imported late: it takes 4 MB, which machines without such a service save.
+    # Imported late: it takes 4 MB of memory, which machines without such a service do not need.
     import http.client
     import urllib.error
     import urllib.request
@@ -160,7 +167,7 @@ def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | Non
         if error.code == 401:
             raise PermissionError(url) from None
         return None
-    except (OSError, ValueError, http.client.HTTPException):  # no service, a time-out, or half an answer
+    except (OSError, ValueError, http.client.HTTPException):  # no service, a time-out, or an incomplete answer
         return None
 
 

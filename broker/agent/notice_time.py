@@ -1,7 +1,9 @@
-"""Divides the time between a preemption notice and the machine's end, and warns if a checkpoint does not fit.
+"""Divides the time between a preemption notice and the machine's end, and warns if the upload of a checkpoint does not
+fit.
 
-The command saves first, then the checkpoint is uploaded. The last upload predicts the next one's duration. If it
-exceeds the notice, a warning is given in advance: an interruption then falls back to the checkpoint before.
+The command saves first, then the checkpoint is uploaded. The duration of the last upload predicts that of the next one.
+If it exceeds the notice, a warning is given in advance: after an interruption, the job would resume from the previous
+checkpoint.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ _SAFETY = 1.25
 
 
 def for_the_command(left: float, upload: float) -> float:
-    """Seconds for the command to save and exit: half of those ``left``, less if the upload is expected to take longer,
-    but at least a fifth. An upload that cannot fit changes nothing.
+    """Seconds for the command to save and exit: half of the seconds ``left``, less if the upload is expected to take
+    longer than the other half, but at least a fifth. An upload that cannot fit in any case does not reduce it.
     """
     if upload >= left * (1 - _COMMANDS_SHARE):
         return left / 2
@@ -27,8 +29,9 @@ def for_the_command(left: float, upload: float) -> float:
 
 
 class NoticeTime:
-    """The shortest notice of this machine's sources, compared with uploads. ``upload``: seconds of the last one; 0
-    before the first.
+    """Compares the shortest notice of this machine's sources with uploads.
+
+    ``upload``: seconds of the last one; 0 before the first.
     """
 
     def __init__(self, sources: Iterable[PolledSource], journal: AttemptJournal) -> None:

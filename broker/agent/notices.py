@@ -18,8 +18,10 @@ SECONDS_VARIABLE = "GPUBROKER_NOTICE_SECONDS"
 
 @dataclass(frozen=True)
 class PreemptionNotice:
-    """``source``: its origin. ``terminates_at``: when the machine goes, if given (UTC, the spec's clock). ``warning``:
-    it may go at some time; nothing has to end.
+    """``source``: where the notice comes from.
+
+    ``terminates_at``: when the machine ends, if known (UTC, the spec's clock). ``warning``: the machine may end at some
+    time; nothing has to stop.
     """
 
     source: str
@@ -43,7 +45,10 @@ class PolledSource:
 
 
 def from_file(path: Path) -> NoticeSource:
-    """A file put there by the machine's operator: ``{"source": …, "terminates_at": …}``. Any content counts."""
+    """A source that reads a file written by the machine's operator: ``{"source": …, "terminates_at": …}``.
+
+    Any content counts as a notice.
+    """
 
     def look() -> PreemptionNotice | None:
         try:
@@ -61,7 +66,9 @@ def from_file(path: Path) -> NoticeSource:
 
 
 def from_variable() -> list[PolledSource]:
-    """The file named by `FILE_VARIABLE`, if set; `SECONDS_VARIABLE`: its seconds before the end."""
+    """The source that reads the file named by `FILE_VARIABLE`, if set; `SECONDS_VARIABLE`: its minimum seconds from
+    notice to end.
+    """
     path = os.environ.get(FILE_VARIABLE)
     try:
         gives: float | None = float(os.environ.get(SECONDS_VARIABLE, ""))

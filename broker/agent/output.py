@@ -28,18 +28,18 @@ class OutputUploader:
     def __init__(self, store: ObjectFolder, attempt: int, rank: int, file: Path, keep: int = KEEP) -> None:
         self._store, self._attempt, self._rank, self._file = store, attempt, rank, file
         self._keep = keep
-        self._done = 0  # bytes that are safe
-        self._dropped = 0  # bytes that are no longer kept here
+        self._done = 0  # bytes that are uploaded completely
+        self._dropped = 0  # bytes that are no longer kept on this machine
         self._deleted = 0  # pieces that are no longer kept in the store
 
     def upload(self) -> None:
-        """Upload what is new. Raises StoreTrouble; then the next call sends the same bytes."""
+        """Upload new output. Raises StoreTrouble; then the next call sends the same bytes."""
         try:
             size = self._file.stat().st_size
         except OSError:
             return
         first = max(0, size - self._keep) // PIECE
-        if first * PIECE > self._dropped:  # before the upload: a store that is away must not fill the disk
+        if first * PIECE > self._dropped:  # before the upload: an unreachable store must not let the disk fill up
             free_start(self._file, first * PIECE)
             self._dropped = first * PIECE
         self._done = max(self._done, self._dropped)
@@ -61,8 +61,9 @@ class OutputUploader:
 
 
 def free_start(file: Path, count: int) -> bool:
-    """Free the first ``count`` bytes of a file that others append to: they become a hole, and the offsets of the rest
-    stay the same. False if the file system cannot do that; then nothing changes."""
+    """Free the first ``count`` bytes of a file to which others append: they become a hole, and the offsets of the rest
+    stay the same. False, without a change, if the file system does not support that.
+    """
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         return False
@@ -78,8 +79,9 @@ def free_start(file: Path, count: int) -> bool:
 
 
 def last_lines(file: Path, count: int = 1) -> list[str]:
-    """The last non-empty lines, each at most 300 characters, as evidence; without terminal control sequences (colours,
-    titles, cursor movements)."""
+    """The last non-empty lines, each of at most 300 characters, as evidence; without terminal control sequences
+    (colours, titles, cursor movements).
+    """
     try:
         with file.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))

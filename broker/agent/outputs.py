@@ -33,14 +33,17 @@ from broker.agent.store import ROOM, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
-_RESTLESS = 60.0  # seconds after which a file that never rests goes up anyway
+_RESTLESS = 60.0  # seconds after which a file that keeps changing is uploaded in any case
 _LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One result. ``path``: as the program named it; ``object``: in the attempt's folder; ``size`` in bytes; ``at``:
-    when the agent read it."""
+    """One result.
+
+    ``path``: as the program named it; ``object``: its path in the attempt's folder; ``size``: bytes; ``at``: when the
+    agent read it.
+    """
 
     path: str
     object: str
@@ -94,19 +97,19 @@ class Outputs:
         self._brought: dict[str, State] = {}
         self._last: dict[str, State] = {}
         self._saved: dict[str, tuple[State, float]] = {}
-        self._since: dict[str, float] = {}  # when a file was seen first
+        self._since: dict[str, float] = {}  # when a file was first seen
         self._index: dict[str, OutputFile] = {}
         self._unwritten = False
         self._told: str | None = None
         self.unsaved: list[str] = []
 
     def start(self) -> None:
-        """Take the present files as brought along: they are no results unless they change."""
+        """Treat the present files as inputs: they are no results unless they change."""
         self._brought = {path: seen.state for path, seen in self._found().items()}
         self._thread.start()
 
     def finish(self, deadline: Callable[[], float]) -> None:
-        """Upload what is new after the command's end, retrying until ``deadline`` (monotonic; re-read), and stop."""
+        """Upload new results after the command's end, retrying until ``deadline`` (monotonic; re-read), and stop."""
         if not self._thread.is_alive():
             return
         self._deadline = deadline
@@ -122,7 +125,7 @@ class Outputs:
             self._trouble(f"{len(self.unsaved)} not saved before the end: {names}")
 
     def abandon(self) -> None:
-        """Write nothing more."""
+        """Write nothing any more."""
         self._stopped = True
         self._wake.set()
 
@@ -133,7 +136,7 @@ class Outputs:
             if not last:
                 self._wake.wait(min(every * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, every)))
             elif failures:
-                time.sleep(min(every, 1.0))  # the last passes: a pause before the store is asked again
+                time.sleep(min(every, 1.0))  # the last passes: pause before the store is used again
             self._wake.clear()
             last = self._deadline is not None
             done = self._stopped or self._pass(last=last)
@@ -142,7 +145,7 @@ class Outputs:
                 return
 
     def _pass(self, *, last: bool) -> bool:
-        """One scan and its uploads. False if something is left to repeat."""
+        """One scan and its uploads. False if something has to be repeated."""
         try:
             found = self._found()
             due = [path for path, seen in found.items() if self._is_due(path, seen.state, last=last)]
@@ -154,10 +157,10 @@ class Outputs:
                 try:
                     self._upload(path, found[path])
                 except FileNotFoundError:
-                    pass  # the program removed it; what was uploaded before stays
+                    pass  # the program removed it; an earlier upload stays
                 except _OutputChanged:
                     if last:
-                        return False  # nothing writes any more but what outlived the command
+                        return False  # only processes that outlived the command may still write
                     continue
                 self.unsaved.remove(path)
             if self._unwritten:
@@ -196,7 +199,7 @@ class Outputs:
         self._unwritten = True
 
     def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
-        """The bytes of the file up to its size at the scan; the next scan sees what is appended meanwhile."""
+        """The bytes of the file up to its size at the scan; the next scan finds later additions."""
         with seen.place.open("rb") as file:
             left = seen.state[0]
             while left and not self._stopped:
@@ -210,7 +213,7 @@ class Outputs:
                 raise _OutputChanged
 
     def _found(self) -> dict[str, _OutputOnDisk]:
-        """Every result by its path; those of `$GPUBROKER_OUTPUT_DIR` prevail."""
+        """All results by path; on a conflict, those of `$GPUBROKER_OUTPUT_DIR` count."""
         found: dict[str, _OutputOnDisk] = {}
         if self._work.is_dir():
             for pattern in self._spec.outputs:
@@ -234,7 +237,7 @@ def _files(place: Path, root: Path) -> Iterator[tuple[str, _OutputOnDisk]]:
             if file.is_symlink() and not file.resolve().is_relative_to(inside):
                 continue
             path = file.relative_to(root).as_posix()
-            path.encode()  # a name that is not UTF-8 has no place in the store
+            path.encode()  # object stores accept no names that are not UTF-8
             info = file.stat()
         except (OSError, ValueError):
             continue

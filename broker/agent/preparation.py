@@ -15,9 +15,10 @@ from broker.agent.store import ObjectFolder
 
 
 class NodePreparation:
-    """``beside``: opens a folder beside the job's by its name; None: there are none. ``enter`` receives each phase,
-    ``restored`` the restored checkpoint. All steps stop early if ``stops`` says so, may be repeated, and raise GaveUp,
-    StoreTrouble (repeat), and OSError if this machine's disk fails.
+    """``beside``: opens another job's folder by its name; None: there are none.
+
+    ``enter`` receives the name of each phase, ``restored`` the restored checkpoint. All steps stop early if ``stops``
+    requires it, may be repeated, and raise GaveUp, StoreTrouble (repeat), and OSError if this machine's disk fails.
     """
 
     def __init__(
@@ -34,7 +35,10 @@ class NodePreparation:
         self._enter, self._restored = enter, restored
 
     def prevented(self) -> CommandEnd | None:
-        """Prepare the machine: restore, unpack, fetch. Returns what prevents the command, or None."""
+        """Prepare the machine: restore, unpack, fetch.
+
+        Returns the end of the attempt if that prevents the command, else None.
+        """
         return self._bring_checkpoint() or self._bring_files()
 
     def _bring_checkpoint(self) -> CommandEnd | None:
@@ -81,7 +85,7 @@ class NodePreparation:
         self._restored(newest)
 
     def _newest(self) -> checkpoints.RestoreOutcome:
-        """Restore the job's newest checkpoint; without one, that of the job from which it resumes. Raises Torn, too."""
+        """Restore the job's newest checkpoint; without one, that of the job from which it resumes. Also raises Torn."""
         into = self._scratch.checkpoints
         found = checkpoints.restore(self._store, into, self._rank, self._give_up, self._spec.nodes)
         if found.manifest is not None or self._spec.resume_from is None or self._beside is None:
@@ -91,7 +95,7 @@ class NodePreparation:
         return checkpoints.restore_of_other(other, wanted, into, self._rank, self._give_up, nodes)
 
     def _unpack(self) -> None:
-        """Write the job's files into this attempt's own folder. Raises TreeUnusable, too."""
+        """Write the job's files into this attempt's own folder. Also raises TreeUnusable."""
         sources = self._spec.sources
         if sources is None or self._beside is None:
             return
@@ -101,7 +105,7 @@ class NodePreparation:
             source_tree.unpack(pool, one.tree, into, self._give_up)
 
     def _fetch_inputs(self) -> None:
-        """Fetch the results of other jobs that this one takes. Raises NoInput, too."""
+        """Fetch the results of other jobs that are this job's inputs. Also raises NoInput."""
         if self._beside is None:
             return
         for one in self._spec.inputs:

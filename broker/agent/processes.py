@@ -11,7 +11,9 @@ from pathlib import Path
 from broker.agent.claims import kernel_start
 
 ENTERED = "GPUBROKER_ENTERED"
-"""The variable of programs that people started beside a job's command: the `mark` of its guard, which ends them."""
+"""The variable set for programs that people started beside a job's command: the `mark` of its guard, which
+ends them.
+"""
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -19,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """A process. ``cpu``: seconds of CPU that it used, with those of children that it has waited for."""
+    """A process. ``cpu``: seconds of CPU time that it used, including those of children that it has waited for."""
 
     pid: int
     parent: int
@@ -41,7 +43,7 @@ def processes() -> dict[int, ProcessInfo]:
 
 
 def descendants(roots: Iterable[int], among: Mapping[int, ProcessInfo]) -> Iterator[ProcessInfo]:
-    """The processes with these pids, and all that come from them."""
+    """The processes with these pids, and all their descendants."""
     children: dict[int, list[int]] = {}
     for one in among.values():
         children.setdefault(one.parent, []).append(one.pid)
@@ -71,7 +73,7 @@ def marked(value: str) -> set[int]:
 
 
 def variables(pid: int) -> dict[str, str]:
-    """The variables that the process began with. Raises OSError, also where there is no ``/proc``."""
+    """The variables with which the process started. Raises OSError, also without ``/proc``."""
     text = (_PROC / str(pid) / "environ").read_bytes()
     pairs = (one.partition(b"=") for one in text.split(b"\0") if b"=" in one)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}

@@ -1,4 +1,6 @@
-"""Checks that checkpoints come as often as the job promises (``checkpoint.every``); reports once if they do not."""
+"""Checks that checkpoints are saved as often as the job promises (``checkpoint.every``); reports once if they
+are not.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,16 @@ from typing import Callable
 from broker.agent.clock import NodeClock
 from broker.agent.journal import AttemptJournal
 
-_INTERVALS = 3  # without a checkpoint, before it is said
+_INTERVALS = 3  # intervals without a checkpoint until it is reported
 _NAMES = 3
 
 
 class CheckpointPromise:
-    """``every``: seconds of the job's clock; None: nothing is promised. ``patience``: wall-clock seconds that a program
-    may take to start. ``saved``: whether this attempt has saved one. ``folder``: where checkpoints are looked for."""
+    """``every``: seconds of the job's clock; None: nothing is promised.
+
+    ``patience``: wall-clock seconds that a program may take to start. ``saved``: returns whether this attempt has saved
+    a checkpoint. ``folder``: the folder of checkpoints.
+    """
 
     def __init__(
         self,
@@ -37,13 +42,14 @@ class CheckpointPromise:
         self._began = self._clock.now(), time.monotonic()
 
     def look(self, *, ended: bool = False) -> None:
-        """Write a journal entry if no checkpoint came for three intervals, or, at the end, if none came at all although
-        there was time for one."""
+        """Write a journal entry if no checkpoint was saved for three intervals, or, at the end, if none was saved at
+        all although there was time for one.
+        """
         if self._every is None or self._began is None or self._said or self._saved():
             return
         began, wall = self._began
         ran = (self._clock.now() - began).total_seconds()
-        # A sandbox clock runs faster, but programs do not start faster.
+        # A sandbox clock runs faster, but programs do not start faster on it.
         patient = self._patience if not ended or self._clock.scale != 1 else 0.0
         if ran < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patient:
             return

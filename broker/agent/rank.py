@@ -1,4 +1,4 @@
-"""The data that every part of an agent uses: one rank of one attempt."""
+"""The data that all parts of an agent use: one rank of one attempt."""
 
 from __future__ import annotations
 

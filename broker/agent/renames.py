@@ -1,4 +1,4 @@
-"""Entries of a folder that were renamed into place, from the kernel (inotify), on Linux.
+"""Detects entries of a folder that were renamed to their final name, by inotify of the Linux kernel.
 
 On other systems it reports nothing, and callers must judge the entries by their content.
 """
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 _IN_MOVED_TO = 0x80
-_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 
 
 class Renames:
@@ -25,14 +25,14 @@ class Renames:
             return
         libc = ctypes.CDLL(None)
         descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if descriptor >= 0:  # else the user's limit of such watches is reached
+        if descriptor >= 0:  # otherwise the user's limit of inotify instances is reached
             if libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MOVED_TO) >= 0:
                 self._descriptor = descriptor
             else:
                 os.close(descriptor)
 
     def since_last(self) -> set[str]:
-        """The names that something was renamed to since the last call."""
+        """The names to which entries were renamed since the last call."""
         names: set[str] = set()
         with contextlib.suppress(BlockingIOError):
             while self._descriptor >= 0:

@@ -18,7 +18,7 @@ from broker.agent.claims import kernel_start
 from broker.agent.environment import Scratch
 from broker.agent.formats import Claim
 
-_PATIENCE = 10.0  # seconds; the guard needs far less to kill the rest
+_PATIENCE = 10.0  # seconds; the guard needs far less to kill the remaining processes
 
 
 def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[str, str] | None) -> None:
@@ -36,11 +36,12 @@ def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[
 
 
 def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
-    """Whether an agent of this machine and scratch folder claimed the attempt and none of its processes is alive. False
-    if unknown, and if that agent ended by itself.
+    """Whether an agent of this machine and scratch folder claimed the attempt and none of its processes runs.
 
-    ``beat``: seconds between touches of a file by a living agent. Waits for three of them, because that agent may run
-    in another container.
+    False if unknown, and if that agent ended normally.
+
+    ``beat``: seconds between two touches of its file by a running agent. Waits for three of them, because that agent
+    may run in another container.
     """
     try:
         record = json.loads(scratch.record.read_text())
@@ -61,7 +62,7 @@ def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
 
 
 def _something_is_left(scratch: Scratch) -> bool:
-    """Whether a process with this folder's checkpoint variable is alive: the command, or one of its children."""
+    """Whether a process with this folder's checkpoint variable still runs: the command, or one of its children."""
     mark = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch.checkpoints) + b"\0"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

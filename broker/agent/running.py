@@ -25,13 +25,15 @@ _BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
 
 
 def _beside(status: int) -> float:
-    """A shell dies of SIGTERM at once; its program, which also gets the signal, may still be saving."""
+    """Seconds to wait for a signal to the agent: a shell dies of SIGTERM at once, but its program, which also gets the
+    signal, may still be saving.
+    """
     return max(_BESIDE, 1.0) if status == -signal.SIGTERM else _BESIDE
 
 
 @dataclass
 class _Heard:
-    """The end of the command. ``left``: the statuses of processes that it left behind at a stop."""
+    """The end of the command. ``left``: the exit statuses of processes that it left running at a stop."""
 
     status: int | None = None
     left: list[int] = field(default_factory=list)
@@ -46,15 +48,17 @@ class _Heard:
             self.left.append(message.status)
 
     def in_all(self) -> int | None:
-        """The status at a stop. If the shell died of the signal, that of its programs: the first failure, or 0."""
+        """The exit status at a stop. If the shell died of the signal, that of its programs: the first failure, or 0."""
         return next(filter(None, self.left), 0) if self.left and self.status == -signal.SIGTERM else self.status
 
 
 @dataclass(frozen=True)
 class SupervisedCommand:
-    """One command under supervision. ``number``: its number in the attempt; messages of others are ignored. ``upload``:
-    expected seconds to upload a checkpoint. ``on_session``: called with its process id once it runs; ``on_exit`` when
-    it has ended for a reason yet unknown; ``on_stop`` at a stop.
+    """One command under supervision.
+
+    ``number``: its number in the attempt; messages of other commands are ignored. ``upload``: expected seconds to
+    upload a checkpoint. ``on_session``: called with its process id once it runs; ``on_exit``: called when it has ended
+    for a reason that is not known yet; ``on_stop``: called at a stop.
     """
 
     command: Command
@@ -68,7 +72,7 @@ class SupervisedCommand:
     on_stop: Callable[[], None]
 
     def to_its_end(self) -> CommandEnd:
-        """Raises NewerAttempt. The command may still run: the caller kills it."""
+        """Wait for the end of the command. Raises NewerAttempt. The command may still run: the caller kills it."""
         stop: StopOrder | None = None
         deadline = float("inf")
         heard, session = _Heard(), None

@@ -1,6 +1,6 @@
 """Makes finished checkpoints durable, in its own thread, without delaying training.
 
-Store errors are retried with back-off and recorded in the journal; the last verified checkpoint stays.
+Store errors are retried with back-off and recorded in the journal; the last verified checkpoint is kept.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LONGEST_PAUSE = 60.0
 
 
 def room_beside(size: int) -> int:
-    """How many bytes of a checkpoint of this size an upload may hold in memory: few for a small one, because the memory
-    is the command's; 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
+    """The number of bytes of a checkpoint of this size that an upload may hold in memory: few for a small one, because
+    the command needs the memory; 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
     """
     return min(ROOM, size >> 8)
 
@@ -47,7 +47,7 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class _Final:
-    """The last passes: see `Saver.finish`."""
+    """The parameters of the last passes: see `Saver.finish`."""
 
     killed: bool
     hurry: bool
@@ -75,13 +75,13 @@ class Saver:
         self._final: _Final | None = None
         self._stopped = self._held = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
-        self._place = (0, 0)  # of the last one saved
+        self._place = (0, 0)  # the place of the last saved checkpoint
         self._uploaded: dict[tuple[str, tuple[str, int, int, int]], SavedFile] = {}
-        self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, and since when
+        self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, each with the time since when
         self._writes = False  # whether this rank has checkpoints of its own
         self.last: Manifest | None = None
-        self.saved_any = False  # in this attempt
-        self.looked: Callable[[], None] = lambda: None  # called after each look for checkpoints
+        self.saved_any = False  # whether any was saved in this attempt
+        self.looked: Callable[[], None] = lambda: None  # called after each scan for checkpoints
         self.step: int | None = None  # highest step in a name
         self.unsaved: list[str] = []
 
@@ -112,7 +112,7 @@ class Saver:
         self._stopped = True
 
     def abandon(self) -> None:
-        """Write nothing more."""
+        """Write nothing any more."""
         self._stopped = True
         self._wake.set()
 
@@ -139,7 +139,7 @@ class Saver:
         return min(scan * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, scan))
 
     def _pass(self, final: _Final | None) -> bool:
-        """One scan and its uploads. False if something is left to repeat."""
+        """One scan and its uploads. False if something has to be repeated."""
         ended = final is not None
         try:
             found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
@@ -165,7 +165,7 @@ class Saver:
         except OSError as error:
             self._trouble(f"a checkpoint cannot be read: {error.strerror or error}")
         except Changed:
-            return not ended  # the next scan sees it anew
+            return not ended  # the next scan finds it again
         except Exception as error:  # training continues whatever happens to a save; recorded and retried
             log.exception("a pass over the checkpoints failed")
             self._trouble(f"unexpected: {error!r}")
@@ -183,7 +183,7 @@ class Saver:
         began, again = time.monotonic(), bool(self._uploaded)
         size = sum(size for _, size, _, _ in one.signature)
         files = tuple(self._upload(checkpoint, seen, size) for seen in one.signature)
-        if not again:  # else a part of it had been there before
+        if not again:  # otherwise a part of it was uploaded before
             self._on_uploaded(checkpoint, sum(file.size for file in files), time.monotonic() - began)
         if self._check_fence():
             return
@@ -198,10 +198,10 @@ class Saver:
         self._scanner.saved(one.name, one.signature)
 
     def _upload(self, checkpoint: str, seen: tuple[str, int, int, int], whole: int) -> SavedFile:
-        """One file of a checkpoint of ``whole`` bytes."""
+        """Upload one file of a checkpoint of ``whole`` bytes."""
         path, size, _, _ = seen
         done = self._uploaded.get((checkpoint, seen))
-        if done is not None:  # an earlier try got this far
+        if done is not None:  # an earlier try uploaded this file
             return done
         target = f"rank-{self._rank}/" + "/".join(safe(part) for part in path.split("/"))
         digest = hashlib.sha256()
@@ -259,14 +259,15 @@ class Saver:
         self.last, self.saved_any = manifest, True
         self._journal.checkpoint_saved(checkpoint, step, manifest.size, seconds)
         try:
-            if not self._check_fence():  # the newer attempt may be reading what would be deleted
+            if not self._check_fence():  # the newer attempt may be reading the files to be deleted
                 prune(self._store, spec.keep, spec.attempt)
         except StoreTrouble as error:
             log.warning("old checkpoints stay for now: %s", error)
 
     def _complete_gang(self, ended: bool) -> bool:
-        """Rank 0 writes the manifests whose parts are complete. A rank without checkpoints (in many programs only rank
-        0 saves) sends an empty part after a while.
+        """On rank 0, write the manifests whose parts are complete.
+
+        A rank without checkpoints (in many programs only rank 0 saves) writes an empty part after some time.
         """
         done = True
         for checkpoint in listed(self._store):

@@ -50,7 +50,9 @@ def is_unfinished_name(name: str) -> bool:
 
 
 def signature(folder: Path, name: str) -> Signature:
-    """Every regular file of the entry. Raises OSError if the entry cannot be read or disappears meanwhile."""
+    """The state of every regular file of the entry. Raises OSError if the entry cannot be read or disappears
+    meanwhile.
+    """
     entry = folder / name
     if not entry.is_dir():
         return (_file(folder, entry),)
@@ -76,7 +78,9 @@ def _file(folder: Path, path: Path) -> tuple[str, int, int, int]:
 
 def open_writers(folder: Path) -> set[str]:
     """The entries that any visible process has open for writing (workers of a command may have their own sessions).
-    Processes of other users are not visible. Empty without /proc."""
+
+    Processes of other users are not visible. Empty without /proc.
+    """
     found: set[str] = set()
     inside = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
@@ -92,9 +96,11 @@ def open_writers(folder: Path) -> set[str]:
 
 
 class Scanner:
-    """Remembers earlier scans. ``writers``: entries open for writing; ``renamed``: entries renamed into place since the
-    last call. ``quiet``: seconds for which an entry of unknown format stays unchanged until it is finished; ``now``:
-    seconds of a clock that never jumps.
+    """Remembers earlier scans.
+
+    ``writers``: returns the entries open for writing; ``renamed``: returns the entries renamed to their final name
+    since its last call. ``quiet``: seconds without a change after which an entry of unknown format counts as finished;
+    ``now``: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class Scanner:
         self._writers = writers
         self._renamed = renamed
         self._quiet, self._now = quiet, now
-        self._since: dict[str, float] = {}  # when the content of each was first seen
+        self._since: dict[str, float] = {}  # when the present content of each was first seen
         self._moved: set[str] = set()
         self._seen: dict[str, Signature] = {}
         self._saved: dict[str, Signature] = {}
@@ -131,12 +137,15 @@ class Scanner:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last scan saw something that is still being written."""
+        """Whether the last scan found an entry that is still being written."""
         return bool(self._unfinished) or any(self._saved.get(name) != seen for name, seen in self._seen.items())
 
     def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
-        """The finished, unsaved entries, oldest first. ``ended``: the command is over, so nothing changes any more;
-        ``killed``: and it did not end by itself. Raises OSError when the folder itself cannot be read."""
+        """The finished, unsaved entries, oldest first.
+
+        ``ended``: the command has ended, so nothing changes any more; ``killed``: it has ended and was killed. Raises
+        OSError if the folder itself cannot be read.
+        """
         self._moved |= self._renamed()
         before, self._seen = self._seen, {}
         inodes, self._unfinished, self.trouble = self._unfinished, set(), {}
@@ -144,7 +153,7 @@ class Scanner:
         waiting: list[Finished] = []
         for entry in self._entries():
             name = entry.name
-            with contextlib.suppress(FileNotFoundError):  # the program let it go meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the program removed it meanwhile
                 try:
                     info = entry.stat()
                     if is_unfinished_name(name):
@@ -166,7 +175,7 @@ class Scanner:
                     continue
                 note = self._notes().get(
                     name, {}
-                )  # after the entry: the program writes it before the entry has its name
+                )  # read after the entry: the program writes the note before it renames the entry
                 noted = note.get("inode") == info.st_ino
                 told = note.get("step") if noted else None
                 one = Finished(name, now, told if isinstance(told, int) else step_of(name))
@@ -177,8 +186,7 @@ class Scanner:
         if waiting:
             busy = set() if ended else self._writers()
             found += [one for one in waiting if one.name not in busy]
-        # File systems store times in steps of milliseconds or seconds; entries of the same time are ordered by their
-        # number.
+        # File systems store times in steps of milliseconds or seconds; entries of the same time are ordered by step.
         return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
 
     def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
@@ -187,7 +195,7 @@ class Scanner:
             whole = is_whole(self._folder / name)
         except FileNotFoundError:
             raise
-        except OSError:  # reading it will fail again, and say so, when it is saved
+        except OSError:  # reading it fails again, and is reported, when it is saved
             whole = None
         if whole is False and ended:
             self.trouble[name] = f"{name} is not whole: it was not written to its end"

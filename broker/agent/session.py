@@ -1,6 +1,6 @@
 """Whether a session is still in use, and when it has been idle for too long. Pure: times come from the caller.
 
-A sign that cannot be read counts as use, but not for ever: only until ``at_most`` after the last sign that could.
+A sign that cannot be read counts as use, but only until ``at_most`` after the last sign that could be read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from broker.agent.visitors import EnteredProgram
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 BUSY_CPU = 0.1
-"""A job uses its machine above this many CPUs; servers that wait take less."""
+"""A job uses its machine above this CPU use (number of CPUs); servers that wait use less."""
 BUSY_GPU = 5.0
 """Percent."""
 BUSY_BYTES = 100.0
-"""Bytes per second over a connection; what keeps it open takes less."""
+"""Bytes per second over a connection that count as use; keeping it open takes less."""
 
 
 class Use(Enum):
@@ -46,8 +46,11 @@ class SessionIdleness:
         self._used_at = self._unread_at = self._looked_at = started
 
     def over(self, signs: Sequence[Sign], now: float, *, longest_gap: float) -> str | None:
-        """Why the session must end, by the signs at this moment; None while it may go on. A pause of more than
-        ``longest_gap`` since the last look counts as use, since nothing was observed."""
+        """Why the session must end, by the signs at this moment; None while it may continue.
+
+        A pause of more than ``longest_gap`` (seconds) since the last check counts as use, since nothing was observed in
+        it.
+        """
         if any(one.use is Use.BUSY for one in signs) or now - self._looked_at > longest_gap:
             self._used_at = now
         unread = [one.name for one in signs if one.use is Use.UNKNOWN]
@@ -76,10 +79,12 @@ def of_visitors(
     typed: Mapping[int, float],
     came: float | None = None,
 ) -> Sign:
-    """People's activity beside the command: a program other than a waiting shell runs for one of them, or bytes go over
-    a connection, or a terminal was used since the last look, ``seconds`` ago. ``moved``: the bytes of each (by pid) at
-    that look; ``typed``: how many seconds ago each one's terminal was used; ``came``: how many seconds ago somebody
-    last came or left."""
+    """Activity of people beside the command since the last check, ``seconds`` ago: one of them runs a program other
+    than a waiting shell, or bytes were transferred over a connection, or a terminal was used.
+
+    ``moved``: the transferred bytes of each (by pid) at that check; ``typed``: how many seconds ago the terminal of
+    each was used; ``came``: how many seconds ago somebody last entered or left.
+    """
     busy = (came is not None and came < seconds) or any(
         _runs_something(one, running)
         or (one.moved is not None and one.moved - moved.get(one.pid, one.moved) > BUSY_BYTES * seconds)
@@ -90,13 +95,13 @@ def of_visitors(
 
 
 def _runs_something(one: EnteredProgram, running: Mapping[int, ProcessInfo]) -> bool:
-    """Whether anything runs for the visitor but shells and what carries the connection."""
+    """Whether the visitor runs anything but shells and the programs of the connection."""
     of_it = (process.name for process in descendants([one.pid], running) if process.pid != one.pid)
     return any(name not in SHELLS and not name.startswith("sshd") and name != "sftp-server" for name in of_it)
 
 
 def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float) -> Sign:
-    """The CPU use of the job's processes in that time. ``before`` and ``now``: seconds of each, by pid."""
+    """The CPU use of the job's processes in that time. ``before`` and ``now``: CPU seconds of each, by pid."""
     used = sum(cpu - before.get(pid, 0.0) for pid, cpu in now.items())
     name = "CPU"
     if not now or seconds <= 0:
@@ -105,7 +110,10 @@ def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float
 
 
 def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
-    """The activity of the accelerators. ``gpus``: how many the job has; ``busiest``: percent, None if not reported."""
+    """The activity of the accelerators.
+
+    ``gpus``: the number that the job has; ``busiest``: percent, None if not reported.
+    """
     if not gpus:
         return None
     use = Use.UNKNOWN if busiest is None else Use.BUSY if busiest >= BUSY_GPU else Use.IDLE

@@ -1,4 +1,4 @@
-"""Looks for signs of use of a session, in a thread of its own, and says when it has been idle for too long."""
+"""Checks the signs of use of a session, in its own thread, and reports when it has been idle for too long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from broker.agent.visitors import last_came, visitors
 
 log = logging.getLogger("gpubroker-agent")
 _PATIENCE = 5.0
-_GAP = 20  # looks
+_GAP = 20  # intervals between checks
 
 
 class SessionWatch:
@@ -42,7 +42,7 @@ class SessionWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. A look that waits for Jupyter or a driver is left to itself: the time to save is short."""
+        """Stop checking. Does not wait for a check that waits for Jupyter or a driver: the time to save is short."""
         self._stopped.set()
         self._thread.join(1.0)
 
@@ -54,7 +54,7 @@ class SessionWatch:
         while not self._stopped.wait(every):
             try:
                 told = self._rule.over(self._signs(), self._now(), longest_gap=_GAP * every * self._scale)
-            except Exception:  # what was not seen is no reason to end a session; its time and money end it
+            except Exception:  # an error is no reason to end a session; its time and money end it
                 log.exception("the use of the session could not be read this time")
                 continue
             if told is not None and not self._stopped.is_set():
@@ -74,7 +74,7 @@ class SessionWatch:
         cpu = session.of_cpu(self._cpu or ours, ours, seconds)
         self._cpu = ours
         found = [people, cpu]
-        if self._spec.nodes > 1:  # the first node ends the session, and does not see what the others do
+        if self._spec.nodes > 1:  # the first node decides for the session, and does not see the signs of the others
             found.append(session.Sign("the other nodes", session.Use.UNKNOWN))
         if (of_gpus := session.of_gpus(self._spec.gpus, busiest(one.to_json() for one in gpu.sample()))) is not None:
             found.append(of_gpus)
@@ -94,8 +94,9 @@ def _typed(terminal: str | None) -> float | None:
 
 
 def kernel_states(runtime: Path) -> list[str] | None:
-    """The states of the kernels of the Jupyter servers that have a file in this folder, by their REST API
-    (``GET /api/kernels``); None if one does not answer. ``runtime``: Jupyter's runtime folder."""
+    """The states of the kernels of the Jupyter servers that have a file in this folder, by their REST API (``GET
+    /api/kernels``); None if one does not answer. ``runtime``: Jupyter's runtime folder.
+    """
     import urllib.request  # takes memory, and few jobs have Jupyter
 
     # Without the proxies of the environment: the server is on this machine.
@@ -115,7 +116,7 @@ def kernel_states(runtime: Path) -> list[str] | None:
 
 
 def _states(kernels: Sequence[Any]) -> list[str]:
-    """A kernel without a connection stays ``starting``: nothing runs in it."""
+    """The states of kernels. A kernel without a connection stays ``starting``: nothing runs in it."""
     return [
         "idle"
         if one["execution_state"] == "starting" and not one.get("connections", 1)

@@ -1,8 +1,8 @@
-"""Signatures of the broker's documents (HMAC-SHA256): no other writer of the object store can order a node about.
+"""Signatures of the broker's documents (HMAC-SHA256), so that a node obeys no other writer of the object store.
 
 Each attempt has its own key. It reaches the node with the launch, not through the object store, and signs the name of
-the document with its content: a document of another attempt, or of another name, is refused. A launch by an
-earlier release gives no key; its documents are accepted unsigned.
+the document with its content: a document of another attempt, or of another name, is refused. A launch by an earlier
+release has no key; its documents are accepted unsigned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from broker.agent.formats import BadDocument
 
 KEY_VARIABLE = "GPUBROKER_ATTEMPT_KEY"
-"""The variable with which a launch gives the agent its key, in hexadecimal digits. Commands of the job lack it."""
+"""The variable with which a launch gives the agent its key, in hexadecimal digits. The job's commands do not get it."""
 _FIELD = "signature"
 
 
@@ -26,7 +26,7 @@ def sign(name: str, document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def check(name: str, document: Mapping[str, Any], key: str | None) -> None:
-    """Raises BadDocument if the document is not signed with the key. Without a key it accepts everything."""
+    """Raises BadDocument if the document is not signed with the key. Without a key, accepts every document."""
     if key is None:
         return
     given = document.get(_FIELD)

@@ -27,7 +27,7 @@ from broker.agent.store import ObjectFolder
 
 FILE, LINK, FOLDER = "file", "link", "folder"
 _VERSION = 1
-_AT_ONCE = 8  # files that are fetched side by side: most are small, and each costs a request
+_AT_ONCE = 8  # files downloaded at a time: most are small, and each takes a request
 
 
 class TreeUnusable(Exception):
@@ -76,7 +76,7 @@ def stays_inside(path: str, link: str = "x") -> bool:
 
 
 def tree_bytes(entries: Iterable[TreeEntry]) -> bytes:
-    """The list as stored: the same bytes for the same tree."""
+    """The list as stored. The same tree always gives the same bytes."""
     rows = [
         {name: value for name, value in entry.__dict__.items() if value not in ("", 0) or name == "mode"}
         for entry in sorted(entries)
@@ -97,7 +97,7 @@ def content_path(sha256: str) -> str:
 
 
 def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
-    """The entries of a tree, folders before what is in them. Raises TreeUnusable, StoreTrouble."""
+    """The entries of a tree, folders before their content. Raises TreeUnusable, StoreTrouble."""
     data = pool.read(tree_path(tree))
     if data is None:
         raise TreeUnusable("the snapshot of the job's files is no longer in the run store")
@@ -107,7 +107,7 @@ def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
 
 
 def entries_in(data: bytes) -> tuple[TreeEntry, ...]:
-    """The entries of a list as stored, folders before what is in them. Raises TreeUnusable."""
+    """The entries of a stored list, folders before their content. Raises TreeUnusable."""
     try:
         return tuple(sorted(TreeEntry.from_json(row) for row in json.loads(data)["entries"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -115,9 +115,11 @@ def entries_in(data: bytes) -> tuple[TreeEntry, ...]:
 
 
 def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool] = lambda: False) -> int:
-    """Write the tree into the folder, which may exist already; bytes written. Every content is verified.
+    """Write the tree into the folder, which may exist already; returns the number of bytes written.
 
-    Links are made last, so that no file is written through a link of this tree. Raises GaveUp, TreeUnusable,
+    Every content is verified.
+
+    Links are created last, so that no file is written through a link of this tree. Raises GaveUp, TreeUnusable,
     StoreTrouble (may be repeated), OSError if the node's disk fails.
     """
     entries = read_tree(pool, tree)
@@ -153,7 +155,7 @@ def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[
     draft = place.with_name(f".{place.name[:200]}.gpubroker")
     try:
         with contextlib.suppress(FileNotFoundError):
-            draft.unlink()  # of an earlier try
+            draft.unlink()  # from an earlier try
         with draft.open("xb") as output:
             written = write(pool.stream(content_path(entry.sha256)), output, give_up)
     except FileNotFoundError:
@@ -165,7 +167,7 @@ def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[
 
 
 def _make_folder(folder: Path) -> None:
-    """Create the folder; if only root may, with sudo, if that needs no password."""
+    """Create the folder. If only root may create it, uses sudo, if that needs no password."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return

@@ -1,8 +1,8 @@
 """One SSH connection to a job: OpenSSH's sshd as the job's own user, over this process's standard streams.
 
 sshd runs in its inetd mode: no daemon, no port, no root. It accepts one key, no password, and only this user. Its host
-key is made once per attempt and told to the other side before the first byte of the protocol, through the same channel,
-which the engine has authenticated: so the client can check it strictly.
+key is created once per attempt and sent to the client before the first byte of the protocol, through the same channel,
+which the engine has authenticated; so the client can check it strictly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.agent.store import make_private
 from broker.agent.visitors import Visit
 
 HOST_KEY = b"gpubroker-host-key "
-"""The beginning of the line before the protocol."""
+"""The prefix of the line before the protocol."""
 
 _WHERE = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin", "/usr/local/sbin")
 _SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec", "/usr/lib64/misc")
@@ -60,8 +60,11 @@ LogLevel ERROR
 
 
 def serve(at: GuardedCommand, public_key: str, *, lines: bool) -> int:
-    """Serve one connection to its end. ``lines``: what goes out is written as lines of base64, for a channel that hands
-    on whole lines of text only. Raises `CannotEnter` if there is no sshd here."""
+    """Serve one connection until it ends.
+
+    ``lines``: write the output as lines of base64, for a channel that forwards only whole lines of text. Raises
+    `CannotEnter` if there is no sshd here.
+    """
     sshd = _found("sshd")
     folder = at.scratch / "ssh"
     own = folder / str(os.getpid())
@@ -72,7 +75,7 @@ def serve(at: GuardedCommand, public_key: str, *, lines: bool) -> int:
         host_key = _host_key(folder)
         _private(own / "authorized_keys", public_key.strip() + "\n")
         _private(own / "config", _config(at, folder, own))
-        if os.geteuid() == 0:  # as root, sshd wants this folder, which distributions make when its service starts
+        if os.geteuid() == 0:  # as root, sshd needs this folder, which distributions create when its service starts
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         out(HOST_KEY + host_key.encode() + b"\n")
         process = subprocess.Popen(  # noqa: S603 (a program of the system, and options of ours)
@@ -93,7 +96,7 @@ def serve(at: GuardedCommand, public_key: str, *, lines: bool) -> int:
 
 
 def _relay(process: subprocess.Popen[bytes], at: GuardedCommand, visit: Visit, out: Callable[[bytes], None]) -> None:
-    """Carry bytes both ways until one side closes, or the attempt ends."""
+    """Forward bytes both ways until one side closes, or the attempt ends."""
     assert process.stdin is not None
     assert process.stdout is not None
     moved, told, told_at = 0, 0, time.monotonic()
@@ -136,7 +139,7 @@ def _line_writer(piece: bytes) -> None:
 
 
 def _host_key(folder: Path) -> str:
-    """The public host key of the attempt; makes the key unless there is one."""
+    """The public host key of the attempt; creates the key if there is none."""
     key = folder / "host_key"
     if not key.exists():
         draft = folder / f"host_key.{os.getpid()}"
@@ -145,7 +148,7 @@ def _host_key(folder: Path) -> str:
             check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         with contextlib.suppress(FileExistsError):
-            os.link(draft, key)  # of two at once the first wins
+            os.link(draft, key)  # if two processes create it at once, the first wins
         for one in (draft, draft.with_name(f"{draft.name}.pub")):
             one.unlink()
     answer = subprocess.run(  # noqa: S603 (a program of the system, and options of ours)

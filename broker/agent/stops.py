@@ -1,7 +1,7 @@
 """Messages to a running attempt, and which of them end it.
 
-Everything arrives in one inbox: signals, notices, the fence, other ranks' ends, the command's reports. Lease and
-idleness send no message; they are checked at every wait.
+All messages arrive in one inbox: signals, notices, newer attempts, ends of other ranks, and reports of the command.
+Lease and idleness send no message; they are checked at every wait.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Inbox:
         return None
 
     def something_came(self, seconds: float) -> bool:
-        """Whether a message arrived within ``seconds``; it stays in the inbox."""
+        """Whether a message arrives within ``seconds``; it stays in the inbox."""
         with contextlib.suppress(queue.Empty):
             self._queue.put(self._queue.get(timeout=seconds))
             return True
@@ -66,7 +66,7 @@ class Inbox:
 
 
 class Stops:
-    """Reads the inbox of one attempt. ``peers``: the other ranks that have ended, and how."""
+    """Reads the inbox of one attempt. ``peers``: the other ranks that have ended, with their ends."""
 
     def __init__(self, inbox: Inbox, spec: Spec, mailbox: NodeMailbox, journal: AttemptJournal) -> None:
         self._inbox, self._spec = inbox, spec
@@ -82,7 +82,9 @@ class Stops:
         return self._inbox.take(wait)
 
     def in_message(self, message: Any, *, already: StopOrder | None = None) -> StopOrder | None:
-        """The stop that follows from the message, the lease or idleness; ``already``: a stop under way."""
+        """The stop that follows from the message, the lease or idleness; ``already``: a stop that was ordered
+        before.
+        """
         if isinstance(message, PeerEnded):
             self.peers[message.rank] = message.ending
             if message.ending.cause != "completed":
@@ -101,12 +103,12 @@ class Stops:
         return self.due() if already is None else None
 
     def due(self) -> StopOrder | None:
-        """Whether the lease is over, or the accelerators have been idle for too long."""
+        """The stop if the lease has ended, or the accelerators have been idle for too long."""
         over = self._mailbox.over()
         return None if over is None else StopOrder(*over)
 
     def must_end(self) -> bool:
-        """Whether a message came or the lease is over; checked during long steps before the command starts."""
+        """Whether a message arrived or the lease has ended; checked during long steps before the command starts."""
         return not self._inbox.empty() or self.due() is not None
 
     def tell_notice(self, source: str, at: datetime | None) -> None:
@@ -114,8 +116,10 @@ class Stops:
         self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
 
     def unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
-        """Fetch something, retrying while the store is unreachable; returns the stop if one came meanwhile. Raises
-        NewerAttempt, StoreTrouble after the spec's patience, and what ``fetch`` raises."""
+        """Fetch something, retrying while the store is unreachable; returns the stop if one was ordered meanwhile.
+
+        Raises NewerAttempt, StoreTrouble after the spec's patience, and what ``fetch`` raises.
+        """
         while True:
             try:
                 patiently(

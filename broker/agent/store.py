@@ -30,15 +30,15 @@ _Result = TypeVar("_Result")
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
 _RETRY: Any = {"max_retries": 3}
 # Bytes of one request. The time limit includes the answer's content, so a larger object is read in several requests;
-# else one that takes longer than the limit could never be read.
+# otherwise an object that takes longer than the limit could never be read.
 _PIECE = 16 << 20
-_PIECE_OF_SEVERAL = 4 << 20  # of several requests at a time, which share a slow line
+_PIECE_OF_SEVERAL = 4 << 20  # bytes of each of several concurrent requests, which share a slow connection
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
-_LARGEST_DOCUMENT = 256 << 20  # bytes of a JSON document; a larger one is not ours
-ROOM = 64 << 20  # bytes of one upload in memory, all parts together, if no other upload needs them
-# Any client option makes obstore ignore these variables.
+_LARGEST_DOCUMENT = 256 << 20  # bytes of a JSON document; a larger one was not written by gpubroker
+ROOM = 64 << 20  # bytes of one upload in memory, all parts together, if it is the only upload
+# If any client option is set, obstore ignores these variables.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
 
@@ -49,12 +49,12 @@ class StoreTrouble(Exception):
 def _sentence(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else type(error).__name__
-    first = re.sub(r" in [0-9.]+[mµn]?s\b", "", first)  # no two errors would be the same
-    return re.sub(r"\?\S*", "?…", first)  # a signed URL carries its signature behind the question mark
+    first = re.sub(r" in [0-9.]+[mµn]?s\b", "", first)  # otherwise no two errors would be equal
+    return re.sub(r"\?\S*", "?…", first)  # a signed URL contains its signature after the question mark
 
 
 def parts(size: int, room: int) -> tuple[int, int]:
-    """Bytes per part and number of concurrent parts of an upload of this size: as many as ``room`` (bytes) holds, at
+    """Bytes per part and number of concurrent parts of an upload of this size: as many as fit into ``room`` (bytes), at
     least two. S3 and Cloud Storage allow 10,000 parts per object, at least 5 MiB except the last; Azure allows more and
     smaller ones.
     """
@@ -71,10 +71,12 @@ class ObjectFolder:
 
     @classmethod
     def open(cls, url: str, access: Callable[[], dict[str, Any]] | None = None) -> ObjectFolder:
-        """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is created, readable by its owner
-        only. The region of an S3 bucket is found out. ``access``: returns the store's credentials,
-        instead of the machine's own (`broker.agent.access`). Raises StoreTrouble for other URLs and if the
-        folder cannot be created."""
+        """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``.
+
+        A local one is created, readable by its owner only. The region of an S3 bucket is queried. ``access``: returns
+        credentials of the store, used instead of the machine's own (`broker.agent.access`). Raises StoreTrouble for
+        other URLs and if the folder cannot be created.
+        """
         parts = urlsplit(url)
         try:
             if parts.scheme == "file":
@@ -94,8 +96,10 @@ class ObjectFolder:
             ) from None
 
     def read(self, path: str, most: int | None = None) -> bytes | None:
-        """The content, or None. ``most``: the maximum size in bytes; of a larger object only the first byte is read and
-        returned."""
+        """The content, or None.
+
+        ``most``: the maximum size in bytes; of a larger object, only the first byte is read and returned.
+        """
         found = self._dated(path, most)
         return None if found is None else found[0]
 
@@ -104,7 +108,7 @@ class ObjectFolder:
         return self._dated(path, most)
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
-        """The document, or None. Raises ValueError if it is not a JSON object: torn, or foreign."""
+        """The document, or None. Raises ValueError if it is not a JSON object (torn, or written by something else)."""
         found = self.read_dated(path)
         return None if found is None else found[0]
 
@@ -154,8 +158,9 @@ class ObjectFolder:
         return self._try(f"create {path}", make)
 
     def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
-        """Write from a stream of about ``size`` bytes, several parts at a time, of which ``room`` bytes are in memory
-        (see `parts`). An exception of ``pieces`` passes through, and then nothing appears."""
+        """Write an object of about ``size`` bytes from a stream, several parts at a time, with at most ``room`` bytes
+        in memory (see `parts`). An exception of ``pieces`` is passed on, and then no object appears.
+        """
         part, at_once = parts(size, room)
         own: list[BaseException] = []
 
@@ -174,9 +179,11 @@ class ObjectFolder:
             raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
 
     def stream(self, path: str, start: int = 0, at_once: int = 1) -> Iterator[bytes]:
-        """The content in pieces of up to 16 MiB, from byte ``start`` on, which must be less than there are.
-        ``at_once``: requests at a time, of smaller pieces then. Raises FileNotFoundError, and StoreTrouble also for an
-        object that is replaced meanwhile."""
+        """The content in pieces of up to 16 MiB, from byte ``start`` on, which must be less than the size.
+
+        ``at_once``: the number of concurrent requests, whose pieces are then smaller. Raises FileNotFoundError, and
+        StoreTrouble also for an object that is replaced meanwhile.
+        """
         options: Any = {"range": {"offset": start}} if start else None
         try:
             whole = obstore.get(self._inner, path, options=options)
@@ -184,7 +191,7 @@ class ObjectFolder:
             if size - start <= _PIECE:
                 yield bytes(whole.bytes())
                 return
-            del whole  # its content is not read: that could take longer than one request may
+            del whole  # its content is not read, as that could exceed the time limit of a request
             step = _PIECE if at_once == 1 else _PIECE_OF_SEVERAL
 
             def piece(at: int) -> bytes:
@@ -242,7 +249,7 @@ class ObjectFolder:
         self._try(f"delete {path}", remove)
 
     def drop_folder(self, path: str) -> None:
-        """Remove a folder that became empty; only a local disk has such things."""
+        """Remove a folder that became empty; only local disks have such folders."""
         prefix = getattr(self._inner, "prefix", None)
         if isinstance(self._inner, LocalStore) and prefix:
             for folder, _, _ in os.walk(Path(prefix) / path, topdown=False):
@@ -269,7 +276,7 @@ class ObjectFolder:
 
 
 def _ahead(fetch: Callable[[int], bytes], starts: Iterator[int], at_once: int) -> Iterator[bytes]:
-    """The pieces in order, ``at_once`` of them under way."""
+    """The pieces in order, with ``at_once`` of them requested at a time."""
     if at_once == 1:
         yield from map(fetch, starts)
         return

@@ -57,15 +57,17 @@ from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 
-# What the agent itself ends with, where that is not the command's status.
+# Exit statuses of the agent itself, if it does not return the command's.
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 
 
 @dataclass(frozen=True)
 class JobFolders:
-    """The job's run folder and those beside it. ``beside``: opens one by its name; may raise StoreTrouble. ``key``:
-    what spec and lease are signed with (`broker.agent.signatures`). ``access``: the folders' credentials, if the broker
-    gives them."""
+    """The job's run folder and those of other jobs.
+
+    ``beside``: opens one of these by its name; may raise StoreTrouble. ``key``: with which spec and lease are signed
+    (`broker.agent.signatures`). ``access``: the folders' credentials, if the broker provides them.
+    """
 
     own: ObjectFolder
     beside: Callable[[str], ObjectFolder] | None = None
@@ -90,7 +92,7 @@ class Attempt:
         self._folders = folders
         self._store, self._number, self._rank, self._gang = folders.own, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
-        self._umask = os.umask(0o077)  # ours are private; the command gets its own back
+        self._umask = os.umask(0o077)  # the agent's files are private; the command gets its original umask
         self._inbox = Inbox()
         self._session = -1
         self._began = to_text(wall_now())
@@ -165,7 +167,7 @@ class Attempt:
                 log.error("%s; it is reported", evidence)
 
     def _open(self, lease: Lease) -> None:
-        """Start everything that runs beside the command."""
+        """Start all threads that run during the command."""
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
         self._journal = AttemptJournal(store, journal, self._clock)
@@ -216,7 +218,7 @@ class Attempt:
         self._mailbox.phase = phase
 
     def _renew_access(self) -> None:
-        """Take the run folder's renewed credentials in time. Raises StoreTrouble."""
+        """Take renewed credentials of the run folder in time. Raises StoreTrouble."""
         own, key = self._folders.access, self._folders.key
         if own is None or key is None or not own.wants_more():
             return
@@ -235,7 +237,7 @@ class Attempt:
     # --- the command ------------------------------------------------------------------------------------------------
 
     def _work(self) -> CommandEnd:
-        """From the gathering of the gang to the end of the command, or to the first thing that prevents it."""
+        """From gathering the gang to the end of the command, or to the first event that prevents it."""
         return self._gather() or self._preparation.prevented() or self._run_commands()
 
     def _gather(self) -> CommandEnd | None:
@@ -293,7 +295,7 @@ class Attempt:
             return CommandEnd(None, could_not_start=f"there is no folder {folder} on this machine")
         self._commands += 1
         number = self._commands
-        # Not as an argument: everybody on the machine may read those of every process.
+        # Not as an argument: all users of the machine can read the arguments of all processes.
         text = self._scratch.script(number)
         try:
             text.write_bytes(script.encode("utf-8", "surrogateescape"))
@@ -337,17 +339,20 @@ class Attempt:
     # --- after the command ------------------------------------------------------------------------------------------
 
     def _finish(self, ended: CommandEnd) -> int:
-        """Save finished checkpoints and outputs, then write how the attempt ended."""
+        """Save finished checkpoints and outputs, then write the attempt's end; returns the agent's exit status."""
         spec = self._spec
         self._mailbox.phase = "saving"
         wait = self._share if ended.stop else spec.intervals.patience
         if ended.stop and ended.stop.terminates_at:
             left = self._clock.wall_seconds_until(ended.stop.terminates_at)
-            wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must get there, too
+            wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must be written in time, too
         latest, told = time.monotonic() + wait, ended.stop is not None
 
         def deadline() -> float:
-            """The end of uploading (monotonic). A lease extended meanwhile extends it; a stop leaves the grace."""
+            """The end of uploading (monotonic).
+
+            If the lease is extended meanwhile, so is the end; a stop leaves the grace.
+            """
             nonlocal latest, told
             if self._mailbox.lease.stop and not told:
                 latest, told = min(latest, time.monotonic() + self._share), True
@@ -359,7 +364,7 @@ class Attempt:
         self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
         self._promise.look(ended=True)
         if ended.stop is None:
-            latest = time.monotonic() + wait  # as long again
+            latest = time.monotonic() + wait  # the same time again
         self._outputs.finish(deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
@@ -380,7 +385,7 @@ class Attempt:
         return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
 
     def _await_peers(self, ended: CommandEnd) -> CommandEnd:
-        """Wait for the other ranks: rank 0 ends last, and with it the attempt."""
+        """Wait for the other ranks: rank 0 ends last, and the attempt ends with it."""
         self._mailbox.phase = "waiting for the other ranks"
         while len(self._stops.peers) < self._spec.nodes - 1:
             message = self._stops.next(float("inf"))

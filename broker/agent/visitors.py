@@ -1,4 +1,4 @@
-"""Programs of people beside a job's command: one file for each, removed when it ends."""
+"""Programs of people beside a job's command: one file for each, removed when the program ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _CAME = "came"
 
 @dataclass(frozen=True)
 class EnteredProgram:
-    """A program beside the command. ``pid``: the process that started it (`broker.agent.entering`), and its parent;
-    ``born``: when that process started. ``moved``: bytes that went over its SSH connection; None if it has none.
-    ``terminal``: its terminal device."""
+    """A program beside the command.
+
+    ``pid``: the process that started it (`broker.agent.entering`), its parent; ``born``: the start of that process.
+    ``moved``: bytes transferred over its SSH connection; None if it has none. ``terminal``: its terminal device.
+    """
 
     pid: int
     born: str | None
@@ -27,7 +29,7 @@ class EnteredProgram:
 
 
 class Visit:
-    """The entry of this process in the register of an attempt. ``scratch``: the agent's folder."""
+    """The entry of this process in the list of such programs of an attempt. ``scratch``: the agent's folder."""
 
     def __init__(self, scratch: Path, *, over_ssh: bool) -> None:
         folder = scratch / FOLDER
@@ -42,7 +44,7 @@ class Visit:
         _note(folder)
 
     def moved(self, total: int) -> None:
-        """Record how many bytes have gone over the connection."""
+        """Record the number of bytes transferred over the connection so far."""
         self._own = EnteredProgram(self._own.pid, self._own.born, total, self._own.terminal)
         self._write()
 
@@ -54,7 +56,7 @@ class Visit:
 
     def _write(self) -> None:
         draft = self._file.with_suffix(".new")
-        with contextlib.suppress(OSError):  # a full disk must not refuse people
+        with contextlib.suppress(OSError):  # people can enter even if the disk is full
             draft.write_text(json.dumps(asdict(self._own)))
             draft.replace(self._file)
 
@@ -65,7 +67,7 @@ def _note(folder: Path) -> None:
 
 
 def last_came(scratch: Path) -> float | None:
-    """When such a program last started or ended (seconds since 1970); None without any."""
+    """When such a program last started or ended (seconds since 1970); None if there was none."""
     try:
         return (scratch / FOLDER / _CAME).stat().st_mtime
     except OSError:

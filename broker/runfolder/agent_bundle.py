@@ -1,6 +1,6 @@
-"""The agent as one file for bare nodes: a zip archive that any Python ≥ 3.9 runs; nothing has to be published.
+"""The agent as one file for bare nodes: a zip archive that any Python ≥ 3.9 runs, so it need not be published.
 
-It needs obstore beside it, in a folder ``lib`` next to the file or wherever that Python finds it.
+It needs obstore, in a folder ``lib`` next to the file or in that Python's path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from broker.agent.store import make_private
 
 _PACKAGE = "broker.agent"
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date that a zip can say
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
 _MAIN = """\
 import os, sys
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "lib"))
@@ -27,7 +27,7 @@ sys.exit(main())
 
 @cache
 def agent_archive() -> bytes:
-    """The archive's bytes. They depend on the agent alone, not on this machine, its clock or its zlib."""
+    """The archive's bytes. They depend only on the agent's code, not on this machine, its clock or its zlib."""
     packed = io.BytesIO()
     folder = _PACKAGE.replace(".", "/")
     sources = {

@@ -12,7 +12,7 @@ OBSTORE: tuple[tuple[tuple[int, int], str], ...] = (
     ((3, 10), "obstore==0.11.1"),
     ((3, 9), "obstore==0.8.2"),
 )
-_TYPING = "typing-extensions==4.15.0"  # which obstore needs before Python 3.13
+_TYPING = "typing-extensions==4.15.0"  # required by obstore before Python 3.13
 _HASHES = {
     "obstore==0.12.1": (
         "d31b255aec88d37636d374a651f5efc684c89716ab64dea6ac89d75801933af2",  # manylinux, x86-64

@@ -20,7 +20,7 @@ from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import BrokerError, MissingExtra, Unreachable
 
 FOLDER = "archive"
-# By kind, the columns: text, whole numbers, numbers, times in microseconds.
+# The columns by kind: text, whole numbers, numbers, times in microseconds.
 _EVENTS = {"job_id": "text", "seq": "whole", "attempt": "whole", "at": "time", "kind": "text", "body": "text"}
 _SERIES = {"series": "whole", "pool": "text", "source": "text", "at": "time"}
 COLUMNS = {
@@ -29,14 +29,13 @@ COLUMNS = {
     "signals": {**_SERIES, "score": "number", "interruption_rate": "number"},
 }
 _TOLD = {kind: [name for name in of if name not in ("pool", "source")] for kind, of in COLUMNS.items()}
-_GROUP = 5_000  # rows that are read for one job or series
+_GROUP = 5_000  # rows read at a time for one job or series
 _HINT = "see GPUBROKER_RUNS and the credentials for it"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """The content of a file that is to be written: its path in the run store, which no other file has, and SHA-256
-    (hexadecimal)."""
+    """The content of a file to be written, with its path in the run store, which is unique, and its SHA-256 (hex)."""
 
     path: str
     digest: str
@@ -61,8 +60,10 @@ def packed(kind: str, rows: Sequence[tuple[object, ...]]) -> PackedRows:
 
 
 def write(runs: str, file: PackedRows) -> None:
-    """Put a file into the run store at the URL ``runs``, and read it back. Raises `Unreachable`, and `BrokerError` if
-    the run store did not keep it."""
+    """Write a file to the run store at the URL ``runs``, and read it back.
+
+    Raises `Unreachable`, and `BrokerError` if the run store did not keep it.
+    """
     try:
         ObjectFolder.open(runs).write(file.path, file.data)
     except StoreTrouble as error:
@@ -72,7 +73,7 @@ def write(runs: str, file: PackedRows) -> None:
 
 
 def remove(runs: str, path: str) -> None:
-    """Delete a file, if it is there. Raises `Unreachable`."""
+    """Delete a file. Idempotent. Raises `Unreachable`."""
     try:
         ObjectFolder.open(runs).delete(path)
     except StoreTrouble as error:
@@ -80,14 +81,15 @@ def remove(runs: str, path: str) -> None:
 
 
 def _to_disk(runs: str, path: str) -> None:
-    """Wait until a file in a local folder survives a power cut, as the deletion of its rows does. A bucket's answer
-    means that it would. Raises `Unreachable`."""
+    """Wait until a file in a local folder is on the disk, so that it survives a power cut, as the deletion of its rows
+    does. A bucket's answer implies this. Raises `Unreachable`.
+    """
     url = urlsplit(runs)
     if url.scheme != "file":
         return
     root, file = Path(unquote(url.path)), Path(path)
     try:
-        for one in (file, *file.parents):  # the entries of its folders, too
+        for one in (file, *file.parents):  # the directory entries, too
             opened = os.open(root / one, os.O_RDONLY)
             try:
                 os.fsync(opened)
@@ -98,8 +100,11 @@ def _to_disk(runs: str, path: str) -> None:
 
 
 def read(places: Sequence[str], path: str, digest: str, of: str | int) -> list[tuple[Any, ...]]:
-    """The rows of one job or series in a file, which is in the first of these run stores that has it. Raises
-    `MissingExtra`, `Unreachable`, and `BrokerError` if the file is missing or is not the one that was written."""
+    """The rows of one job or series in a file; the file is read from the first of these run stores that has it.
+
+    Raises `MissingExtra`, `Unreachable`, and `BrokerError` if the file is missing or differs from the one that was
+    written.
+    """
     _, parquet = load_parquet()
     kind = _kind(path)
     first = next(iter(COLUMNS[kind]))
@@ -108,8 +113,9 @@ def read(places: Sequence[str], path: str, digest: str, of: str | int) -> list[t
 
 
 def newest(places: Sequence[str], path: str, digest: str, by: int, known: int | None) -> list[tuple[Any, ...]]:
-    """Of each series in a file of prices or signals the last change by a time, in the columns after its pool and source
-    and with the series first; of those that were known by ``known`` (both: microseconds). Raises as `read`."""
+    """The last change of each series in a file of prices or signals by a time, among those known by ``known`` (both:
+    microseconds). Each row has the series first, then the columns after its pool and source. Raises as `read`.
+    """
     arrow, _ = load_parquet()
     from pyarrow import compute
 
@@ -121,7 +127,7 @@ def newest(places: Sequence[str], path: str, digest: str, by: int, known: int | 
         chosen = compute.and_(chosen, compute.less_equal(heard, known))
     table = table.filter(chosen)
     table = table.append_column("row", arrow.array(range(table.num_rows), arrow.int64()))
-    last = table.group_by("series").aggregate([("row", "max")])  # in a file, a series is in the order of time
+    last = table.group_by("series").aggregate([("row", "max")])  # the changes of a series are in order of time
     return _rows(table.take(last["row_max"]), _TOLD[kind], kind)
 
 
@@ -138,7 +144,7 @@ def _rows(table: Any, columns: Sequence[str], kind: str) -> list[tuple[Any, ...]
     return list(zip(*found, strict=True))
 
 
-@lru_cache(maxsize=64)  # a backtest asks for many moments; some MB each
+@lru_cache(maxsize=64)  # a backtest queries many moments; some MB each
 def _series(places: tuple[str, ...], path: str, digest: str) -> Any:
     arrow, parquet = load_parquet()
     kind = _kind(path)
@@ -149,7 +155,7 @@ def _series(places: tuple[str, ...], path: str, digest: str) -> Any:
     return table
 
 
-@lru_cache(maxsize=8)  # many series, or a page that is renewed, read one file
+@lru_cache(maxsize=8)  # queries about many series, or by a page that refreshes, read one file
 def _content(places: tuple[str, ...], path: str, digest: str) -> bytes:
     return _fetched(places, path, digest)
 
@@ -175,7 +181,10 @@ def _fetched(places: Sequence[str], path: str, digest: str) -> bytes:
 
 
 def load_parquet(what: str = "the archive") -> tuple[Any, Any]:
-    """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`, saying ``what`` needs them."""
+    """The modules ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises `MissingExtra`, with ``what`` as the part that needs them.
+    """
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,9 +1,9 @@
-"""Signatures for nodes that reach run folders in Azure Blob Storage: user-delegation SAS, signed with a key that this
-process's Entra login gets from the account, so that no account key is involved.
+"""Signatures for nodes that reach run folders in Azure Blob Storage: user-delegation SAS, signed with a key that the
+account gives to this process's Entra login, so that no account key is used.
 
-In an account with a hierarchical namespace a signature is for a directory: a node gets one for its job's folder, to
-read and write, and one to read for each folder that the job reads. In other accounts a signature is for a single blob
-or a whole container: a node gets one for the container, which ends in time and is otherwise not narrowed.
+In an account with a hierarchical namespace, a signature is for a directory: a node gets one to read and write its job's
+folder, and one to read each other folder that the job reads. In other accounts, a signature is for a single blob or a
+whole container: a node gets one for the container, which expires and is otherwise not narrowed.
 
 Forms: Microsoft Learn, "Create a user delegation SAS". Read 2026-11-26.
 """
@@ -34,7 +34,7 @@ _WORK, _READ = "racwdl", "rl"  # read, add, create, write, delete, list
 
 @dataclass(frozen=True)
 class BlobContainer:
-    """A place of run folders. ``url``: the account's Blob endpoint; ``root``: the path within the container."""
+    """The container of run folders. ``url``: the account's Blob endpoint; ``root``: the path within the container."""
 
     account: str
     url: str
@@ -43,8 +43,9 @@ class BlobContainer:
 
     @classmethod
     def of(cls, runs_url: str, environment: Mapping[str, str]) -> BlobContainer:
-        """As obstore reads it: ``az://container/path``, with the account in the environment, or
-        ``abfss://container@account.dfs.core.windows.net/path``. Raises `InvalidInput` if no account is named."""
+        """Parse the URL like obstore: ``az://container/path``, with the account in the environment, or
+        ``abfss://container@account.dfs.core.windows.net/path``. Raises `InvalidInput` if no account is named.
+        """
         parts = urlsplit(runs_url)
         name, _, host = parts.netloc.partition("@")
         account = host.partition(".")[0] or _first(environment, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
@@ -65,8 +66,11 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 @dataclass(frozen=True)
 class DelegatedSignatures:
-    """``seconds``: how long a signature lasts, at most seven days. ``login``: a credential of azure-identity; None: the
-    one that this process finds. ``connection``: more for the SDK's client."""
+    """``seconds``: the lifetime of a signature, at most seven days.
+
+    ``login``: a credential of azure-identity; None: the one that this process finds. ``connection``: further arguments
+    for the SDK's client.
+    """
 
     runs_url: str
     seconds: int
@@ -74,8 +78,10 @@ class DelegatedSignatures:
     connection: Mapping[str, Any] | None = None
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
-        """``sas_token``, ``expires_at`` and, in JSON by name, ``others``: the signatures of folders that are read.
-        Raises `LoginMissing`, `Unreachable`, `MissingExtra`."""
+        """``sas_token``, ``expires_at`` and ``others``: the signatures of folders that are read, as JSON by name.
+
+        Raises `LoginMissing`, `Unreachable`, `MissingExtra`.
+        """
         try:
             blob, lake = import_module("azure.storage.blob"), import_module("azure.storage.filedatalake")
             identity, problems = import_module("azure.identity"), import_module("azure.core.exceptions")
@@ -102,14 +108,15 @@ class DelegatedSignatures:
 
         given = {"sas_token": signed(job_id, _WORK), "expires_at": ends.isoformat()}
         if narrow:
-            # Tasks of an array have folders of their own, and no directory has them all: the place of all jobs is read.
+            # Tasks of an array have separate folders, and no directory contains exactly these: so the folder of all
+            # jobs is readable.
             others = {name: signed(name if name.endswith("/") else "", _READ) for name in sorted(read_by(job))}
             given |= {"others": json.dumps(others)} if others else {}
         return given
 
 
 def _is_hierarchical(service: Any, problems: Any) -> bool:
-    """Whether signatures for directories count; no where the account does not tell."""
+    """Whether the account accepts signatures for directories; false if it does not tell."""
     try:
         return bool(service.get_account_information().get("is_hns_enabled"))
     except problems.HttpResponseError:

@@ -20,13 +20,14 @@ from broker.runfolder.node_access import read_by
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _STS = "https://sts.{}/v1/token"
-_UNKNOWN = timedelta(minutes=30)  # after which a token with an unknown end is renewed
+_UNKNOWN = timedelta(minutes=30)  # the time after which a token with an unknown end is renewed
 _WHERE = "gcp sts token"
 
 
 def boundary(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
     """The permissions of a node of the job in the bucket: read and write the job's folder; read the folders that the
-    job reads."""
+    job reads.
+    """
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
     own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
@@ -48,7 +49,7 @@ def _rule(bucket: str, prefixes: list[str], role: str) -> dict[str, Any]:
 
 
 def _quoted(text: str) -> str:
-    """A string of CEL."""
+    """The text as a string literal of CEL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -89,14 +90,14 @@ class BoundTokens:
             raise LoginMissing(f"the token is refused: {_short(error)}", where=_WHERE, hint=hint) from error
         lasts = told.get("expires_in")
         now = datetime.now(UTC)
-        # A token without a time of its own ends with the login's.
+        # A token without an expiry of its own expires with the login's token.
         own = login.expiry.replace(tzinfo=UTC) if login.expiry is not None else now + _UNKNOWN
         ends = now + timedelta(seconds=float(lasts)) if lasts else own
         return {"token": str(told["access_token"]), "expires_at": ends.isoformat()}
 
 
 def _short(error: Exception) -> str:
-    """Without what the service sent along, which may hold the token."""
+    """The error without the content that the service sent, which may contain the token."""
     said = str(error.args[0]) if error.args else type(error).__name__
     try:
         document = json.loads(said)

@@ -1,4 +1,4 @@
-"""Follows a command's output: the lines that reached the run folder since the last call."""
+"""Follows a command's output: returns the lines that reached the run folder since the last call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from broker.runfolder.runfolder import RunFolder, no_longer_kept
 
 
 class Printed:
-    """One rank's output in an attempt's run folder. A call reads at most the last, still growing piece (1 MiB) again.
-    The agent uploads every few seconds."""
+    """One rank's output in an attempt's run folder.
+
+    Each call reads the last piece, which still grows (up to 1 MiB), again. The agent uploads every few seconds.
+    """
 
     def __init__(self, folder: RunFolder, attempt: int, rank: int = 0) -> None:
         self._folder, self._attempt, self._rank = folder, attempt, rank

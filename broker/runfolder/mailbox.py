@@ -14,9 +14,10 @@ from broker.runfolder.node_state import NodeState
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """The broker's grant to the node: the paid time (None: nothing is billed), the end of the job's granted duration,
-    whether it must stop now, and how long it may continue without a renewed lease (None: until the end). ``idle``: the
-    idleness limits, which the node checks itself."""
+    """The broker's grant to the node: until when it is paid (UTC; None: nothing is billed), the end of the job's
+    granted duration, whether it must stop now, and how long it may continue without a renewed lease (None: until the
+    end). ``idle``: the idleness limits, which the node checks itself.
+    """
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
@@ -41,7 +42,7 @@ class Mailbox(Protocol):
         """The last written lease, by any process; None if there is none."""
 
     def renew_access(self, view: JobView, attempt: AttemptView) -> None:
-        """Give the node credentials for its folder anew, if it has some that expire and it is time. Often called."""
+        """Renew the node's credentials for its folder, if they expire and it is time. Called often."""
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The node's reports: journal entries after ``attempt.agent_events``, heartbeat, exit record. Reads the exit

@@ -21,11 +21,11 @@ from urllib.parse import unquote, urlsplit
 from broker.core.errors import LoginMissing, MissingExtra, RetryLater, Unreachable
 from broker.core.job.jobs import Job
 
-_LARGEST_POLICY = 2048  # characters that STS takes
+_LARGEST_POLICY = 2048  # the maximum characters that STS accepts
 
 
 class AccessGiver(Protocol):
-    """Gives credentials for the run folder of a job."""
+    """Provides credentials for the run folder of a job."""
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
         """``token``, or in Azure ``sas_token``, and ``expires_at`` (ISO 8601, UTC); for S3 also ``access_key_id`` and
@@ -35,7 +35,8 @@ class AccessGiver(Protocol):
 
 def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
     """The permissions of a node of the job in the bucket: read and write the job's folder; read the job's files, the
-    folders of the jobs whose results it takes, and of the one from whose checkpoint it begins."""
+    folders of the jobs whose results are its inputs, and of the job from whose checkpoint it starts.
+    """
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
     own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
@@ -64,7 +65,7 @@ def _reading(arn: str, prefixes: Sequence[str]) -> dict[str, Any]:
 
 
 def read_by(job: Job) -> set[str]:
-    """The folders beside its own that a job reads. Tasks of an array have the array's id and a number."""
+    """The other jobs' folders that a job reads. Tasks of an array are named by the array's id and a number."""
     found = {f"{job.snapshot.pool}/"} if job.snapshot else set()
     found |= {f"{job.resume_from.job}/"} if job.resume_from else set()
     return found | {one.job if one.tasks else f"{one.job}/" for one in job.after if one.inputs}
@@ -72,8 +73,9 @@ def read_by(job: Job) -> set[str]:
 
 @dataclass(frozen=True)
 class RoleSessions:
-    """``role``: the ARN of a role that this process's AWS login may assume, with rights to the whole place of run
-    folders. ``seconds``: how long a session lasts; the role must allow it."""
+    """``role``: the ARN of a role that this process's AWS login may assume, with rights to the place of all run
+    folders. ``seconds``: the duration of a session; the role must allow it.
+    """
 
     runs_url: str
     role: str

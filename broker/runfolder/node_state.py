@@ -32,9 +32,9 @@ class ExitRecord:
 class NodeState:
     """The content of an attempt's run folder: new journal entries, the heartbeat, the exit record.
 
-    ``heartbeat_at`` uses the node's clock, which may be wrong: only its change counts as a sign of life.
-    ``unreachable``: the object store did not answer, so a missing heartbeat means nothing. ``silent``: how long ago the
-    last heartbeat was by the object store's clock alone, in broker time; zero for one of the last minutes.
+    ``heartbeat_at`` is the time of the node's clock, which may be wrong: only its change counts as a sign of life.
+    ``unreachable``: the object store did not answer, so a missing heartbeat means nothing. ``silent``: the age of the
+    last heartbeat by the object store's clock, in broker time; zero if it is less than some minutes.
     """
 
     journal: tuple[Dated, ...] = ()

@@ -1,8 +1,8 @@
 """Files of ended jobs: their size in the store, and their deletion.
 
-While a job runs, its agent keeps the newest checkpoints and deletes the others (`checkpoint.keep`). After the job's end
-they are deleted only on request, or when the time of the active policy for them is over, because they may be the job's
-result.
+While a job runs, its agent keeps the newest checkpoints and deletes the others (`checkpoint.keep`). After the job's
+end, checkpoints are deleted only on request, or after the time that the active policy keeps them, because they may be
+the job's result.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class StoredCheckpoint:
 
 
 def kept(folder: str) -> tuple[StoredCheckpoint, ...]:
-    """The checkpoints in a job's folder (its URL), oldest first, including unfinished ones. Writes nothing. Raises
-    `Unreachable`."""
+    """The checkpoints in a job's folder (its URL), oldest first, including unfinished ones.
+
+    Read-only. Raises `Unreachable`.
+    """
     place = urlsplit(folder)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         return ()
@@ -58,8 +60,10 @@ def _is_whole(store: ObjectFolder, checkpoint: str, sizes: Mapping[str, int]) ->
 
 
 def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ...]:
-    """All but the newest whole checkpoint. If none is whole, all but the newest finished one, which may still be of
-    use."""
+    """All but the newest whole checkpoint.
+
+    If none is whole, all but the newest finished one, which may still be usable.
+    """
     newest_first = found[::-1]
     newest = next((one for one in newest_first if one.whole), None)
     last = newest or next((one for one in newest_first if one.finished), None)
@@ -67,8 +71,10 @@ def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ..
 
 
 def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
-    """Delete them, each manifest first, so that a partly deleted one no longer counts as a checkpoint. May be repeated.
-    Raises `Unreachable`."""
+    """Delete these checkpoints, each manifest first, so that a partly deleted one no longer counts as a checkpoint.
+
+    May be repeated. Raises `Unreachable`.
+    """
     with _reaching():
         store = ObjectFolder.open(folder)
         for one in doomed:
@@ -102,7 +108,10 @@ def left_by_attempts(folder: str) -> dict[AttemptFiles, dict[str, int]]:
 
 
 def drop_files(folder: str, paths: Collection[str]) -> None:
-    """Delete them, lists of results first: what is listed is there. May be repeated. Raises `Unreachable`."""
+    """Delete these files, lists of results first, so that listed results always exist.
+
+    May be repeated. Raises `Unreachable`.
+    """
     with _reaching():
         store = ObjectFolder.open(folder)
         for path in sorted(paths, key=lambda one: not one.endswith(".json")):

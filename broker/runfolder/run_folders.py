@@ -1,6 +1,6 @@
-"""All run folders of a broker, as the reconciler's `broker.runfolder.mailbox.Mailbox`.
+"""All run folders of a broker: implements the reconciler's `broker.runfolder.mailbox.Mailbox`.
 
-For each attempt: the agents' instructions (spec, lease, variables, credentials) and their reports. Raises as
+For each attempt: the documents for its agents (spec, lease, variables, credentials) and their reports. Raises as
 `RunFolder`.
 """
 
@@ -45,20 +45,23 @@ from broker.runfolder.signing import AttemptKeys
 
 log = logging.getLogger(__name__)
 
-# For a sandbox in which an hour passes in seconds. On a real object store so many requests would be expensive.
+# For a sandbox in which an hour passes within seconds. On a real object store, so many requests would be expensive.
 _BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
-_RENEW_AGAIN = timedelta(minutes=1)  # after a failure
+_RENEW_AGAIN = timedelta(minutes=1)  # the time until the next try after a failure
 
-# Open folders kept, more than jobs running at once: opening a folder takes longer than a read.
+# The maximum number of cached open folders, more than jobs run at once: opening a folder takes longer than a read.
 _MOST_FOLDERS = 20_000
 
 
 class RunFolders:
-    """Every job's run folder below one URL. ``intervals``: the agents' intervals; default: by the clock's speed.
-    ``keys``: what specs and leases are signed with; None: they are not. ``access``: gives nodes credentials for their
-    folders (needs ``keys``); None: they have their own."""
+    """Every job's run folder below one URL.
+
+    ``intervals``: the agents' intervals; by default derived from the clock's speed. ``keys``: with which specs and
+    leases are signed; None: they are not signed. ``access``: provides credentials for nodes (needs ``keys``); None:
+    nodes use their own identity.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class RunFolders:
         return self.of(view.id).attempt_url(attempt.number)
 
     def prepare(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
-        """Writes the lease first, so that an agent that finds the spec also finds its lease."""
+        """As `Mailbox.prepare`. Writes the lease first, so that an agent that finds the spec also finds its lease."""
         self.write_lease(view, attempt, lease)
         self.of(view.id).write_spec(self.spec(view, attempt), self._key(attempt))
 
@@ -160,7 +163,7 @@ class RunFolders:
     def spec(self, view: JobView, attempt: AttemptView) -> Spec:
         """The attempt's spec, without names or values of secrets."""
         job = view.job
-        # Stopping takes the command's grace, as long again for the upload, and a little; it must fit into the time
+        # A stop takes the command's grace, the same time again for the upload, and a margin; all must fit into the time
         # that the hold pays for after `paid_until`.
         grace = STOP_GRACE / timedelta(seconds=1) / self._clock.scale / 3
         return Spec(
@@ -181,7 +184,8 @@ class RunFolders:
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
             grace=grace,
-            # Who may be stopped early by its figures has them passed on as often as its accelerators are sampled.
+            # The metrics of a task that may be stopped early by them are forwarded as often as its accelerators are
+            # sampled.
             intervals=replace(self._intervals, figures=self._intervals.metrics) if job.stop_when else self._intervals,
             clock=_node_clock(self._clock),
         )
@@ -195,7 +199,7 @@ def _session(plan: SessionPlan | None) -> SessionSpec | None:
 
 
 def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
-    """The job's inputs from earlier jobs. A task of an array need not have those of the others."""
+    """The job's inputs from earlier jobs. If the earlier job is an array, its tasks need not all have results."""
     found = []
     for one in before:
         if one.inputs and one.tasks:

@@ -33,13 +33,16 @@ from broker.core.policy.policy import Usage
 from broker.runfolder import untrusted
 from broker.runfolder.node_state import Dated, ExitRecord
 
-_STALE = timedelta(minutes=10)  # the age of a heartbeat from which the store is asked for its time
+_STALE = timedelta(minutes=10)  # the age of a heartbeat from which on its age is measured by the store's clock
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent's last sign of life (UTC). ``phase``: a word for people. ``step`` of ``total``: None if unknown.
-    ``silent``: how long the store has had it (wall time), see `NodeState.silent`."""
+    """The agent's last sign of life (UTC).
+
+    ``phase``: a word for people. ``step`` of ``total``: None if unknown. ``silent``: how long it has been in the store
+    (wall-clock time), see `NodeState.silent`.
+    """
 
     at: datetime
     phase: str
@@ -83,16 +86,18 @@ class RunFolder:
             self._store = ObjectFolder.open(self.url)
 
     def attempt_url(self, attempt: int) -> str:
-        """The URL of an attempt's folder: the agent's ``--folder``."""
+        """The URL of an attempt's folder, for the agent's option ``--folder``."""
         return f"{self.url}/{attempt_path(attempt, '').rstrip('/')}"
 
     def write_spec(self, spec: Spec, key: str | None = None) -> None:
-        """Write the spec: before the lease and the launch. A repeated call must not change its meaning. ``key``: the
-        attempt's, to sign it with."""
+        """Write the spec, before the lease and the launch.
+
+        A repeated call must not change its meaning. ``key``: the attempt's, with which it is signed.
+        """
         self._write_signed(spec.attempt, "spec.json", spec.to_json(), key)
 
     def write_lease(self, attempt: int, lease: Lease, key: str | None = None) -> None:
-        """Replace the lease: the paid time, and whether to stop. ``key``: as for `write_spec`."""
+        """Replace the lease. ``key``: as for `write_spec`."""
         self._write_signed(attempt, "lease.json", lease.to_json(), key)
 
     def _write_signed(self, attempt: int, name: str, document: dict[str, Any], key: str | None) -> None:
@@ -101,13 +106,14 @@ class RunFolder:
             self._store.write_json(attempt_path(attempt, name), signed)
 
     def write_access(self, attempt: int, credentials: Mapping[str, str], key: str) -> None:
-        """Renew the credentials of the attempt's nodes, which know the ``key``."""
+        """Write renewed credentials for the attempt's nodes, which know the ``key``."""
         with self._reaching():
             self._store.write_json(attempt_path(attempt, access.FILE), access.seal(credentials, key))
 
     def read_lease(self, attempt: int, key: str | None = None) -> Lease | None:
-        """The current lease; None if there is none, or none that is readable and, given a key, signed with it: a node
-        may have written over it."""
+        """The current lease; None if there is none, or if it is unreadable or, given a key, not signed with it: a node
+        may have overwritten it.
+        """
         with self._reaching():
             lease = self._read(attempt, "lease.json")
         try:
@@ -135,7 +141,10 @@ class RunFolder:
         return AttemptFolder((), heartbeat, entries, untrusted.exit_record(ending))
 
     def _heartbeat(self, attempt: int, *, dated: bool) -> Heartbeat | None:
-        """``dated``: an old one is dated by the store, because clocks of nodes and of this machine may be wrong."""
+        """The last heartbeat.
+
+        ``dated``: the store gives the age of an old one, because the clocks of nodes and of this machine may be wrong.
+        """
         found = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
         heart = None if found is None else _heartbeat(untrusted.document(found[0]))
         if found is None or heart is None or not dated or datetime.now(UTC) - found[1] < _STALE:
@@ -144,7 +153,7 @@ class RunFolder:
         try:
             self._store.write_json(probe, {})
             now = self._store.written_at(probe) or found[1]
-        except StoreTrouble:  # who may only read learns no age
+        except StoreTrouble:  # a reader without write access cannot learn the age
             return heart
         return replace(heart, silent=max(now - found[1], timedelta(0)))
 
@@ -201,7 +210,8 @@ class RunFolder:
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
         """The uploaded results of an attempt, by rank and path, without invalid indexes and without entries whose path
-        leaves the folder."""
+        leads outside the folder.
+        """
         found: list[KeptOutput] = []
         with self._reaching():
             for name in self._store.files(attempt_path(attempt, "")):

@@ -1,6 +1,7 @@
-"""The keys with which the broker signs what it writes for nodes: one per attempt, all derived from one of the store's.
+"""The keys with which the broker signs documents for nodes: one per attempt, all derived from one key of the store.
 
-So every broker of a store can continue every attempt, and a node that knows its own key cannot sign for another.
+So every broker of a store can continue every attempt, and a node that knows its own key cannot sign for another
+attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from broker.agent.signatures import KEY_VARIABLE
 
 
 class AttemptKeys:
-    """``root``: returns the store's key, called at first use."""
+    """``root``: returns the store's key; called on first use."""
 
     def __init__(self, root: Callable[[], str]) -> None:
         self._ask = root
@@ -24,26 +25,26 @@ class AttemptKeys:
         return self._ask().encode()
 
     def of(self, attempt: str) -> str:
-        """The key of the attempt with that key of its launch, in hexadecimal digits."""
+        """The key of the attempt with that launch key, in hexadecimal digits."""
         return hmac.new(self._root, f"gpubroker attempt {attempt}".encode(), hashlib.sha256).hexdigest()
 
     def variables(self, attempt: str) -> Mapping[str, str]:
-        """The variables by which the attempt's launch gives its key to the agents."""
+        """The variables with which the attempt's launch passes the key to the agents."""
         return {KEY_VARIABLE: self.of(attempt)}
 
 
 TICKET_VARIABLE = "GPUBROKER_TICKET"
-"""The variable with which a launch through Slurm shows its ticket. Commands of the job lack it."""
+"""The variable with which a launch through Slurm passes its ticket. The job's commands do not get it."""
 TICKET_LABEL = "gpubroker-ticket"
-"""The label with which a launch through SkyPilot shows its ticket."""
+"""The label with which a launch through SkyPilot passes its ticket."""
 
 
 def launch_ticket(attempt_key: str, launch: str) -> str:
-    """The proof that the broker requested the launch with that key: a signature by its attempt's key."""
+    """The proof that the broker requested the launch with that key: a signature with its attempt's key."""
     return hmac.new(attempt_key.encode(), f"gpubroker launch {launch}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def ticket_of(launch: str, variables: Mapping[str, str]) -> str | None:
-    """The ticket of a launch, from the variables that it passes on; None for one without an attempt's key."""
+    """The ticket of a launch, from the variables that it passes; None for one without an attempt's key."""
     key = variables.get(KEY_VARIABLE)
     return None if key is None else launch_ticket(key, launch)

@@ -1,7 +1,9 @@
-"""Reads what a node wrote. A node may be broken or hostile: every document is bounded in size and read field by field.
+"""Reads documents that a node wrote.
+
+A node may be faulty or hostile, so every document is limited in size and read field by field.
 
 An unreadable document counts as missing. Stopping, limits and settlement then follow from the engine and from the
-broker's own records, never from a document that a node can spoil. Pure.
+broker's own records, never from a document that a node can falsify. Pure.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ def document(content: bytes) -> dict[str, Any] | None:
 
 
 def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
-    """The entries after the first ``seen``, up to the first one that an agent must not write. Later ones are ignored,
-    so that the number of entries read stays correct."""
+    """The entries after the first ``seen``, up to the first one that an agent must not write.
+
+    The rest is ignored, so that the number of entries read stays correct.
+    """
     entries = (values or {}).get("entries")
     found = []
     for entry in entries[seen:] if isinstance(entries, list) else []:
@@ -54,7 +58,10 @@ def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
 
 
 def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
-    """The agent's record of its end; None if cause or time are invalid. Other invalid fields are dropped one by one."""
+    """The agent's record of its end; None if its cause or time is invalid.
+
+    Other invalid fields are dropped individually.
+    """
     try:
         cause, at = Cause((values or {})["cause"]), from_text((values or {})["at"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -70,7 +77,7 @@ def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
 
 
 def outputs(values: Mapping[str, Any] | None) -> tuple[OutputFile, ...]:
-    """The results that an index names, without invalid ones."""
+    """The results listed in an index, without invalid ones."""
     rows, found = (values or {}).get("files"), []
     for row in rows if isinstance(rows, list) else []:
         try:
@@ -88,13 +95,13 @@ def step(value: object) -> int | None:
 
 
 def text(value: object, longest: int = _MAX_WORD) -> str:
-    """Text without control characters, cut to ``longest`` characters; empty if the value is not text."""
+    """Text without control characters, shortened to ``longest`` characters; empty if the value is not text."""
     return "".join(c if c.isprintable() else " " for c in value[:longest]) if isinstance(value, str) else ""
 
 
 @cache
 def _body() -> TypeAdapter[EventBody]:
-    """Built at the first event, because plans load this module and read no events."""
+    """Built at the first event, because plans import this module and read no events."""
     return TypeAdapter(EventBody)
 
 

@@ -1,4 +1,6 @@
-"""The content of a snapshot: every entry of a folder with its size, or every reason why no snapshot is possible."""
+"""Lists the content of a snapshot: every entry of a folder with its size, or all reasons why no snapshot is
+possible.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True)
 class CollectedTree:
-    """The entries of one folder or file, ``root``. ``left_out``: virtual environments, which work only where they
-    are."""
+    """The entries of one folder or file, ``root``.
+
+    ``left_out``: virtual environments, which do not work in another place.
+    """
 
     root: Path
     entries: tuple[DiskEntry, ...]
@@ -140,7 +144,7 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
 
 
 def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry]:
-    """The entry at ``path`` of the tree; none, and a call of ``wrong``, if it cannot be taken."""
+    """The entry at ``path`` of the tree; if it cannot be included, calls ``wrong`` and yields nothing."""
     try:
         path.encode()
     except UnicodeEncodeError:

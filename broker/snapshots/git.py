@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.core.job.snapshots import GitState
 
-_PATIENCE = 10.0  # seconds; a repository on a slow disk is not worth more
+_PATIENCE = 10.0  # seconds; a repository that takes longer, for example on a slow disk, is skipped
 
 
 def git_state(folder: Path) -> GitState | None:
@@ -25,7 +25,7 @@ def _git(folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
-            # A repository's own settings may name any program as its file system monitor; do not run it.
+            # A repository's settings may name any program as its file system monitor; do not run it.
             ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],  # noqa: S607
             env={**environment, "GIT_TERMINAL_PROMPT": "0"},
             capture_output=True,

@@ -18,8 +18,11 @@ _GIT, _SKYPILOT = ".gitignore", ".skyignore"
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The patterns that apply in one folder. ``layers``: each with its folder, relative to the top; a later one
-    prevails. ``git``: whether ``.gitignore`` files apply."""
+    """The patterns that apply in one folder.
+
+    ``layers``: each with its folder, relative to the top; later ones take precedence. ``git``: whether ``.gitignore``
+    files apply.
+    """
 
     layers: tuple[tuple[str, GitIgnoreSpec], ...] = ()
     own: tuple[tuple[str, GitIgnoreSpec], ...] = ()

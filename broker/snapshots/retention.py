@@ -1,10 +1,10 @@
-"""Deleting from a pool of snapshots what no job needs.
+"""Deletes the content of a pool of snapshots that no job needs.
 
-A tree's list goes before the contents that only it names, and no content goes that another tree's list names. So a tree
-whose list is there is whole, also if a deletion ends in the middle: the next one finds what it left.
+A tree's list is deleted before the contents that only it names, and no content is deleted that another tree's list
+names. So a tree whose list exists is complete, even if a deletion is interrupted; the next one deletes the rest.
 
-A list or a content stays for `GRACE` after it was written, as its job may not be on record yet. Deletions and uploads
-exclude each other (``alone`` of `delete_unneeded`): an upload that finds a content there does not write it again.
+A list or a content is kept for `GRACE` after it was written, as its job may not be recorded yet. Deletions and uploads
+exclude each other (``alone`` of `delete_unneeded`): an upload does not write a content that it finds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from broker.snapshots.upload import entries_of, reaching
 
 GRACE = timedelta(days=1)
 _YOUNG = timedelta(hours=1)
-_TURN = 2.0  # seconds for which submissions wait
-_AT_ONCE, _LOT = 8, 64  # contents deleted side by side, and between two looks at the clock
+_TURN = 2.0  # the maximum seconds that submissions wait
+_AT_ONCE, _LOT = 8, 64  # contents deleted at a time, and between two checks of the time
 
 
 class FilesInUse(BrokerError):
-    """Files were being submitted all the time, so that nothing more was deleted."""
+    """Files were being submitted all the time, so nothing more was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnneededFiles:
-    """The unneeded content of a pool: lists by the id of their tree, and contents by path, with bytes of each.
-    ``stays``: the trees whose contents were left out."""
+    """The unneeded content of a pool: lists by the id of their tree, and contents by path, each with its bytes.
+
+    ``stays``: the trees whose contents were excluded.
+    """
 
     trees: Mapping[str, int]
     contents: Mapping[str, int]
@@ -43,7 +45,7 @@ class UnneededFiles:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Total bytes."""
         return sum(self.trees.values()) + sum(self.contents.values())
 
 
@@ -53,8 +55,9 @@ def old_trees(pool: ObjectFolder, now: datetime) -> frozenset[str]:
 
 
 def keep_young(pool: ObjectFolder, trees: Iterable[str], now: datetime) -> None:
-    """Write the lists of these trees again that are older than an hour: they stay while their job is not yet on record.
-    ``now``: UTC. Raises `StoreTrouble`."""
+    """Write the lists of these trees again if they are older than an hour, so that they are kept until their job is
+    recorded. ``now``: UTC. Raises `StoreTrouble`.
+    """
     for tree in trees:
         at = pool.written_at(tree_path(tree))
         if at is not None and at < now - _YOUNG and (data := pool.read(tree_path(tree))) is not None:
@@ -62,9 +65,10 @@ def keep_young(pool: ObjectFolder, trees: Iterable[str], now: datetime) -> None:
 
 
 def unneeded(pool: ObjectFolder, doomed: Collection[str], now: datetime) -> UnneededFiles:
-    """The content that is deleted with these trees: their lists, and every content older than `GRACE` that no other
-    tree names. ``now``: UTC. Raises `Unreachable`, and `Malformed` for a list that cannot be read: then it is unknown
-    what its tree needs."""
+    """The content to be deleted with these trees: their lists, and every content older than `GRACE` that no other tree
+    names. ``now``: UTC. Raises `Unreachable`, and `Malformed` if a list cannot be read, as the contents of its tree are
+    then unknown.
+    """
     trees = _trees(pool)
     with reaching():
         stored = pool.dated_sizes("files")
@@ -82,11 +86,13 @@ def delete_unneeded(
     needed_since: Callable[[], Collection[str]],
     alone: Callable[[], AbstractContextManager[bool]],
 ) -> UnneededFiles:
-    """Delete what `unneeded` found, in short turns; returns what was deleted: without what came to be needed meanwhile.
+    """Delete the result of `unneeded`, in short turns; returns the deleted part, without content that has been needed
+    since.
 
-    ``now``: as given to `unneeded`. ``needed_since``: the trees of open jobs and of jobs that came since; asked in each
-    turn. ``alone``: a block without submissions of files; false in it if there are any. May be repeated, and may
-    end anywhere. Raises as `unneeded`, and `FilesInUse`."""
+    ``now``: as passed to `unneeded`. ``needed_since``: returns the trees of open jobs and of later jobs; called in each
+    turn. ``alone``: a block during which no files are submitted; yields false if there are submissions. May be
+    repeated, and may be interrupted anywhere. Raises as `unneeded`, and `FilesInUse`.
+    """
     trees, left, known = dict(found.trees), dict(found.contents), set(found.stays)
     gone_trees, gone = dict[str, int](), dict[str, int]()
     while trees or left:
@@ -118,7 +124,7 @@ def _named(pool: ObjectFolder, trees: Iterable[str]) -> set[str]:
 
 
 def _trees(pool: ObjectFolder) -> dict[str, tuple[int, datetime]]:
-    """The ids of trees, with the bytes of the list and when it was written."""
+    """The ids of trees, each with the bytes of its list and the time when it was written."""
     with reaching():
         found = pool.dated_sizes("trees")
     return {path.rpartition("/")[2].removesuffix(".json"): value for path, value in found.items()}

@@ -26,14 +26,14 @@ _PIECE = 1 << 20
 _SMALL = 8 << 20  # bytes; such a file is uploaded in one request
 _ROOM = 16 << 20  # bytes of one upload in memory
 _AT_ONCE = 8
-_TRIES = 3  # of a folder that changes while it is read
+_TRIES = 3  # attempts to read a folder that changes meanwhile
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done so far and in total, from any thread, one call at a time."""
 
 
 class ContentPool(Protocol):
-    """Where trees and contents are stored: an `ObjectFolder` of the run store, or one that a team server keeps."""
+    """The place of trees and contents: an `ObjectFolder` of the run store, or one of a team server."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -51,7 +51,7 @@ class FileChanged(Exception):
 
 
 def no_progress(done: int, total: int) -> None:
-    """Reports nothing."""
+    """Does nothing: progress is not reported."""
 
 
 def store_tree(
@@ -140,7 +140,7 @@ def _pieces(one: DiskEntry) -> Iterator[bytes]:
 
 
 class _Told:
-    """Adds up the bytes done and reports them to ``progress``."""
+    """Sums the finished bytes and reports them to ``progress``."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -156,7 +156,7 @@ class _Told:
 
 
 def _in_threads(do: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The results of ``do`` for all items, several at a time; the first exception ends it."""
+    """The results of ``do`` for all items, several at a time; stops at the first exception."""
     with ThreadPoolExecutor(_AT_ONCE, "snapshot") as threads:
         running = [threads.submit(do, item) for item in items]
         try:

@@ -1,8 +1,9 @@
-"""What was moved to files in the run store: which events of closed jobs may go, and taking them out afterwards.
+"""The archive in files of the run store: which events of closed jobs may be archived, and their deletion from the
+store.
 
-What reports read stays: requests for machines and ends of attempts and jobs, approvals, and of checkpoints and figures
-the last ones of each attempt and month. A file is written first; then one transaction puts it on record and deletes
-what is in it.
+Events that reports read stay in the store: requests for machines, ends of attempts and jobs, approvals, and the last
+checkpoints and figures of each attempt and month. A file is written first; then one transaction records it and deletes
+the events that it contains.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from broker.store.tables.archive import ARCHIVED_JOB
 from broker.store.tables.conditions import ENDED
 from broker.store.tables.jobs import EVENT, JOB
 
-# The kinds that reports of any time read, besides the last ones of `_LAST_COUNT`.
+# The kinds of events that reports of any period read, besides the last ones of the kinds in `_LAST_COUNT`.
 _STAY = frozenset(
     {"launch_requested", "machine_up", "attempt_ended", "job_ended"}
     | {"approval_asked", "approval_given", "approval_refused"}
 )
 _LAST_COUNT = frozenset({"checkpoint_saved", "metrics_reported"})
-_JOBS, _ROWS = 2_000, 200_000  # of one file, which is in memory as it is made: a job may have many events
-# A job that is closed later than others that ended with it is found for so long.
+_JOBS, _ROWS = 2_000, 200_000  # limits of one file, which is built in memory: a job may have many events
+# A job that is closed later than other jobs with the same end is still found within this time.
 _LATE = timedelta(days=60)
-_ZONES = timedelta(hours=14)  # no time zone is farther from UTC
+_ZONES = timedelta(hours=14)  # no time zone differs from UTC by more
 
 _DROP = delete(EVENT).where(EVENT.c.job_id == bindparam("job"), EVENT.c.seq == bindparam("number"))
 
@@ -56,8 +57,11 @@ class _EventRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DueEvents:
-    """Events that may go to one file, in the order of job and number. ``since``, ``until``: the first and the last end
-    of their jobs (UTC); ``last``: where to look for the next ones."""
+    """Events that may be archived in one file, in the order of job and number.
+
+    ``since``, ``until``: the first and the last end of their jobs (UTC); ``last``: the position after which the next
+    ones begin.
+    """
 
     jobs: Sequence[str]
     rows: Sequence[ArchivedRow]
@@ -67,7 +71,7 @@ class DueEvents:
 
 
 class Archive:
-    """Reached as ``store.archive``. Each method is a transaction of its own and may raise `StoreProblem`."""
+    """Reached as ``store.archive``. Each method is one transaction and may raise `StoreProblem`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -78,36 +82,39 @@ class Archive:
     file_of = looks(lambda: archive_files.of_job)
 
     def files_of(self, offer: Offer, start: datetime, end: datetime) -> tuple[int, Sequence[ArchiveFile]]:
-        """The number of the offer's series (0 if there is none), and the files that tell its course between two times
-        (UTC); none where the store does without."""
+        """The number of the offer's series (0 if it has none), and the archive files with its changes between two times
+        (UTC); no files if the store itself has all of them.
+        """
         with self._database.reading() as connection:
             series = history.series_of(connection, offer)
             return (0, []) if series is None else (series, archive_files.of_series(connection, series, start, end))
 
     def files_at(self, when: datetime) -> Sequence[ArchiveFile]:
-        """The files of prices and signals that may tell what was in force at that time (UTC)."""
+        """The files of prices and signals that may contain the values in force at that time (UTC)."""
         with self._database.reading() as connection:
             return archive_files.at_moment(connection, when)
 
     def begin(self, file: UnfinishedFile) -> None:
-        """Note that a file is to be written, so that it can be found and deleted if it is never put on record."""
+        """Record that a file is to be written, so that it can be found and deleted if it is never completed."""
         with self._database.writing() as connection:
             archive_files.begin(connection, file, self._clock.now())
 
     def abandon(self) -> Sequence[UnfinishedFile]:
-        """The files that were begun and never put on record, none of which can be any more. Delete each, then
-        `forget` it."""
+        """Mark the files that were begun and never recorded as abandoned, so that they cannot be recorded any more, and
+        return them. Delete each, then call `forget`.
+        """
         with self._database.writing() as connection:
             return archive_files.abandon(connection)
 
     def forget(self, file: UnfinishedFile) -> None:
-        """An unfinished file is deleted. Idempotent."""
+        """Delete the record of an unfinished file, once the file is deleted. Idempotent."""
         with self._database.writing() as connection:
             archive_files.forget(connection, file)
 
     def due_events(self, before: datetime, after: tuple[int, str] | None = None) -> DueEvents | None:
-        """The next events that may go, of closed jobs that ended before a time (UTC), the earliest end first; None if
-        there are no more. ``after``: `DueEvents.last` of those before."""
+        """The next events that may be archived, of closed jobs that ended before a time (UTC), the earliest end first;
+        None if there are no more. ``after``: `DueEvents.last` of the previous ones.
+        """
         with self._database.reading() as connection:
             if after is None:
                 newest = archive_files.events_until(connection)
@@ -121,8 +128,10 @@ class Archive:
         return None
 
     def take_out(self, due: DueEvents, file: ArchiveFile) -> None:
-        """Put a file that was begun on record and delete what is in it, all or nothing. Raises `StoreProblem` if
-        somebody else has done so, or has abandoned the file."""
+        """Record a file that was begun and delete the events that it contains, all or nothing.
+
+        Raises `StoreProblem` if another process has done so, or has abandoned the file.
+        """
         jobs = list(due.jobs)
         with self._database.writing() as connection:
             number = archive_files.add(connection, file, self._clock.now())
@@ -140,18 +149,20 @@ class Archive:
 
 
 def as_events(rows: Iterable[Any]) -> list[Event]:
-    """Archived rows of events. Raises `UnreadableJob`."""
+    """Converts archived rows to events. Raises `UnreadableJob`."""
     return [event_from_row(_EventRow(*row)) for row in rows]
 
 
 def as_series(prices: Iterable[ArchivedRow], signals: Iterable[ArchivedRow]) -> ArchivedSeries:
-    """Archived rows of one series."""
+    """Converts archived rows of one series."""
     return ArchivedSeries(archived_prices.changes(prices), archived_prices.signals(signals))
 
 
 def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[tuple[str, int]]:
-    """The next closed jobs by their end, that are not on record as archived, with its time. Not tasks of an array that
-    goes on: what they reported is what those that run are compared with."""
+    """The next closed jobs by their end that are not archived, each with the time of its end.
+
+    Without tasks of running arrays: their reports are compared with those of running tasks.
+    """
     at, job_id = after
     whole = JOB.alias("whole")
     goes_on = exists().where(whole.c.id == JOB.c.array_id, ~whole.c.closed)
@@ -168,7 +179,7 @@ def _ended(connection: Connection, after: tuple[int, str], before: int) -> list[
 
 
 def _of_one_file(connection: Connection, ended: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The first of these jobs, as many as have `_ROWS` events together, but at least one."""
+    """The first of these jobs, as many as have at most `_ROWS` events together, but at least one."""
     mine = EVENT.c.job_id.in_([job_id for job_id, _ in ended])
     rows_of = select(EVENT.c.job_id, func.count()).where(mine).group_by(EVENT.c.job_id)
     counts = {job_id: int(rows) for job_id, rows in connection.execute(rows_of)}
@@ -188,7 +199,7 @@ def _turn(row: _EventRow) -> tuple[object, ...]:
 
 
 def _at_edge(row: _EventRow) -> bool:
-    """Whether it may count for either of two months, as reports are by the months of some time zone."""
+    """Whether the time may belong to either of two months, as reports use the months of some time zone."""
     if row.kind not in _LAST_COUNT:
         return False
     zones = _micros(_ZONES)

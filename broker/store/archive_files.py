@@ -1,4 +1,4 @@
-"""The record of the files of the archive: which there are, and what they are about."""
+"""The records of the archive's files: which files exist, and which jobs or series they contain."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ _COLUMNS = (*_SAID, _F.first_series, _F.last_series, _F.before)
 
 
 def begin(connection: Connection, file: UnfinishedFile, at: datetime) -> None:
-    """Note that a file is to be written."""
+    """Record that a file is to be written."""
     noted = ARCHIVE_INTENT.insert().values(path=file.path, runs=file.runs, at=to_micros(at), abandoned=False)
     connection.execute(noted)
 
 
 def abandon(connection: Connection) -> list[UnfinishedFile]:
-    """The files that were begun and are not on record. None of them can be put on record any more."""
+    """Mark the files that were begun and not recorded as abandoned, and return them. They cannot be recorded
+    any more.
+    """
     connection.execute(update(ARCHIVE_INTENT).values(abandoned=True))
     return [UnfinishedFile(*row) for row in connection.execute(select(_I.path, _I.runs).order_by(_I.at, _I.path))]
 
 
 def forget(connection: Connection, file: UnfinishedFile) -> None:
-    """An unfinished file is deleted."""
+    """Delete the record of an unfinished file, once the file is deleted."""
     connection.execute(delete(ARCHIVE_INTENT).where(_I.path == file.path))
 
 
 def add(connection: Connection, file: ArchiveFile, at: datetime) -> int:
-    """Put a file that was begun on record; returns its number. Raises `StoreProblem` if it was abandoned."""
+    """Record a file that was begun; returns its number. Raises `StoreProblem` if it was abandoned."""
     if connection.execute(delete(ARCHIVE_INTENT).where(_I.path == file.path, ~_I.abandoned)).rowcount != 1:
         raise StoreProblem(
             "another process archives now, and took over; nothing of this file was deleted",
@@ -64,7 +66,7 @@ def add(connection: Connection, file: ArchiveFile, at: datetime) -> int:
 
 
 def every(connection: Connection) -> list[ArchiveFile]:
-    """All files, in the order in which they were made."""
+    """All files, in the order of their creation."""
     return [_file(row) for row in connection.execute(select(*_COLUMNS).order_by(_F.number))]
 
 
@@ -74,22 +76,22 @@ def has_prices(connection: Connection) -> bool:
 
 
 def of_job(connection: Connection, job_id: str) -> ArchiveFile | None:
-    """The file with archived events of that job; None if none are."""
+    """The file with archived events of that job; None if it has none."""
     query = select(*_COLUMNS).join_from(ARCHIVED_JOB, ARCHIVE_FILE, ARCHIVED_JOB.c.file == _F.number)
     row = connection.execute(query.where(ARCHIVED_JOB.c.job_id == job_id)).first()
     return None if row is None else _file(row)
 
 
 def of_series(connection: Connection, series: int, start: datetime, end: datetime) -> list[ArchiveFile]:
-    """The files that tell the course of that series between two times (UTC); none where the store does without."""
-    # What is in force at a file's cut-off stayed in the store.
+    """The files with changes of that series between two times (UTC); none if the store itself has all of them."""
+    # The state in force at a file's cut-off is still in the store.
     time = _F.since <= to_micros(end), _F.before > to_micros(start)
     about = _F.kind != ArchiveKind.EVENTS.value, _F.first_series <= series, _F.last_series >= series
     return [_file(row) for row in connection.execute(select(*_COLUMNS).where(*about, *time).order_by(_F.number))]
 
 
 def at_moment(connection: Connection, when: datetime) -> list[ArchiveFile]:
-    """The files of prices and signals that may tell what was in force at that time (UTC)."""
+    """The files of prices and signals that may contain the values in force at that time (UTC)."""
     moment = to_micros(when)
     about = (_F.kind != ArchiveKind.EVENTS.value, _F.since <= moment, _F.before > moment)
     return [_file(row) for row in connection.execute(select(*_COLUMNS).where(*about).order_by(_F.number))]

@@ -1,11 +1,11 @@
-"""Modules of the store that most commands do without: ``later.month_runs`` is imported when it is first used."""
+"""Modules of the store that most commands do not need: ``later.month_runs`` is imported on first use."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what a type checker sees; one line each, since only a name imported `as` itself is passed on
+if TYPE_CHECKING:  # for type checkers; one line each, since only a name imported `as` itself is re-exported
     from broker.store import archive as archive
     from broker.store import outbox as outbox
     from broker.store import proof as proof

@@ -14,14 +14,17 @@ from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.notices import NOTICE
 
-_MOST_TOGETHER = 50  # notices in one message
+_MOST_TOGETHER = 50  # the maximum number of notices in one message
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One notice to one target, the name of a setting. Times are UTC. ``tries``: the number of tries, including a
-    present one, since it was made or `Outbox.retry`; ``next_try``: None if it was delivered or given up; ``error``: why
-    the last try failed, empty while it is tried again."""
+    """One notice to one target (the name of a setting).
+
+    Times are UTC. ``tries``: the number of tries, including a present one, since it was made or since `Outbox.retry`.
+    ``next_try``: None if it was delivered or given up. ``error``: why the last try failed; empty while the next one
+    runs.
+    """
 
     notice: Notice
     target: str
@@ -52,9 +55,12 @@ class Outbox:
     def claim(
         self, targets: Sequence[str], now: datetime, hold: timedelta, waits: Mapping[str, datetime] | None = None
     ) -> Dispatch | None:
-        """The notice to one of the targets that has been due longest, for the caller to send; None when nothing is due.
-        Nobody else gets it for so long, nor after `delivered` or `failed`; a caller that dies leaves it to be sent
-        again. ``waits``: targets for which only notices made before then are due, and failures."""
+        """Claim the notice to one of the targets that has been due longest, for the caller to send; None if nothing is
+        due.
+
+        No other process gets it for the time ``hold``, nor after `delivered` or `failed`; if the caller dies, it is
+        sent again later. ``waits``: for these targets, only failures and notices made before the given time are due.
+        """
         with self._database.writing() as connection:
             due = select(NOTICE).where(*_due(targets, now, waits or {}))
             row = connection.execute(due.order_by(NOTICE.c.next_try, NOTICE.c.key).limit(1)).first()
@@ -63,8 +69,9 @@ class Outbox:
     def claim_with(
         self, first: Dispatch, now: datetime, hold: timedelta, waits: Mapping[str, datetime], *, every: bool
     ) -> list[Dispatch]:
-        """Other notices due to the same target, oldest first, to be sent in one message with the ``first``: of the same
-        thread, or ``every`` notice. Claimed as by `claim`."""
+        """Claim other notices due to the same target, oldest first, to be sent in one message with ``first``: those of
+        the same thread, or with ``every`` all of them. Claimed as by `claim`.
+        """
         thread = first.notice.thread
         if not every and not thread:
             return []
@@ -76,18 +83,19 @@ class Outbox:
             return [_claimed(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
-        """Have everything to those targets that could not be delivered tried again now, as if it were new, what was
-        given up included; returns how much that is. What is being sent now is left alone."""
+        """Make all undelivered notices to those targets due at once as if they were new, including those given up;
+        returns their number. Notices that are being sent now are unchanged.
+        """
         with self._database.writing() as connection:
             failed = and_(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "", NOTICE.c.target.in_(targets))
             return connection.execute(update(NOTICE).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
 
     def delivered(self, dispatch: Dispatch, at: datetime) -> None:
-        """It has been sent."""
+        """Record that the notice was sent."""
         self._settle(dispatch, {"delivered_at": to_micros(at), "next_try": None, "error": ""})
 
     def failed(self, dispatch: Dispatch, error: str, next_try: datetime | None) -> None:
-        """Sending failed: retry at ``next_try`` (UTC); None: give up."""
+        """Record that sending failed; retry at ``next_try`` (UTC); None: give up."""
         self._settle(dispatch, {"error": error, "next_try": None if next_try is None else to_micros(next_try)})
 
     def _settle(self, dispatch: Dispatch, values: dict[str, Any]) -> None:
@@ -96,8 +104,10 @@ class Outbox:
             connection.execute(update(NOTICE).where(*mine).values(**values))
 
     def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
-        """The newest notices, newest first; with ``failed`` those alone whose last try failed, or that wait for a
-        target that is none of ``targets``."""
+        """The newest notices, newest first.
+
+        With ``failed``, only those whose last try failed, or that wait for a target that is not in ``targets``.
+        """
         query = select(NOTICE).order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target).limit(limit)
         if failed:
             wrong = NOTICE.c.error != ""

@@ -1,5 +1,7 @@
-"""Verifies that projections follow from events and entries, and rebuilds those that differ. Works on a few jobs per
-transaction, so that writers do not wait long and memory does not grow with history."""
+"""Verifies that projections follow from events and entries, and rebuilds those that differ.
+
+Processes a few jobs per transaction, so that writers do not wait long and memory does not grow with history.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ AT_ONCE = 20
 @dataclass(slots=True)
 class Proof:
     """The number of jobs and the ids of those whose projections differed; the number of stored sums of spend, and of
-    those that differed."""
+    those that differed.
+    """
 
     jobs: int = 0
     differing: list[str] = field(default_factory=list)
@@ -41,7 +44,7 @@ def prove(database: Database) -> Proof:
         last = job_ids[-1]
     with database.writing() as connection:
         approvals.rebuild(connection)
-        use_sums.forget(connection)  # each job was taken out of them one by one; what is left was wrong
+        use_sums.forget(connection)  # each job was taken out of the sums one by one; the remainder was wrong
     with database.reading() as connection:
         found.sums, found.sums_differing = spent_sums.compare(connection)
     if found.sums_differing:

@@ -1,7 +1,7 @@
-"""Quick queries for prices, machine time and policy files, without loading the whole store.
+"""Fast queries for prices, machine time and policy files, without importing the whole store.
 
-A command that only shows prices need not import an object mapper (0.2 s). These functions read a SQLite store with the
-standard library, read-only, and return None for anything unusual; the caller then uses `Store`.
+Commands that only show prices do not import an object mapper (0.2 s). These functions read a SQLite store with the
+standard library, read-only, and return None in all unusual cases; the caller then uses `Store`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from urllib.parse import quote, unquote
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SQLITE = "sqlite:///"
 
-# SQLite takes the other columns from the row that has the minimum. Simulated and owned machines are not for rent.
+# SQLite takes the other columns from the row that has the minimum. Without simulated and owned machines, which are not
+# for rent.
 _CHEAPEST = """
 SELECT pool.accelerator, pool.count, pool.capacity_type, pool.provider, pool.region, pool.instance_type,
        pool.term_months, offer.interconnect, offer.as_of, offer.source, offer.reference,
@@ -34,7 +35,8 @@ GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, off
 """
 
 
-# The columns of `broker.store.tables.jobs.MachineTimeRow`. ``until`` of running machines is greater than any time.
+# The columns of `broker.store.tables.jobs.MachineTimeRow`. ``until`` of machines that still exist is greater than any
+# time.
 _RAN = """
 SELECT team, accelerator, count * nodes, since, CASE WHEN until < 4611686018427387904 THEN until END
 FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0
@@ -82,9 +84,12 @@ def cheapest(
     regions: Sequence[str] = (),
     not_in: Sequence[str] = (),
 ) -> tuple[Cheapest, ...] | None:
-    """The cheapest offers in the store at ``store_url``, by kind of machine; ``now``: UTC. ``providers``, ``regions``:
-    shell-style patterns in lower case, any where empty; ``not_in``: of regions that are left out. None if it is not a
-    SQLite file, does not exist, is empty, is locked or has another schema. Read-only; creates nothing."""
+    """The cheapest offers in the store at ``store_url``, by kind of machine.
+
+    ``now``: UTC. ``providers``, ``regions``: shell-style patterns in lower case; empty: any. ``not_in``: patterns of
+    excluded regions. None if it is not a SQLite file, does not exist, is empty, is locked or has another schema.
+    Read-only; creates nothing.
+    """
     values: dict[str, int | str] = {"now": (now - _EPOCH) // timedelta(microseconds=1)}
     region = "lower(pool.region) GLOB {0} OR lower(pool.provider) || '/' || lower(pool.region) GLOB {0}"
     clauses = []
@@ -145,7 +150,7 @@ def ran(store_url: str, since: datetime) -> tuple[AttemptUse, ...] | None:
 
 
 def holds_nothing(store_url: str) -> bool:
-    """Whether no capacity is on record as held; False if a quick query cannot tell."""
+    """Whether no held capacity is recorded; False if a fast query cannot tell."""
     rows = _rows(store_url, "SELECT count(*) FROM holding WHERE removed_at IS NULL", {})
     return rows is not None and rows[0][0] == 0
 

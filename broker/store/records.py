@@ -13,7 +13,7 @@ from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
-CONVERTED = "converted"  # among a poll's samples: by which rates prices in another currency became dollars
+CONVERTED = "converted"  # among a poll's samples: the rates of prices converted to dollars
 
 
 class PollStatus(StrEnum):
@@ -32,13 +32,15 @@ class PollStatus(StrEnum):
 
 
 class PollDetails(TypedDict, total=False):
-    """Further properties of a poll. ``complete``: missing offers are no longer current. ``status``: default failed if
-    there is an ``error``, else ok. ``keep_unchanged``: if false, the previous poll is deleted if it changed nothing and
-    ended in the same way: for sources polled before each decision. ``speaks_of``: the moment to which the poll refers,
-    if not its start, such as the date of a file: missing offers ended by then, unless they were reported later.
-    ``skipped``: rows by reason; ``samples``: details of some of them, and `CONVERTED`. ``judge``: judges completeness
-    and prices; what it does not believe is kept in doubt. ``answers``: documents to keep for later polls, unless this
-    one is suspect."""
+    """Further properties of a poll.
+
+    ``complete``: missing offers are no longer current. ``status``: by default failed if there is an ``error``, else ok.
+    ``keep_unchanged``: if false, the previous poll is deleted if it changed nothing and ended in the same way; for
+    sources polled before each decision. ``speaks_of``: the moment to which the poll refers, if not its start, such as
+    the date of a file: missing offers ended by then, unless they were reported later. ``skipped``: rows by reason;
+    ``samples``: details of some of them, and `CONVERTED`. ``judge``: judges completeness and prices; what it does not
+    believe is stored in doubt. ``answers``: documents to store for later polls, unless this one is suspect.
+    """
 
     skipped: Mapping[str, int] | None
     samples: Mapping[str, Sequence[str]] | None
@@ -54,10 +56,12 @@ class PollDetails(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PollRun:
-    """One poll of one provider. Times are UTC. ``complete``: it reported all offers, so it ended the missing ones,
-    ``gone`` in number. ``changed``: the number of changed prices or availabilities. ``skipped``: the number of skipped
-    rows by reason; ``samples``: details of some of them. ``error`` is empty on success; ``hint``: what to do about
-    it."""
+    """One poll of one provider.
+
+    Times are UTC. ``complete``: it reported all offers, so it ended the missing ones (``gone``: their number).
+    ``changed``: the number of changed prices or availabilities. ``skipped``: the number of skipped rows by reason;
+    ``samples``: details of some of them. ``error``: empty on success; ``hint``: advice on it.
+    """
 
     provider: str
     started: datetime
@@ -74,14 +78,17 @@ class PollRun:
 
     @property
     def converted(self) -> Sequence[str]:
-        """The rates by which prices in another currency were converted, with their dates; empty if none was."""
+        """The rates at which prices in other currencies were converted, with their dates; empty if none was."""
         return self.samples.get(CONVERTED, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One price series: the offers of one source for one pool. ``offer``: the newest; ``polled_by``: the adapter that
-    reports it; ``ended``: since when it is no longer reported (UTC), None while it is."""
+    """One price series: the offers of one source for one pool.
+
+    ``offer``: the newest; ``polled_by``: the adapter that reports it; ``ended``: since when it is no longer reported
+    (UTC), None while it is reported.
+    """
 
     offer: Offer
     polled_by: str
@@ -125,7 +132,8 @@ class AvailabilityPoint:
 @dataclass(frozen=True, slots=True)
 class SignalPoint:
     """The provider's score and expected interruptions per hour from ``at`` (UTC) until the next point; None if not
-    given."""
+    reported.
+    """
 
     at: datetime
     score: float | None
@@ -151,8 +159,11 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedDoubts:
-    """The doubts that a person resolved. ``ended``: the number of missing offers that ended; ``believed``: of offers
-    whose price is believed from now on; ``number``: of the recorded acceptance."""
+    """The doubts that a person resolved.
+
+    ``ended``: the number of missing offers that ended; ``believed``: the number of offers whose price is believed from
+    now on; ``number``: that of the recorded resolution.
+    """
 
     number: int
     provider: str
@@ -174,8 +185,10 @@ class PrunedPrices:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """One activation of a policy set: files (name → text), time (UTC), person. Numbers count up from 1; the highest is
-    active. ``sha256``: over names and texts, to recognise equal sets."""
+    """One activation of a policy set: files (name → text), time (UTC), person.
+
+    Numbers increase from 1; the highest is active. ``sha256``: of names and texts, to recognise equal sets.
+    """
 
     number: int
     activated_at: datetime
@@ -186,7 +199,9 @@ class PolicyVersion:
 
 
 class ArchiveKind(StrEnum):
-    """What a file of the archive has rows of: events of closed jobs, changes of prices, of scores and rates."""
+    """The kind of the rows of an archive file: events of closed jobs, changes of prices, changes of scores
+    and rates.
+    """
 
     EVENTS = "events"
     PRICES = "prices"
@@ -195,10 +210,13 @@ class ArchiveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One file of the archive. ``path``: within the run store; ``digest``: SHA-256 of its content, hexadecimal;
-    ``size``: bytes; ``since``, ``until``: the earliest and the latest time in it (UTC; of events: of their jobs' ends);
-    ``runs``: the URL of the run store, empty where an earlier version did not note it; ``series``: the lowest and the
-    highest price series in it; ``before``: from when on the store knows their course without this file (UTC)."""
+    """One file of the archive.
+
+    ``path``: within the run store; ``digest``: SHA-256 of its content (hex); ``size``: bytes; ``since``, ``until``: the
+    earliest and the latest time in it (UTC; for events: of the ends of their jobs); ``runs``: the URL of the run store,
+    empty if an earlier version did not record it; ``series``: the lowest and the highest number of a price series in
+    it; ``before``: the time from which on the store has their changes without this file (UTC).
+    """
 
     kind: ArchiveKind
     path: str
@@ -214,7 +232,7 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedFile:
-    """A file that was to become one of the archive, and did not: its path, and the URL of its run store."""
+    """A file of the archive that was begun and not completed: its path, and the URL of its run store."""
 
     path: str
     runs: str

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from broker.store.outbox import Outbox
 
     def _is_a_journal(store: Store) -> Journal:
-        """Never called: the type checker verifies by it that `Store` implements `Journal`."""
+        """Never called: with it, the type checker verifies that `Store` implements `Journal`."""
         return store
 
 
 class Store:
     """One open store: a `broker.ledger.journal.Journal` and the market, policy and setting tables.
 
-    Thread-safe, and several processes may have the same store open. Every method is a transaction of its own and may
-    raise `StoreProblem`.
+    Thread-safe; several processes may have the same store open. Every method is one transaction and may raise
+    `StoreProblem`.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class Store:
 
     @cached_property
     def archive(self) -> Archive:
-        """What was moved to files in the run store, and moving it."""
+        """The archive in files of the run store."""
         return later.archive.Archive(self._database, self._clock)
 
     @cached_property
@@ -95,25 +95,27 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The file or, without its password, the URL."""
+        """The file, or the URL without its password."""
         return self._database.where
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Close all connections."""
         self._database.close()
 
     # --- jobs and money ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def reading(self) -> Iterator[StoreReading]:
-        """A consistent look; changes nothing."""
+        """A consistent snapshot; read-only."""
         with self._database.reading() as connection:
             yield StoreReading(connection)
 
     @contextmanager
     def asking(self) -> Iterator[StoreReading]:
-        """A look for one question, which takes one round trip instead of three to PostgreSQL; two answers may be of
-        different moments."""
+        """For a single query: takes one round trip to PostgreSQL instead of three.
+
+        Several queries in it may see different states.
+        """
         with self._database.asking() as connection:
             yield StoreReading(connection)
 
@@ -125,8 +127,10 @@ class Store:
 
     @contextmanager
     def rehearsal(self) -> Iterator[Store]:
-        """This store for a rehearsal: everything written in the block is rolled back at its end. Other writers wait
-        meanwhile, so keep it short. For one thread."""
+        """This store for a rehearsal: everything written in the block is rolled back at its end.
+
+        Other writers wait meanwhile, so keep it short. For one thread.
+        """
         with later.rehearsal.rehearsed(self._database) as database:
             yield Store(database, self._clock)
 
@@ -138,7 +142,7 @@ class Store:
     copy_to = does(lambda: later.copies.copy_to)
 
     def put_back(self, file: Path) -> StoreCopy:
-        """Replace the store's content by a copy. Raises as `broker.store.engine.copies.put_back`."""
+        """Replace the store's content by that of a copy. Raises as `broker.store.engine.copies.put_back`."""
         found = later.copies.put_back(self._database, file)
         ensure_current(self._database)
         return found
@@ -154,8 +158,9 @@ class Store:
             return journal.rebuild()
 
     def fold_use(self, before: datetime) -> int:
-        """Add what jobs used and spent that are closed, and whose machines are gone since ``before`` (UTC), to the sums
-        that reports read; returns the number of transactions. Idempotent."""
+        """Add the use and spend of closed jobs whose machines were gone before ``before`` (UTC) to the sums that
+        reports read; returns the number of transactions. Idempotent.
+        """
         after, transactions = (0, ""), 0
         while True:
             with self._database.writing() as connection:
@@ -186,7 +191,8 @@ class Store:
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
         """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,
-        odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if nothing is in doubt."""
+        odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if nothing is in doubt.
+        """
         with self._database.writing() as connection:
             at = to_micros(self._clock.now())
             return later.acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
@@ -211,7 +217,7 @@ class Store:
             return later.holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def add_proved_holding(self, holding: Holding, name: str, content: bytes, *, by: str) -> RecordedHolding:
-        """Record a holding and keep the document that proves it, in one transaction."""
+        """Record a holding and store the document that proves it, in one transaction."""
         with self._database.writing() as connection:
             proved = replace(holding, proof=later.holdings.keep_proof(connection, name, content))
             return later.holdings.add(connection, proved, by=by, at=self._clock.now())
@@ -237,7 +243,7 @@ class Store:
     purchase_events = looks(lambda: later.purchases.events)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
-        """Store quotes for some days; returns the numbers by which they can be bought."""
+        """Store quotes for some days; returns their numbers, by which they can be bought."""
         with self._database.writing() as connection:
             return later.purchases.keep_quotes(connection, quotes, self._clock.now())
 
@@ -251,8 +257,11 @@ class Store:
     def activate_policy(
         self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None
     ) -> PolicyVersion:
-        """Activate a set of files (name → text). Activating the set in force changes nothing. ``base``: the number of
-        the version that must be in force (0: none); None: any. Raises `InvalidInput` if another one is."""
+        """Activate a set of files (name → text).
+
+        Activating the set in force changes nothing. ``base``: the number of the version that must be in force (0:
+        none); None: any. Raises `InvalidInput` if another one is.
+        """
         with self._database.writing() as connection:
             if base is not None:
                 policies.check_base(connection, base)
@@ -283,8 +292,10 @@ class Store:
             connection.execute(SETTING.delete().where(SETTING.c.key == key))
 
     def keep_setting(self, key: str, value: str) -> str:
-        """The setting's value; sets it to ``value`` if it was never set. Among concurrent processes, the first one
-        decides."""
+        """Return the setting's value; sets it to ``value`` first if it was never set.
+
+        Among concurrent processes, the first one decides.
+        """
         if (known := self.setting(key)) is not None:
             return known  # no write lock for a setting that exists
         with self._database.writing() as connection:

@@ -24,7 +24,7 @@ from broker.store.tables.access import API_TOKEN, AUDIT, PAGE_SESSION, PERSON
 
 
 class AccessReading:
-    """One consistent look at people, tokens and the audit log."""
+    """One consistent snapshot of people, tokens and the audit log."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -44,12 +44,14 @@ class AccessReading:
         return None if row is None else value_of(ApiToken, row)
 
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
-        """The token with that id and its owner, by one query; None if either is unknown."""
+        """The token with that id and its owner, from one query; None if either is unknown."""
         row = self._connection.execute(_TOKEN_AND_OWNER, {"asked": id}).first()
         return None if row is None else _owned(row)
 
     def session_and_owner(self, digest: str) -> tuple[PageSession, ApiToken, Person] | None:
-        """The page session with that hash, its token and the token's owner, by one query; None if one is unknown."""
+        """The page session with that hash, its token and the token's owner, from one query; None if one of them is
+        unknown.
+        """
         row = self._connection.execute(_SESSION_AND_OWNER, {"asked": digest}).first()
         if row is None:
             return None
@@ -63,8 +65,9 @@ class AccessReading:
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
     def self_given_tokens(self, person: str) -> Sequence[ApiToken]:
-        """The tokens that are not revoked and that the person gave themself, as by a program's login; without those
-        of sessions."""
+        """The person's unrevoked tokens that they created themself, as by a program's login. Without those of
+        sessions.
+        """
         query = select(API_TOKEN).where(
             API_TOKEN.c.person == person,
             API_TOKEN.c.made_by == person,
@@ -86,7 +89,7 @@ class AccessReading:
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
     ) -> Sequence[tuple[int, AuditRecord]]:
-        """The newest lines that match all arguments, with their numbers, newest first."""
+        """The newest lines of the audit log that match all arguments, with their numbers, newest first."""
         query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
         wanted = {"person": person, "subject": subject}
         query = query.where(*(AUDIT.c[column] == value for column, value in wanted.items() if value is not None))
@@ -106,7 +109,7 @@ class AccessWriting(AccessReading):
         self._connection.execute(API_TOKEN.insert().values(columns_of(API_TOKEN, token)))
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
-        """Revoke the token; returns it as revoked."""
+        """Revoke the token; returns it with the revocation."""
         change = API_TOKEN.update().where(API_TOKEN.c.id == token.id)
         self._connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
         return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
@@ -138,7 +141,7 @@ class AccessWriting(AccessReading):
     link_identity = asks(lambda: sign_ins.link_identity)
 
     def log(self, record: AuditRecord) -> int:
-        """Append a line to the audit log; its number."""
+        """Append a line to the audit log; returns its number."""
         number = (self._connection.scalar(select(func.max(AUDIT.c.number))) or 0) + 1
         self._connection.execute(AUDIT.insert().values(columns_of(AUDIT, record, number=number)))
         return number
@@ -152,13 +155,13 @@ class AccessStore:
 
     @contextmanager
     def reading(self) -> Iterator[AccessReading]:
-        """A consistent look; changes nothing."""
+        """A consistent snapshot; read-only."""
         with self._database.reading() as connection:
             yield AccessReading(connection)
 
     @contextmanager
     def writing(self) -> Iterator[AccessWriting]:
-        """Committed on leaving, rolled back on any exception. Does not nest."""
+        """A write transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
             yield AccessWriting(connection)
 
@@ -174,7 +177,7 @@ _SESSION_AND_OWNER = (
 
 
 def _part(row: Any, table: Table, at: int) -> SimpleNamespace:
-    """The columns of one table in a row of several, the first of them at that place."""
+    """The columns of one table in a row of a join; ``at``: the index of the first of them."""
     return SimpleNamespace(**dict(zip(table.c.keys(), row[at : at + len(table.c)], strict=True)))
 
 

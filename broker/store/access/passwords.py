@@ -25,14 +25,14 @@ def keep(connection: Connection, password: StoredPassword) -> None:
 
 
 def origin(connection: Connection, person: str, origin: str) -> KnownOrigin | None:
-    """The address, if the person has signed in from there with a password."""
+    """The address, if the person has signed in with a password from there; else None."""
     c = PASSWORD_ORIGIN.c
     row = connection.execute(select(PASSWORD_ORIGIN).where(c.person == person, c.origin == origin)).first()
     return None if row is None else value_of(KnownOrigin, row)
 
 
 def keep_origin(connection: Connection, known: KnownOrigin) -> None:
-    """Store the address; replaces an earlier record. Of more than `MOST_KNOWN`, the oldest are deleted."""
+    """Store the address; replaces an earlier record. If there are more than `MOST_KNOWN`, the oldest are deleted."""
     c = PASSWORD_ORIGIN.c
     connection.execute(PASSWORD_ORIGIN.delete().where(c.person == known.person, c.origin == known.origin))
     connection.execute(PASSWORD_ORIGIN.insert().values(columns_of(PASSWORD_ORIGIN, known)))
@@ -53,7 +53,7 @@ def invite(connection: Connection, invitation: Invitation) -> None:
 
 
 def invitation(connection: Connection, digest: str, now: datetime) -> Invitation | None:
-    """The invitation with that hash of its secret; None if it is unknown, was accepted or is over."""
+    """The invitation with that hash of its secret; None if it is unknown, was accepted or has expired."""
     row = connection.execute(select(INVITATION).where(INVITATION.c.digest == digest)).first()
     return None if row is None or row.ends_at <= to_micros(now) else value_of(Invitation, row)
 

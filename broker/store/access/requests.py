@@ -10,13 +10,16 @@ from sqlalchemy import Connection, select
 from broker.store.engine.times import to_micros
 from broker.store.tables.access import API_REQUEST
 
-_KEPT = timedelta(days=7)  # later, the same key is a new request
+_KEPT = timedelta(days=7)  # after that, the same key is a new request
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRequest:
-    """One request. ``digest``: hash of its content; ``status``: of the answer, None while it is processed or if the
-    server died meanwhile; ``body``: the answer's document."""
+    """One request.
+
+    ``digest``: hash of its content; ``status``: that of the answer, None while the request is processed or if the
+    server died before it answered; ``body``: the document of the answer.
+    """
 
     digest: str
     status: int | None

@@ -1,4 +1,4 @@
-"""How people come in: sessions of the page, logins of programs, sign-ins at the identity provider, second factors."""
+"""How people sign in: sessions of the page, logins of programs, sign-ins at the identity provider, second factors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def device_login(connection: Connection, digest: str) -> DeviceLogin | None:
 
 
 def device_login_of(connection: Connection, user_code: str) -> DeviceLogin | None:
-    """The login with that code for people; None if unknown."""
+    """The login with that code, which people enter; None if unknown."""
     row = connection.execute(select(DEVICE_LOGIN).where(DEVICE_LOGIN.c.user_code == user_code)).first()
     return None if row is None else value_of(DeviceLogin, row)
 
@@ -73,7 +73,7 @@ def end_granted_logins(connection: Connection, person: str) -> None:
 
 
 def begin_device_login(connection: Connection, login: DeviceLogin, *, most: int) -> bool:
-    """Delete logins that are over, and store a new one; False if there are ``most`` already."""
+    """Delete expired logins, and store a new one; False, without storing it, if there are ``most`` already."""
     connection.execute(DEVICE_LOGIN.delete().where(DEVICE_LOGIN.c.ends_at <= to_micros(login.made_at)))
     if (connection.scalar(select(func.count()).select_from(DEVICE_LOGIN)) or 0) >= most:
         return False
@@ -82,13 +82,13 @@ def begin_device_login(connection: Connection, login: DeviceLogin, *, most: int)
 
 
 def begin_provider_sign_in(connection: Connection, pending: PendingSignIn, now: datetime) -> None:
-    """Store a sign-in at the identity provider, and delete those that are over."""
+    """Store a sign-in at the identity provider, and delete expired ones."""
     connection.execute(PROVIDER_SIGN_IN.delete().where(PROVIDER_SIGN_IN.c.ends_at <= to_micros(now)))
     connection.execute(PROVIDER_SIGN_IN.insert().values(columns_of(PROVIDER_SIGN_IN, pending)))
 
 
 def take_provider_sign_in(connection: Connection, state: str) -> PendingSignIn | None:
-    """The sign-in with that hash of its state, deleted with this: an answer counts once. None if unknown."""
+    """Delete the sign-in with that hash of its state and return it, so that an answer counts once. None if unknown."""
     row = connection.execute(select(PROVIDER_SIGN_IN).where(PROVIDER_SIGN_IN.c.state == state)).first()
     if row is None:
         return None
@@ -97,13 +97,13 @@ def take_provider_sign_in(connection: Connection, state: str) -> PendingSignIn |
 
 
 def person_of(connection: Connection, issuer: str, subject: str) -> str | None:
-    """The name of the person behind an identity of the provider; None if unknown."""
+    """The name of the person with that identity of the provider; None if unknown."""
     c = IDENTITY.c
     return connection.scalar(select(c.person).where(c.issuer == issuer, c.subject == subject))
 
 
 def link_identity(connection: Connection, issuer: str, subject: str, person: str, at: datetime) -> None:
-    """Make the identity that of the person; replaces an earlier one."""
+    """Assign the identity to the person; replaces an earlier assignment."""
     c = IDENTITY.c
     connection.execute(IDENTITY.delete().where(c.issuer == issuer, c.subject == subject))
     values = {"issuer": issuer, "subject": subject, "person": person, "linked_at": to_micros(at)}
@@ -111,7 +111,7 @@ def link_identity(connection: Connection, issuer: str, subject: str, person: str
 
 
 def second_factor(connection: Connection, person: str) -> SecondFactor | None:
-    """The person's second factor, also one that is not confirmed; None without one."""
+    """The person's second factor, confirmed or not; None without one."""
     row = connection.execute(select(SECOND_FACTOR).where(SECOND_FACTOR.c.person == person)).first()
     return None if row is None else value_of(SecondFactor, row)
 

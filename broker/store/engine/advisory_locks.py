@@ -7,7 +7,10 @@ from enum import IntEnum, unique
 
 @unique
 class AdvisoryLock(IntEnum):
-    """Arbitrary constants; advisory locks are per database. `LeaderRole` has one of the same name for each duty."""
+    """Arbitrary constants; advisory locks are per database.
+
+    For each member of `LeaderRole` there is one of the same name.
+    """
 
     WRITE = 0x67707562
     JOBS = 0x67706C64

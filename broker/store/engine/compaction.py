@@ -1,4 +1,4 @@
-"""Gives the space of deleted rows back: VACUUM of SQLite and of PostgreSQL."""
+"""Frees the space of deleted rows: VACUUM of SQLite and of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ class Compaction:
 
 
 def compact(database: Database) -> Compaction:
-    """Give the space of deleted rows back. On SQLite, the whole file is rewritten: other writers wait meanwhile, and
-    twice its size must be free. PostgreSQL keeps the space for new rows and recounts its rows, without blocking.
-    Idempotent. Raises `StoreProblem`."""
+    """Free the space of deleted rows.
+
+    SQLite rewrites the whole file: other writers wait meanwhile, and twice its size must be free. PostgreSQL keeps the
+    space for new rows and updates its statistics, without blocking. Idempotent. Raises `StoreProblem`.
+    """
     return _sqlite(database) if database.path is not None else _postgresql(database)
 
 
@@ -33,7 +35,7 @@ def _sqlite(database: Database) -> Compaction:
     path = database.path
     assert path is not None, "a file"
     with _opened(database) as connection:
-        connection.execute(_CHECKPOINT)  # what was written last is in another file
+        connection.execute(_CHECKPOINT)  # the newest writes are in another file, the write-ahead log
     before, free = path.stat().st_size, shutil.disk_usage(path.parent).free
     if free < 2 * before:
         raise StoreProblem(
@@ -50,7 +52,7 @@ def _sqlite(database: Database) -> Compaction:
 @contextmanager
 def _opened(database: Database) -> Iterator[sqlite3.Connection]:
     assert database.path is not None, "a file"
-    database.close()  # a connection that rests in the pool may still read
+    database.close()  # an idle connection in the pool may still have a read transaction
     try:
         with closing(sqlite3.connect(database.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             yield connection

@@ -1,4 +1,4 @@
-"""Copies of a store in SQLite: made while it is in use, and put back in one transaction."""
+"""Copies of a store in SQLite: made while it is in use, and restored in one transaction."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class StoreCopy:
 
 
 def copy_to(database: Database, file: Path) -> StoreCopy:
-    """Copy the store as it is at one moment into a new private file, which appears when it is complete and checked.
-    Writers go on meanwhile.
+    """Copy the store as of one moment into a new private file, which appears when it is complete and checked.
+
+    Other writers continue meanwhile.
 
     Raises `InvalidInput` for a store in PostgreSQL, `NotAllowed` if the file exists, `StoreProblem` if it cannot be
     written or the store is damaged.
@@ -48,7 +49,7 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
     try:
         with _explained(file):
             with closing(_opened(source)) as store, closing(sqlite3.connect(part)) as copy:
-                store.backup(copy, pages=-1, sleep=_STEP)  # in steps, each commit in between would begin it anew
+                store.backup(copy, pages=-1, sleep=_STEP)  # in several steps, each commit meanwhile would restart it
                 copy.execute("PRAGMA journal_mode=DELETE")
             found = _undamaged(part, source)
             os.link(part, file)  # unlike a rename, never over another file
@@ -60,16 +61,16 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
 
 
 def put_back(database: Database, file: Path) -> StoreCopy:
-    """Replace the content of the store by a copy, in one transaction: other processes see all of it or nothing.
+    """Replace the content of the store by that of a copy, in one transaction: other processes see all of it or nothing.
 
     Raises `InvalidInput` as `copy_to` and for a file that is not an undamaged store of this version or an earlier one;
-    `StoreProblem` if the store is damaged or in use for longer than a writer waits.
+    `StoreProblem` if the store is damaged or is in use for longer than a writer waits.
     """
     target = _path_of(database)
     found = examined(file)
     until = time.monotonic() + BUSY_SECONDS
 
-    def in_time(status: int, left: int, of: int) -> None:  # `left` is 0 as well while it waits for its turn
+    def in_time(status: int, left: int, of: int) -> None:  # `left` is also 0 while it waits for other writers
         if time.monotonic() > until and status & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite3.OperationalError("another process writes to it")
 
@@ -80,7 +81,7 @@ def put_back(database: Database, file: Path) -> StoreCopy:
 
 
 def _undamaged(part: Path, source: Path) -> StoreCopy:
-    """The description of a fresh copy. A fault in it is a fault of the store."""
+    """The description of a new copy. If it is damaged, so is the store."""
     try:
         return examined(part)
     except InvalidInput as error:
@@ -117,7 +118,7 @@ def _path_of(database: Database) -> Path:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """For reading; creates nothing."""
+    """Open for reading; creates nothing."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 

@@ -33,12 +33,12 @@ _WAL_PAUSE = 0.02
 # SQLite's own busy handler sleeps longer each time, up to 0.1 s: among many writers, the longest-waiting one gets the
 # lock least often. With short random pauses all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
-_STILL_GOOD = 2.0  # seconds after its last use for which a connection to PostgreSQL is assumed to work
-_CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; `_BEGIN_READING` says why
+_STILL_GOOD = 2.0  # for so many seconds after its last use, a connection to PostgreSQL is not checked
+_CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; for autocommit, see `_BEGIN_READING`
 _WAL_LIMIT = 64 * 1024 * 1024
 # Connections to PostgreSQL are in autocommit mode, and these statements begin a transaction in one round trip together
-# with its first statements; the driver's own BEGIN would take another one while all writers wait. READ WRITE is left to
-# the defaults: an administrator, or a full disk, may forbid writing.
+# with its first statements. The driver's own BEGIN would take another round trip, while all writers wait. READ WRITE is
+# left to the defaults: an administrator, or a full disk, may forbid writing.
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITING = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
@@ -51,7 +51,7 @@ class Database:
     """A SQLite file or a PostgreSQL database. Thread-safe; not for use across a fork."""
 
     def __init__(self, url: str) -> None:
-        """Raises `StoreProblem` for a URL that is not one of ours and `MissingExtra` without the driver."""
+        """Raises `StoreProblem` for an unsupported URL, and `MissingExtra` without the driver."""
         self.url = _parse(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.path = Path(self.url.database or "") if self.is_sqlite else None
@@ -76,8 +76,9 @@ class Database:
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """A connection for one question: a statement is a snapshot of its own, so PostgreSQL needs no transaction, nor
-        round trips to begin and end it. Raises `StoreProblem`."""
+        """A connection for one query: each statement is a snapshot of its own, so PostgreSQL needs no transaction, nor
+        the round trips to begin and end it. Raises `StoreProblem`.
+        """
         if self.is_sqlite:
             with self.reading() as connection:
                 yield connection
@@ -87,8 +88,11 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that overlaps no other write transaction of this store. Raises `StoreProblem`; `CommitUnknown`
-        if the answer to its commit was lost: only then it may be on record after an error."""
+        """A transaction that overlaps no other write transaction of this store.
+
+        Raises `StoreProblem`, in which case nothing was written; or `CommitUnknown` if the answer to its commit was
+        lost: it may have been committed.
+        """
         committing = False
         with explained(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
@@ -115,7 +119,7 @@ class Database:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
@@ -141,7 +145,7 @@ def _parse(url: str) -> URL:
 def _create_private(path: Path) -> None:
     """Create the file with mode 0600; SQLite gives its -wal and -shm files the same mode.
 
-    Creates no folder: a misspelt path must not become a second, empty store. Raises `StoreProblem`.
+    Creates no folder, so that a misspelt path does not create a second, empty store. Raises `StoreProblem`.
     """
     if str(path).startswith("file:") or path.exists():
         return
@@ -195,7 +199,7 @@ def _wait_for_a_turn(connection: Connection, patience: float) -> None:
             if time.monotonic() >= deadline:
                 break
             time.sleep(random.uniform(*_TURN_PAUSE))  # noqa: S311  # no secret
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more through SQLAlchemy, for its error
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # repeated through SQLAlchemy, which raises its own error
     finally:
         driver.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
 
@@ -215,7 +219,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 def _postgres_engine(url: URL) -> Engine:
     """An engine that pings a connection before reuse, unless it was used a moment ago: a submission takes several
     transactions in a row, and each ping is a round trip."""
-    # Every transaction ends where it began, so nothing needs a rollback on return.
+    # Every transaction ends in its own block, so connections need no rollback on return.
     engine = create_engine(url, connect_args=_CONNECT, pool_reset_on_return=None)
 
     @event.listens_for(engine, "checkout")
@@ -239,8 +243,8 @@ def _postgres_engine(url: URL) -> Engine:
 def explained(where: str) -> Iterator[None]:
     """Convert database errors to `StoreProblem` with advice. Other exceptions pass.
 
-    A Ctrl-C during a commit stays a KeyboardInterrupt: SQLAlchemy asserts in a ``finally`` that the commit is done, and
-    the failed assertion would replace it.
+    A Ctrl-C during a commit remains a KeyboardInterrupt: SQLAlchemy asserts in a ``finally`` that the commit is done,
+    and the failed assertion would replace it.
     """
     try:
         yield
@@ -253,7 +257,10 @@ def explained(where: str) -> Iterator[None]:
 
 
 def _lost_the_answer(error: DBAPIError) -> bool:
-    """Whether an error of a commit leaves open what came of it: any other is the database's answer that nothing did."""
+    """Whether an error of a commit leaves its result unknown.
+
+    Any other error is the database's answer that nothing was committed.
+    """
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     return error.connection_invalidated or code == sqlite3.SQLITE_IOERR
 
@@ -281,7 +288,7 @@ _SQLITE = {
     sqlite3.SQLITE_IOERR: _IO,
 }
 _RESTARTS = ("the database is starting or stopping, or ended the connection", "try again in a moment")
-# By SQLSTATE or its beginning; the first two characters are the class.
+# Advice by SQLSTATE or its beginning; the first two characters are the class.
 _POSTGRES = {
     "55P03": _LOCKED,
     "53100": _FULL,

@@ -1,4 +1,4 @@
-"""Values whose fields are the columns of a table, as rows and back.
+"""Converts values whose fields are the columns of a table to rows and back.
 
 Times are microseconds, money is micro-dollars, enumerations are their values, and collections are JSON.
 """
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 def columns_of(table: Table, value: object, **more: object) -> dict[str, Any]:
-    """The row of a value: for each column what is given, or the value's field of that name."""
+    """The row of a value: for each column the argument of that name, else the value's field."""
     names = [column.name for column in table.c]
     return {name: _stored(more[name] if name in more else getattr(value, name)) for name in names}
 
 
 def value_of(kind: type[T], row: Any, **more: object) -> T:
-    """The dataclass in a row: for each field what is given, or the column of that name."""
+    """The dataclass in a row: for each field the argument of that name, else the column."""
     types = _types(kind)  # type: ignore[arg-type]  # a class is hashable
     return kind(**{name: more[name] if name in more else _read(of, getattr(row, name)) for name, of in types})
 
@@ -59,7 +59,7 @@ def _types(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _read(of: Any, stored: Any) -> Any:
-    if isinstance(of, UnionType):  # or None
+    if isinstance(of, UnionType):  # an optional type
         return None if stored is None else _read(get_args(of)[0], stored)
     origin, inner = get_origin(of), get_args(of)
     if origin in (frozenset, tuple):

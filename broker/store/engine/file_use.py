@@ -19,13 +19,15 @@ from broker.core.errors import StoreProblem
 from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
 
-_PAUSE = 0.05  # seconds between tries: neither lock can be waited for with a time limit
+_PAUSE = 0.05  # seconds between tries: neither lock supports waiting with a time limit
 
 
 @contextmanager
 def shared(database: Database) -> Iterator[None]:
-    """During the block no snapshot of the store is deleted; waits, for seconds, for a deletion that runs. Others may be
-    in such blocks, too. Raises `StoreProblem`."""
+    """During the block, no snapshot of the store is deleted; waits some seconds for a deletion that runs.
+
+    Several processes may be in such blocks at once. Raises `StoreProblem`.
+    """
     if database.path is not None:
         with _lock_file(database.path) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -33,13 +35,15 @@ def shared(database: Database) -> Iterator[None]:
         return
     with database.apart() as connection:
         connection.execute(text("SELECT pg_advisory_lock_shared(:key)"), {"key": AdvisoryLock.SNAPSHOTS.value})
-        yield  # the end of the session gives it back
+        yield  # the end of the session releases it
 
 
 @contextmanager
 def sole(database: Database, wait: float = 5.0) -> Iterator[bool]:
-    """During the block no process is in a block of `shared`; false if one was for ``wait`` seconds. Raises
-    `StoreProblem`."""
+    """During the block, no process is in a block of `shared`; yields false if one was for ``wait`` seconds.
+
+    Raises `StoreProblem`.
+    """
     if database.path is not None:
         with _lock_file(database.path) as descriptor:
             yield _tried(descriptor, wait)

@@ -1,8 +1,8 @@
-"""Several processes of one PostgreSQL store look after its jobs at once, each after its share.
+"""Divides the jobs of a PostgreSQL store among several processes.
 
-The jobs whose ids hash to one number are a part. A process holds a session lock on each of its parts, so that no two
-processes look after one job, and the parts of a process that ends, however it ends, are free for the others. All these
-processes hold the leader lock of jobs together, in shared mode: a process that leads alone excludes them, and they it.
+The jobs whose ids have the same hash number form a part. A process holds a session lock on each of its parts, so that
+no two processes run the same job. When a process ends, for whatever reason, its parts become free for the others. All
+these processes hold the leader lock of jobs in shared mode; a process that leads alone holds it exclusively.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
 
 PARTS = 32
-"""So many, that processes have nearly equal numbers of them."""
+"""The number of parts: large enough that processes get nearly equal numbers of them."""
 
 _KEY = AdvisoryLock.JOBS.value
-# Locks with one key have objsubid 1, those with two have 2.
+# In pg_locks, locks with one key have objsubid 1, those with two keys 2.
 _LOCKS = text(
     "SELECT objsubid, objid::bigint AS number FROM pg_locks WHERE locktype = 'advisory' AND granted"
     " AND (objsubid = 1 AND objid = :key AND mode = 'ShareLock' OR objsubid = 2 AND classid = :key)"
@@ -39,7 +39,7 @@ def part_of(job_id: str) -> int:
 
 
 class JobShare:
-    """The parts of one process. For one thread. They end with the connection: once lost, they stay lost."""
+    """The parts of one process. For one thread. They are lost with the connection, and are not taken again."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -52,22 +52,25 @@ class JobShare:
         return frozenset(self._parts)
 
     def has(self, job_id: str) -> bool:
-        """Whether this process looks after that job."""
+        """Whether this process runs that job."""
         return part_of(job_id) in self._parts
 
     @property
     def first(self) -> bool:
-        """Whether this process does what only one of them may do."""
+        """Whether this process has the duties that only one of the processes may have."""
         return 0 in self._parts
 
     def still(self) -> bool:
-        """Whether the connection, and with it the parts, is as it was."""
+        """Whether the connection, and with it the parts, still exists."""
         self._ask(text("SELECT 1"))
         return not self._lost
 
     def renew(self, busy: Callable[[], Collection[str]]) -> None:
-        """Take free parts, or give back what is more than an equal share. ``busy``: ids of jobs for which something is
-        under way in this process; their parts are kept until it has ended."""
+        """Take free parts, or release those beyond an equal share.
+
+        ``busy``: returns the ids of jobs with unfinished work in this process; their parts are kept until it is
+        finished.
+        """
         rows = self._ask(_LOCKS, key=_KEY)
         if rows is None:
             return
@@ -77,7 +80,7 @@ class JobShare:
         if len(self._parts) > equal:
             kept = {part_of(job_id) for job_id in busy()}
             for part in sorted(self._parts - kept, reverse=True)[: len(self._parts) - equal]:
-                # Forgotten first: if the answer is lost, no job has two processes.
+                # Dropped before the release: if the answer is lost, no job has two processes.
                 self._parts.discard(part)
                 self._ask(_GIVE_BACK, key=_KEY, part=part)
         for part in sorted(set(range(PARTS)) - taken)[: max(equal - len(self._parts), 0)]:
@@ -86,7 +89,9 @@ class JobShare:
                 self._parts.add(part)
 
     def _ask(self, statement: Any, **about: int) -> Any:
-        """The rows of a statement; None once the connection was lost: a new one would answer, but has no locks."""
+        """The rows of a statement; None once the connection was lost: a new connection would answer, but has
+        no locks.
+        """
         if not self._lost:
             try:
                 self._lost = self._connection.invalidated
@@ -100,8 +105,10 @@ class JobShare:
 
 @contextmanager
 def shared(database: Database) -> Iterator[JobShare | None]:
-    """A share of the PostgreSQL store's jobs during the block; None if another process leads alone. Raises
-    `StoreProblem`, and `InvalidInput` for SQLite."""
+    """A share of the PostgreSQL store's jobs during the block; None if another process leads alone.
+
+    Raises `StoreProblem`, and `InvalidInput` for SQLite.
+    """
     if database.is_sqlite:
         raise InvalidInput(
             "the jobs of a SQLite store cannot be shared: it is for one machine and one service",

@@ -1,5 +1,6 @@
-"""One leader per store and duty: the process that holds its lock runs the jobs, or polls the providers. The lock ends
-with the process.
+"""One leader per store and duty: the process that holds its lock runs the jobs, or polls the providers.
+
+The lock ends with the process.
 
 SQLite: a lock file beside the database. PostgreSQL: an advisory lock, so that leaders on other machines count. It lasts
 for a session, or, for short duties, for a transaction.
@@ -35,7 +36,7 @@ class LeaderRole(StrEnum):
     ARCHIVE = "archive"
 
 
-# The end of the lock file's name.
+# Suffixes of the lock file's name.
 _FILES = {
     LeaderRole.JOBS: ".leader",
     LeaderRole.PRICES: ".poller",
@@ -58,8 +59,8 @@ def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[Sti
     """Leadership of the store's jobs, or another duty, during the block; None if another process has it. Raises
     `StoreProblem`."""
     if database.path is not None:
-        # `is_led` takes the lock briefly; half a second outlasts such checks. For local sources there is no wait: the
-        # result of the process that polls them now is recent enough.
+        # `is_led` takes the lock briefly, so wait half a second. For local sources, do not wait: the process that polls
+        # them now provides a recent result.
         with _file_lead(database.path, duty, wait=0 if duty is LeaderRole.LOCAL else 0.5) as still:
             yield still
         return
@@ -75,7 +76,7 @@ def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[Sti
         lost = False
 
         def still() -> bool:
-            # Once lost, it stays lost: a new connection would answer, but has no lock.
+            # Once lost, leadership is not regained: a new connection would answer, but has no lock.
             nonlocal lost
             try:
                 lost = lost or connection.invalidated or connection.scalar(text("SELECT 1")) != 1

@@ -1,4 +1,6 @@
-"""Statements that PostgreSQL executes one after the other without a round trip each, while all other writers wait."""
+"""Statements that PostgreSQL executes without waiting for a round trip after each, as all other writers wait
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from sqlalchemy.exc import DBAPIError
 
 @contextmanager
 def pipelined(connection: Connection) -> Iterator[None]:
-    """Send the statements of the block without waiting for their answers; at its end, raise `DBAPIError` with the first
-    error among them: nothing of the transaction is kept. For statements without rows, whose count nobody reads. On
-    SQLite, which answers at once, nothing changes."""
+    """Send the statements of the block without waiting for their answers.
+
+    At the end of the block, raises `DBAPIError` with the first error among them; then nothing of the transaction is
+    kept. Only for statements without rows whose row count is not used. No effect on SQLite.
+    """
     driver = _driver(connection)
     if driver is None:
         yield
@@ -22,12 +26,14 @@ def pipelined(connection: Connection) -> Iterator[None]:
     try:
         with driver.pipeline():
             yield
-    except connection.dialect.loaded_dbapi.Error as error:  # one that SQLAlchemy has not seen
+    except connection.dialect.loaded_dbapi.Error as error:  # an error that SQLAlchemy has not converted
         raise DBAPIError("of several at once", None, error) from error
 
 
 def in_pipeline(connection: Connection) -> bool:
-    """Whether answers are not there yet: statements must say by themselves what is to be an error."""
+    """Whether answers arrive later: a statement must then itself fail in cases that the caller would otherwise detect
+    by its row count.
+    """
     driver = _driver(connection)
     return driver is not None and driver.pgconn.pipeline_status != 0
 

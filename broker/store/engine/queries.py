@@ -1,4 +1,4 @@
-"""Functions that take a connection, as methods of what has one, or has a database."""
+"""Turns functions that take a connection into methods of objects that have a connection or a database."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from broker.store.engine.database import Database
 P = ParamSpec("P")
 R = TypeVar("R")
 Query = Callable[[], Callable[Concatenate[Connection, P], R]]
-"""Returns a function of a module that is imported only then."""
+"""Returns a function from a module that is imported only when it is called."""
 
 
 class HasConnection(Protocol):
-    """A look at the store, or a transaction."""
+    """A snapshot of the store, or a transaction."""
 
     _connection: Connection
 
@@ -28,7 +28,7 @@ class HasDatabase(Protocol):
 
 
 def asks(query: Query[P, R]) -> Callable[Concatenate[HasConnection, P], R]:
-    """The function that ``query`` returns, as a method: it gets the connection of the object."""
+    """Makes the function that ``query`` returns a method, called with the object's connection."""
 
     def method(self: HasConnection, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return query()(self._connection, *args, **kwargs)
@@ -37,7 +37,7 @@ def asks(query: Query[P, R]) -> Callable[Concatenate[HasConnection, P], R]:
 
 
 def does(work: Callable[[], Callable[Concatenate[Database, P], R]]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """The function that ``work`` returns, as a method: it gets the database of the object."""
+    """Makes the function that ``work`` returns a method, called with the object's database."""
 
     def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return work()(self._database, *args, **kwargs)
@@ -46,7 +46,7 @@ def does(work: Callable[[], Callable[Concatenate[Database, P], R]]) -> Callable[
 
 
 def looks(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """The function that ``query`` returns, as a method: it gets the connection of a consistent look of its own."""
+    """Makes the function that ``query`` returns a method, called with the connection of a new consistent snapshot."""
 
     def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._database.reading() as connection:
@@ -56,7 +56,9 @@ def looks(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
 
 
 def asks_once(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """The function that ``query`` returns, as a method: it executes one statement, on a connection for that."""
+    """Makes the function that ``query`` returns a method; it executes one statement, on a connection outside a
+    transaction.
+    """
 
     def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._database.asking() as connection:

@@ -1,4 +1,4 @@
-"""A database whose writes are rolled back: to find out the result of an action by executing it."""
+"""A database whose writes are rolled back: determines the result of an action by executing it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RehearsedDatabase(Database):
 
     @contextmanager
     def apart(self) -> Iterator[Connection]:
-        """The same connection: a rehearsal needs nothing that outlasts it."""
+        """The same connection: nothing in a rehearsal needs one beyond it."""
         yield self._connection
 
     def close(self) -> None:

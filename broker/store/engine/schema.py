@@ -53,10 +53,10 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def ensure_current(database: Database) -> None:
-    """Create or upgrade the store's tables if they are not at the current revision; else one cheap query.
+    """Create or upgrade the store's tables if they are not at the current revision; otherwise costs one query.
 
-    Safe if several processes start at once: an upgrade is one write transaction, so later ones find it done, and an
-    interrupted one changes nothing. Raises `StoreProblem` for a store of a newer version and for a foreign database.
+    Safe if several processes start at once: an upgrade is one write transaction, so later processes find it done, and
+    an interrupted one changes nothing. Raises `StoreProblem` for a store of a newer version and for a foreign database.
     """
     with database.reading() as connection:
         if _stamp(database, connection) == REVISIONS[-1]:

@@ -14,8 +14,10 @@ Make = Callable[[Connection | None, About], Question]
 
 
 def question(make: Make[About, Question], connection: Connection, about: About, *, looks_up: bool) -> Question:
-    """The statement that ``make`` builds for ``about``, cached. With ``looks_up`` it is built each time, with the
-    connection, to look up names first."""
+    """The statement that ``make`` builds for ``about``, cached.
+
+    With ``looks_up`` it is built each time, with the connection, as it depends on names in the database.
+    """
     return make(connection, about) if looks_up else cast(Question, _made_once(make, about))
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 500  # jobs rebuilt at once
+_AT_ONCE = 500  # the maximum number of jobs rebuilt in one batch
 _Answer = TypeVar("_Answer")
 
 
@@ -52,10 +52,9 @@ class StoreWriting(StoreReading):
         self._views: dict[str, JobView | None] = {}
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
-        """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
-        ``at``: UTC.
+        """Append events (attempt number or None, body) to a job's stream; store and return the new view. ``at``: UTC.
 
-        Raises `ImpossibleSequence`, `UnreadableJob`, and ValueError for no events at all; then nothing of the
+        Raises `ImpossibleSequence`, `UnreadableJob`, and ValueError if there are no events; then nothing of the
         transaction is kept.
         """
         if not items:
@@ -80,9 +79,12 @@ class StoreWriting(StoreReading):
         return after
 
     def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
-        """Append events (time, attempt number or None, body) to the streams of several jobs, with one statement a
-        table. ``news``: each job once, with its view in this transaction; an older one raises `StoreProblem`. Returns
-        the new views. Raises as `append`."""
+        """Append events (time, attempt number or None, body) to the streams of several jobs, with one statement per
+        table. Returns the new views.
+
+        ``news``: each job once, with its view in this transaction; an outdated view raises `StoreProblem`. Raises as
+        `append`.
+        """
         rows, changes = list[dict[str, Any]](), list[tuple[JobView | None, JobView]]()
         for view, items in news:
             events, after = _folded(view.id, view, items)
@@ -95,7 +97,7 @@ class StoreWriting(StoreReading):
         return [after for _, after in changes]
 
     def _changed(self, changes: Sequence[tuple[JobView | None, JobView]]) -> None:
-        """What follows from new views."""
+        """Update the other tables that depend on views."""
         self._live = None
         self._views |= {after.id: after for _, after in changes}
         machine_time.keep(self._connection, changes)
@@ -103,16 +105,18 @@ class StoreWriting(StoreReading):
         approvals.close(self._connection, closed)
 
     def job(self, job_id: str) -> JobView | None:
-        """As `StoreReading.job`; read once, as nobody else writes meanwhile."""
+        """As `StoreReading.job`; cached, as no other process writes during the transaction."""
         if job_id not in self._views:
             self._views[job_id] = super().job(job_id)
         return self._views[job_id]
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """In the block, the first records of new jobs are kept, and at its end written together. Meanwhile budgets and
-        running attempts are read as if they were written. A second submission of a job, or a movement that was posted
-        before, raises `StoreProblem` at the end. Does not nest."""
+        """During the block, collect the first records of new jobs; write them together at its end. Does not nest.
+
+        Within the block, budgets and running attempts are read as if these records were written. A second submission of
+        a job, or a movement that was posted before, raises `StoreProblem` at the end.
+        """
         assert self._new is None, "it does not nest"
         self._new = NewJobs()
         try:
@@ -147,7 +151,7 @@ class StoreWriting(StoreReading):
         return stored if self._new is None or not self._new.live else [*stored, *self._new.live]
 
     def _known(self, what: tuple[object, ...], ask: Callable[[], _Answer]) -> _Answer:
-        """The answer to a question about money, asked once while the first records of new jobs are kept."""
+        """The cached answer to a question about money, while the first records of new jobs are collected."""
         if self._new is None:
             return ask()
         if what not in self._new.known:
@@ -189,8 +193,9 @@ class StoreWriting(StoreReading):
         return rebuilt
 
     def renew(self, job_ids: Sequence[str]) -> list[str]:
-        """Rebuild the projections of these jobs from events and entries; returns the jobs whose projections differed.
-        Deletes their meters, as `rebuild` does."""
+        """Rebuild the projections of these jobs from events and entries; returns the ids of jobs whose projections
+        differed. Deletes their meters, as `rebuild` does.
+        """
         before = self._kept(job_ids)
         ledger.rebuild(self._connection, job_ids)
         self._fold_anew(job_ids)
@@ -205,7 +210,7 @@ class StoreWriting(StoreReading):
         return self._connection.scalar(select(ARCHIVED_JOB.c.file).where(ARCHIVED_JOB.c.job_id == job_id)) is not None
 
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
-        """Rebuild the views of these jobs, but for archived ones, which keep theirs; returns their number."""
+        """Rebuild the views of these jobs, except archived ones, which keep theirs; returns their number."""
         rebuilt, self._live = 0, None
         self._views.clear()
         for job_id in job_ids:
@@ -216,7 +221,7 @@ class StoreWriting(StoreReading):
                 continue
             if [event.seq for event in events] != list(range(1, len(events) + 1)) and self._is_archived(job_id):
                 rebuilt += 1
-                continue  # what it follows from is in the archive
+                continue  # its events are in the archive
             self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
             machine_time.forget(self._connection, job_id)
             if events:
@@ -227,7 +232,7 @@ class StoreWriting(StoreReading):
         return rebuilt
 
 
-# Columns that never change are not updated: an update of a column updates its indexes.
+# Columns that never change are not updated, as an update of a column also updates its indexes.
 _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at", "array_id"})
 
 _CHANGE_JOB = JOB.update().where(JOB.c.id == bindparam("of_job"))
@@ -238,7 +243,7 @@ def _folded(job_id: str, before: JobView | None, items: Sequence[DatedBody]) -> 
     rows, after = [], before
     for seq, (at, attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
         text = body_to_json(body)
-        # Fold what a reader will find, not what was passed in, so that a rebuild gives the same.
+        # Fold the events as a reader will read them, not as they were passed in, so that a rebuild gives the same view.
         row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
         after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
         rows.append({**row, "body": text})

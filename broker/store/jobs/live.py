@@ -23,7 +23,7 @@ _FIELDS = tuple(field.name for field in fields(LiveAttempt))
 
 
 def of(view: JobView) -> tuple[LiveAttempt, ...]:
-    """The job's attempts whose machines may still exist, including requested ones."""
+    """The job's attempts whose machines may still exist, including requested attempts."""
     job = view.job
     return tuple(
         LiveAttempt(
@@ -55,7 +55,7 @@ def _part(offer: Offer) -> dict[str, Any]:
 
 
 def to_text(view: JobView) -> str:
-    """The stored form; empty if nothing runs."""
+    """The stored form; empty without such attempts."""
     found = () if view.closed else of(view)
     return (
         json.dumps([[getattr(one, name) for name in _FIELDS] for one in found], separators=(",", ":")) if found else ""
@@ -66,7 +66,7 @@ def to_text(view: JobView) -> str:
 def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     def attempt(values: list[object]) -> LiveAttempt:
         kept = dict(zip(_FIELDS, values, strict=False))
-        # A newer version may have other values of both; its machines count nevertheless, by the strictest
+        # A newer version may have other values of both; its machines count in any case, with the strictest
         # interpretation.
         money, capacity = str(kept["money"]), str(kept["capacity_type"])
         kept["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
@@ -76,8 +76,8 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     return tuple(attempt(values) for values in json.loads(text))
 
 
-# Queued jobs have no attempt yet, so a long queue costs nothing. Each submission reads these rows twice, so only these
-# columns are selected. Rows from before ``live`` existed have only their view, which is read separately.
+# Queued jobs have no attempt yet, so a long queue costs nothing. Each submission reads these rows twice, so only the
+# needed columns are selected. Rows written before ``live`` existed have only their view, which is read separately.
 _RUNNING = (
     select(JOB.c.id, JOB.c.live)
     .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, or_(JOB.c.live.is_(None), JOB.c.live != ""))
@@ -87,8 +87,10 @@ _VIEW = select(*COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
-    """Every attempt whose machine may still exist, oldest job first, also of jobs with unreadable views. ``views_of``:
-    returns the readable views of rows."""
+    """Every attempt whose machine may still exist, oldest job first, including jobs with unreadable views.
+
+    ``views_of``: returns the readable views of rows.
+    """
     found: list[LiveAttempt] = []
     for job_id, text in connection.execute(_RUNNING).all():
         if text is None:

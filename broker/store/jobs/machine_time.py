@@ -1,5 +1,7 @@
-"""The machine time of attempts, stored beside the events so that reports read only the period they cover. Every
-function works inside the caller's transaction."""
+"""The machine time of attempts, stored beside the events so that reports read only their own period.
+
+Every function works inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ def forget(connection: Connection, job_id: str) -> None:
 def read(
     connection: Connection, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
 ) -> Iterator[MachineTime]:
-    """The machine time of real machines that existed at ``since`` (UTC) or later, or of some jobs; oldest first."""
+    """The machine time of real machines that existed at ``since`` (UTC) or later, or that of some jobs;
+    oldest first.
+    """
     c = MACHINE_TIME.c
     query = select(*_READ).where(c.money != MoneyKind.SANDBOX.value).order_by(c.since, c.job_id, c.attempt)
     if since is not None:
@@ -123,13 +127,13 @@ _READ = (
     _T.job_id, _T.attempt, _T.team, _T.money, _T.provider, _T.capacity_type, _T.accelerator, _T.count, _T.nodes,
     _T.micros, _T.since, _T.until,
 )  # fmt: skip
-# A month has tens of thousands: a look in a table is quicker than a call of the enumeration.
+# A month has tens of thousands of rows: a dictionary is faster than a call of the enumeration.
 _MONEY = {kind.value: kind for kind in MoneyKind}
 _TYPES = {kind.value: kind for kind in CapacityType}
 
 
 def _time(row: Sequence[Any]) -> MachineTime:
-    """A row of `_READ`."""
+    """Converts a row of `_READ`."""
     job_id, attempt, team, money, provider, capacity_type, accelerator, count, nodes, micros, since, until = row
     return MachineTime(
         job_id,

@@ -1,7 +1,8 @@
-"""The first records of new jobs of one transaction, kept until its end and written then with one statement a table.
+"""The first records of new jobs of one transaction, collected and then written with one statement per table.
 
-Who judges the next of several submissions in one transaction must see what those before it hold and where they run.
-Both are known here without a query: a hold of a new job changes no spend, and nobody else writes meanwhile.
+If several submissions are judged in one transaction, each must take the holds and placements of those before it into
+account. Both are known here without a query: a hold of a new job changes no spend, and no other process writes
+meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ _FIRST = frozenset({Movement.HOLD, Movement.DATE})
 
 @dataclass(slots=True)
 class NewJobs:
-    """Records to be written. ``holds``: what the entries hold, each with the first of its entries; ``known``: answers
-    about budgets, which the records do not change."""
+    """Records to be written.
+
+    ``holds``: the holds in the entries, each with its first entry; ``known``: answers about budgets, which these
+    records do not change.
+    """
 
     decisions: list[Decision] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -43,14 +47,14 @@ class NewJobs:
     known: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def post(self, entries: Sequence[Entry]) -> None:
-        """Keep all entries of some jobs. Raises ValueError for others than the first of a job."""
+        """Collect all entries of some new jobs. Raises ValueError if a job has entries already."""
         if any(entry.movement not in _FIRST for entry in entries):
             raise ValueError("only the hold of a new job is posted with its first records")
         self.entries += entries
         self.holds += ledger.first_holds(entries)
 
     def append(self, events: Sequence[dict[str, Any]], job: dict[str, Any], view: JobView) -> None:
-        """Keep the rows of a new job."""
+        """Collect the rows of a new job."""
         self.events += events
         self.jobs.append(job)
         self.live += live.of(view)
@@ -60,7 +64,7 @@ class NewJobs:
         return [burn for one, burn in self.holds if one.money in budget.counts and _counts(one, budget)]
 
     def write(self, connection: Connection) -> None:
-        """Write everything, on PostgreSQL in one round trip. What exists already raises `DBAPIError`."""
+        """Write all records, on PostgreSQL in one round trip. Raises `DBAPIError` if one exists already."""
         with pipelined(connection):
             decisions.record(connection, *self.decisions)
             ledger.post(connection, self.entries)

@@ -1,5 +1,6 @@
-"""Reads all open jobs for the reconciler: changes, holds and spend, in a number of queries that is independent of the
-number of jobs. Every function works inside the caller's transaction."""
+"""Reads all open jobs for the reconciler (changes, holds and spend) with a number of queries that does not depend on
+the number of jobs. Every function works inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
 from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
 from broker.store.tables.ledger import BALANCE, ENTRY
 
-_AT_ONCE = 5_000  # parameters that a query may have on either database
+_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
 _LAST_EVENTS = select(JOB.c.id, _LAST).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
 _OF_THESE = JOB.c.id.in_(bindparam("jobs", expanding=True))
@@ -25,12 +26,13 @@ _VIEWS = select(*COLUMNS).where(_OF_THESE)
 _BALANCES = select(BALANCE.c.job_id, BALANCE.c.money, *BALANCE_COLUMNS).where(
     BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED))
 )
-_KINDS = {kind.value: kind for kind in MoneyKind}  # quicker than a call of the enumeration
+_KINDS = {kind.value: kind for kind in MoneyKind}  # faster than a call of the enumeration
 
 
 def last_events(connection: Connection, job_ids: Sequence[str] | None = None) -> dict[str, int]:
-    """The number of the last event of each job that is not closed (or of those of ``job_ids`` that are not), oldest job
-    first."""
+    """The number of the last event of each job that is not closed, oldest job first; with ``job_ids``, only of those
+    jobs.
+    """
     if job_ids is None:
         rows = connection.execute(_LAST_EVENTS)
     else:
@@ -45,7 +47,7 @@ def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
 
 
 def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
-    """The next ``limit`` ids after ``last`` of jobs with any record, open or closed, in the database's order."""
+    """The next ``limit`` ids after ``last`` of jobs with any record, open or closed, in the order of the database."""
     parts = (
         select(column.label("job_id")).distinct().where(column > last).order_by(column).limit(limit).subquery()
         for column in (JOB.c.id, EVENT.c.job_id, BALANCE.c.job_id, ENTRY.c.job_id)

@@ -33,7 +33,7 @@ class WantedJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobPlace:
-    """A job's position in the list: its submission (UTC) and id."""
+    """A job's position in the list: the time of its submission (UTC) and its id."""
 
     submitted_at: datetime
     id: str
@@ -50,10 +50,11 @@ class FoundPage:
 
 
 def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
-    """At most ``limit`` jobs after that position, newest first; tasks of arrays are left out."""
+    """At most ``limit`` jobs after that position, newest first; without tasks of arrays."""
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
-    # Few jobs are in a state that is not final: a team must not draw the database to all jobs that it ever had.
+    # Few jobs are in a state that is not final: a filter by team must not make the database use the index of all jobs
+    # of the team.
     all_open = bool(wanted.states) and not any(JobState(state).final for state in wanted.states)
     team = func.coalesce(c.team, "") if all_open else c.team
     if wanted.teams is not None:
@@ -82,8 +83,10 @@ def newest(
     limit: int | None,
     with_tasks: bool = False,
 ) -> Sequence[Any]:
-    """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first. ``wanted``: values by column;
-    None: any. ``with_tasks``: also tasks of arrays."""
+    """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first.
+
+    ``wanted``: values by column; None: any. ``with_tasks``: include tasks of arrays.
+    """
     c = JOB.c
     query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
     query = query.where(*(c[column] == value for column, value in wanted.items() if value is not None))
@@ -95,9 +98,12 @@ def newest(
 
 
 def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[Any]:
-    """The rows of jobs whose ids begin with that, in the order of their ids. ``with_tasks``: also tasks of arrays."""
-    # A range by code points. PostgreSQL has its own operators and index class for it, as its default order depends on
-    # the locale. In any other order it may read all jobs instead of that range.
+    """The rows of jobs whose ids begin with ``prefix``, in the order of their ids.
+
+    ``with_tasks``: include tasks of arrays.
+    """
+    # A range by code points. PostgreSQL has special operators and an index class for it, as its default order depends
+    # on the locale; in another order it may read all jobs instead of the range.
     id_, sqlite = JOB.c.id, connection.dialect.name == "sqlite"
     not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
     order = id_ if sqlite else id_.op("USING")(literal_column("~<~"))

@@ -1,4 +1,4 @@
-"""Reads the stored views of jobs, and sets aside unreadable ones with the reason."""
+"""Reads the stored views of jobs, and collects unreadable ones with the reason."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COLUMNS = (JOB.c.id, JOB.c.name, JOB.c.user_name, JOB.c.state, JOB.c.view)
 
 
 class Quarantine:
-    """The unreadable jobs that one snapshot of the store has met."""
+    """The unreadable jobs found in one snapshot of the store."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, UnreadableJob] = {}
 
     @property
     def jobs(self) -> Sequence[UnreadableJob]:
-        """Each once, in the order met."""
+        """Each unreadable job once, in the order in which they were found."""
         return tuple(self._jobs.values())
 
     def view(self, row: Any) -> JobView:
@@ -47,7 +47,7 @@ class Quarantine:
         for row in rows:
             try:
                 found.append(self.view(row))
-            except UnreadableJob:  # reported by `jobs`
+            except UnreadableJob:  # listed in `jobs`
                 continue
         return found
 
@@ -59,7 +59,7 @@ def to_text(view: JobView) -> str:
 
 @lru_cache(maxsize=256)
 def _read(text: str) -> JobView:
-    """Views are immutable, and one look reads the same ones several times."""
+    """Cached: views are immutable, and one snapshot reads the same ones several times."""
     return _views().validate_json(text)
 
 

@@ -54,7 +54,7 @@ class StoreReading(SpendingReading):
 
     @property
     def unreadable(self) -> Sequence[UnreadableJob]:
-        """The jobs that this snapshot has met so far and that this version cannot read."""
+        """The jobs found so far in this snapshot that this version cannot read."""
         return self._quarantine.jobs
 
     def job(self, job_id: str) -> JobView | None:
@@ -63,7 +63,7 @@ class StoreReading(SpendingReading):
         return None if row is None else self._quarantine.view(row)
 
     def unclosed(self, teams: Collection[str] | None = None) -> Sequence[JobView]:
-        """Every job that is not closed, oldest first; with ``teams``, those of these teams."""
+        """Every job that is not closed, oldest first; with ``teams``, only those of these teams."""
         query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
         if teams is not None:
             query = query.where(func.coalesce(JOB.c.team, "").in_(sorted(teams)))  # not by the index of all jobs
@@ -94,7 +94,7 @@ class StoreReading(SpendingReading):
         return self._quarantine.views(tasks.rows(self._connection, array, ~JOB.c.closed))
 
     def tasks_of(self, array: str, states: Sequence[str] = (), limit: int | None = None) -> Sequence[JobView]:
-        """The tasks of an array that were started, or those in these states, oldest first."""
+        """The started tasks of an array, or those in these states, oldest first."""
         in_states = [JOB.c.state.in_(states)] if states else []
         return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
 
@@ -118,19 +118,19 @@ class StoreReading(SpendingReading):
         limit: int | None = None,
         with_tasks: bool = False,
     ) -> Sequence[JobView]:
-        """The jobs that match all arguments, newest first; ``with_tasks``: also tasks of arrays."""
+        """The jobs that match all arguments, newest first; ``with_tasks``: include tasks of arrays."""
         wanted = {"name": name, "user_name": user, "team": team}
         found = pages.newest(self._connection, wanted, states=states, limit=limit, with_tasks=with_tasks)
         return self._quarantine.views(found)
 
     def jobs_begun(self, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[JobView]:
-        """Jobs whose ids begin with that, in the order of their ids; ``with_tasks``: also tasks of arrays."""
+        """Jobs whose ids begin with ``prefix``, in the order of their ids; ``with_tasks``: include tasks of arrays."""
         return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit, with_tasks=with_tasks))
 
     job_page = asks(lambda: pages.page)
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
-        """Every job submitted from ``since`` (None: no bound) to before ``moment`` (UTC), oldest first, streamed."""
+        """Every job submitted from ``since`` (None: no limit) to before ``moment`` (UTC), oldest first, streamed."""
         query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
         if since is not None:
             query = query.where(JOB.c.submitted_at >= to_micros(since))
@@ -139,7 +139,9 @@ class StoreReading(SpendingReading):
             yield from self._quarantine.views(rows)
 
     def ended_between(self, since: datetime | None, before: datetime) -> Iterator[JobView]:
-        """Every job that ended in a half-open time (UTC; None: no bound), closed or not, oldest end first, streamed."""
+        """Every job that ended in the half-open period (UTC; None: no limit), closed or not, earliest end first,
+        streamed.
+        """
         query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id))
         query = query.where(ENDED, EVENT.c.at < to_micros(before))
         if since is not None:
@@ -152,7 +154,7 @@ class StoreReading(SpendingReading):
     trees_since = asks(lambda: snapshots.trees_since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
-        """Every user, team, project and environment named by a job, by these four words."""
+        """The names of users, teams, projects and environments of all jobs, with these four words as keys."""
         of = JOB.c
         columns = {"user": of.user_name, "team": of.team, "project": of.project, "environment": of.environment}
         return {what: frozenset(filter(None, distinct(self._connection, one))) for what, one in columns.items()}
@@ -161,11 +163,12 @@ class StoreReading(SpendingReading):
         self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
     ) -> Sequence[MachineTime]:
         """The machine time of attempts, oldest first: of machines that existed at ``since`` (UTC) or later, or of some
-        jobs. Without simulated machines."""
+        jobs. Without simulated machines.
+        """
         return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """A job's stream, in order, without what was archived of it. Raises `UnreadableJob`."""
+        """A job's stream of events, in order, without archived ones. Raises `UnreadableJob`."""
         query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
         return [event_from_row(row) for row in self._connection.execute(query)]
 
@@ -185,7 +188,7 @@ class StoreReading(SpendingReading):
     held = asks(lambda: ledger.held)
 
     def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
-        """Every charge, or a provider's, or those that end after ``since`` (UTC); oldest first."""
+        """All charges, or a provider's, or those that end after ``since`` (UTC); oldest first."""
         return later.charges.read(self._connection, provider, since)
 
     standing_grants = asks(lambda: approvals.standing)
@@ -193,8 +196,10 @@ class StoreReading(SpendingReading):
     asked_about = asks(lambda: approvals.asked_about)
 
     def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
-        """The events of those jobs that request, give or refuse an approval, in order. Without jobs that have one that
-        this version cannot read."""
+        """The events of those jobs that request, give or refuse an approval, in order.
+
+        Without jobs with such events that this version cannot read.
+        """
         found: dict[str, list[Event]] = {}
         left_out = set()
         for row in approvals.approval_events(self._connection, job_ids):
@@ -221,7 +226,7 @@ class StoreReading(SpendingReading):
         return policies.number(self._connection) if self._stamp is None else self._stamp.policy
 
     def plan_stamp(self) -> PlanStamp:
-        """The inputs of plans, in one query; later queries of its parts use it."""
+        """The stamp of the inputs of plans, from one query; later queries of its parts reuse it."""
         if self._stamp is None:
             self._stamp = later.plan_stamp.plan_stamp(self._connection)
         return self._stamp
@@ -231,19 +236,19 @@ class StoreReading(SpendingReading):
         return [] if self._stamp is not None and not self._stamp.owns else later.holdings.holdings(self._connection)
 
     def runs(self) -> str | None:
-        """The URL on record as the place of run folders; None if there is none."""
+        """The recorded URL of the run store; None if there is none."""
         return self.setting("runs") if self._stamp is None else self._stamp.runs
 
     active_policy = asks(lambda: policies.active)
 
     def work_on_held(self, since: datetime) -> WorkOnHeld:
-        """The work on owned and reserved machines since that time (UTC), for several calls of `in_hand`."""
+        """The work on owned and reserved machines since that time (UTC), to be used by several calls of `in_hand`."""
         return later.in_hand.WorkOnHeld(self._connection, since - later.in_hand.LOOKS_BACK)
 
     in_hand = asks(lambda: later.in_hand.in_hand)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
-        """Every attempt whose machine may still exist, including requested ones."""
+        """Every attempt whose machine may still exist, including requested attempts."""
         if self._live is None:
             self._live = live.attempts(self._connection, self._quarantine.views)
         return self._live
@@ -252,9 +257,10 @@ class StoreReading(SpendingReading):
     offers = asks(lambda: later.market.offers)
 
     def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
-        """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first; read only as
-        far as they are taken. In doubt, sold out and stale ones are among them."""
-        from broker.store.market.by_price import by_price  # few commands need it
+        """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first, read as the
+        iterator advances. Includes offers in doubt, sold-out and stale ones.
+        """
+        from broker.store.market.by_price import by_price  # needed by few commands
 
         return by_price(self._connection, query, order)
 
@@ -273,7 +279,7 @@ class StoreReading(SpendingReading):
 
 
 def event_from_row(row: Any) -> Event:
-    """A row of the table of events, or of the archive. Raises `UnreadableJob`."""
+    """Converts a row of the table of events, or of the archive. Raises `UnreadableJob`."""
     try:
         body = body_from_json(row.body)
     except UnreadableRecord as error:

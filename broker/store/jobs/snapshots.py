@@ -1,5 +1,7 @@
-"""Which jobs have their files in which pool of snapshots. Reads the text of views, so that jobs that this version
-cannot read count, too."""
+"""Which jobs have files in which pool of snapshots.
+
+Reads the text of views, so that jobs that this version cannot read are included.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _POOL = re.compile(r'"pool":\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class SnapshotUse:
-    """A job with the trees of its files, and the pools that its view names. A tree may be in any of them."""
+    """A job with the trees of its files, and the pools named in its view. A tree may be in any of these."""
 
     job: str
     closed: bool
@@ -30,15 +32,15 @@ class SnapshotUse:
 
 
 def uses(connection: Connection) -> Iterator[SnapshotUse]:
-    """Every job of the store with a snapshot, also one that this version cannot read; oldest first, streamed."""
+    """Every job of the store with a snapshot, including unreadable ones; oldest first, streamed."""
     query = select(*_COLUMNS).where(JOB.c.view.contains('"tree"'))
     return _uses(connection, query.order_by(JOB.c.submitted_at, JOB.c.id))
 
 
 def trees_since(connection: Connection, pool: str, since: datetime) -> frozenset[str]:
-    """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since then (UTC)."""
+    """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since that time (UTC)."""
     mine = select(*_COLUMNS).where(JOB.c.view.contains(pool, autoescape=True))
-    # Two queries: for one with `or`, SQLite would read all jobs.
+    # Two queries: for a single one with `or`, SQLite would read all jobs.
     query = union_all(mine.where(UNCLOSED), mine.where(JOB.c.submitted_at >= to_micros(since)))
     return frozenset(tree for use in _uses(connection, query) for tree in use.trees)
 

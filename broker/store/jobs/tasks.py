@@ -1,5 +1,7 @@
-"""The tasks of an array. Each is a job of its own, whose row names the array; every function works inside the caller's
-transaction."""
+"""The tasks of an array.
+
+Each is a separate job, whose row names the array. Every function works inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,20 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables.jobs import EVENT, JOB
 from broker.store.tables.ledger import BALANCE
 
-_AT_ONCE = 500  # jobs that are asked about at once
+_AT_ONCE = 500  # the maximum number of jobs per query
 
 
 def no_task(*, alone: bool) -> ColumnElement[bool]:
-    """The condition that a job is no task. ``alone``: there is no other one. Beside others, it must not draw the
-    database to the index of those that are none, away from theirs."""
+    """The condition that a job is not a task.
+
+    ``alone``: it is the only condition. Beside others, it must not make the database use the index of jobs that are not
+    tasks instead of theirs.
+    """
     return JOB.c.array_id.is_(None) if alone else func.coalesce(JOB.c.array_id, "") == ""
 
 
 def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
-    """How the tasks of each array stand."""
+    """The number of tasks of each array, by state."""
     c = JOB.c
     states: dict[str, dict[JobState, int]] = {array: {} for array in arrays}
     still_open = dict.fromkeys(arrays, 0)
@@ -42,7 +47,7 @@ def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCount
 
 
 def succeeded(connection: Connection, array: str) -> list[str]:
-    """The ids of the tasks of an array that have succeeded, in any order."""
+    """The ids of the tasks of an array that succeeded, in any order."""
     c = JOB.c
     return list(connection.scalars(select(c.id).where(c.array_id == array, c.state == JobState.SUCCEEDED.value)))
 
@@ -62,8 +67,9 @@ def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dic
 
 
 def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
-    """The rows of its tasks of which that is true, in the order of their start, with what
-    `broker.store.jobs.quarantine` needs to read them."""
+    """The rows of tasks of the array that satisfy the conditions, in the order of their start, with the columns that
+    `broker.store.jobs.quarantine` needs.
+    """
     query = select(*COLUMNS).where(JOB.c.array_id == array, *also).order_by(JOB.c.submitted_at, JOB.c.id)
     return connection.execute(query.limit(limit)).all()
 
@@ -71,8 +77,10 @@ def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: 
 def money(
     connection: Connection, arrays: Sequence[str], closed: bool | None = None
 ) -> dict[str, dict[MoneyKind, Balance]]:
-    """The total hold and spend of the tasks of each array; with ``closed`` only of closed, or of open ones. Without
-    the time for which it was judged."""
+    """The total hold and spend of the tasks of each array; with ``closed``, only of closed or of open ones.
+
+    Without the dates of holds.
+    """
     b, c = BALANCE.c, JOB.c
     query = (
         select(c.array_id, b.money, func.sum(b.available), func.sum(b.held), func.sum(b.spent))

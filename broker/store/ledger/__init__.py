@@ -1,1 +1,1 @@
-"""Ledger entries and the sums kept beside them."""
+"""Ledger entries and their stored sums."""

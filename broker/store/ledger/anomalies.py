@@ -1,5 +1,9 @@
-"""The spending in which anomalies are found, their causes, and people's answers to them. Inside the caller's
-transaction. Simulated money is left out, and so is what has no workload, such as purchases: it is planned."""
+"""The spending in which anomalies are found, their causes, and people's answers to them.
+
+Inside the caller's transaction.
+
+Without simulated money and spend without a workload, such as purchases, which is planned.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,9 @@ from broker.store.tables.ledger import ENTRY, GROUP, SUM
 
 
 def daily_by_team(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
-    """The spend (USD) of each team (None: of jobs without one) that spent anything on the days between two midnights
-    (UTC), oldest first. Without entries over more than a day."""
+    """The spend (USD) of each team (None: of jobs without one) on each of the days between two midnights (UTC), oldest
+    first; only teams that spent anything. Without entries over more than a day.
+    """
     first, after = to_micros(since) // DAY, to_micros(until) // DAY
     groups = select(GROUP.c.id).where(GROUP.c.workload.is_not(None), GROUP.c.money != MoneyKind.SANDBOX.value)
     query = (
@@ -38,7 +43,7 @@ def daily_by_team(connection: Connection, since: datetime, until: datetime) -> M
 def spending_by_job(
     connection: Connection, team: str | None, since: datetime, until: datetime
 ) -> Mapping[tuple[str, str], Money]:
-    """The spend of each job of the team (USD) in the half-open time (UTC), by its id and user."""
+    """The spend of each job of the team (USD) in the half-open period (UTC), by its id and user."""
     found: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.job_id, ENTRY.c.user_name)
     for paid in paid_in(connection, columns, since, until):
@@ -49,7 +54,9 @@ def spending_by_job(
 
 
 def spent_on_own(connection: Connection, team: str | None, since: datetime, until: datetime) -> Money:
-    """The part of what jobs of a team spent (USD) in a time (UTC, half-open) on owned and reserved machines."""
+    """The part of the spend of a team's jobs (USD) in the half-open period (UTC) that was for owned and reserved
+    machines.
+    """
     columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.capacity_type)
     own_types = [kind.value for kind in BOUGHT]
     own = (
@@ -71,8 +78,10 @@ def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]
 
 
 def answer(connection: Connection, team: str, day: date, said: IncidentAnswer) -> None:
-    """Record a person's answer to the incident of a team (empty: none) that began on that day (UTC). It takes the place
-    of an earlier one."""
+    """Record a person's answer to the incident of a team (empty: of jobs without one) that began on that day (UTC).
+
+    Replaces an earlier answer.
+    """
     mine = (ANSWER.c.team == team, ANSWER.c.day == day.isoformat())
     connection.execute(ANSWER.delete().where(*mine))
     values = {"answer": said.answer.value, "answered_at": to_micros(said.at), "answered_by": said.by}

@@ -1,4 +1,4 @@
-"""The marks that budgets have passed, with the time of detection, so that people are notified once."""
+"""The marks that budgets have passed, with the time at which this was noticed, so that people are notified once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from broker.store.tables.billing import MARK
 
 
 class BudgetMarks:
-    """Reached as ``store.budget_marks``. Every method is a transaction of its own and may raise `StoreProblem`. A mark
-    belongs to a budget, period and amount: after a change of the amount it can be passed again."""
+    """Reached as ``store.budget_marks``.
+
+    Every method is one transaction and may raise `StoreProblem`. A mark belongs to a budget, period and amount: after a
+    change of the amount it can be passed again.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
-        """The passed marks, with the time of detection (UTC)."""
+        """The passed marks, with the time at which this was noticed (UTC)."""
         c = MARK.c
         mine = and_(c.budget == budget, c.period_start == to_micros(period_start), c.amount == amount.micros)
         with self._database.reading() as connection:
@@ -39,9 +42,11 @@ class BudgetMarks:
         targets: Mapping[str, Iterable[str]],
         at: datetime,
     ) -> Sequence[str]:
-        """Put marks on record, and their notices on their way in the same transaction, to the ``targets`` of
-        each, but for the ``quiet`` ones;
-        returns the marks that are new. A mark is returned to one process only."""
+        """Record passed marks and queue their notices, in one transaction; returns the marks that were not recorded
+        before, each to one process only.
+
+        Each notice goes to the ``targets`` of its mark; those of the ``quiet`` marks are not sent.
+        """
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:
             mine = and_(*(MARK.c[name] == value for name, value in row.items()))

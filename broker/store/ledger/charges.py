@@ -28,8 +28,9 @@ class Charges:
     ) -> int:
         """Store charges; returns the number of new, changed and removed ones. Idempotent. ``at``: UTC.
 
-        ``whole_of``: a provider and a time (UTC): the call has all its charges that start then or later, so that other
-        stored ones are deleted. Charges of one provider, key and time within a call are distinguished by their order.
+        ``whole_of``: a provider and a time (UTC). The call then contains all charges of that provider that start at
+        that time or later; other stored ones are deleted. Charges of one provider, key and time within a call are
+        distinguished by their order.
         """
         fresh = _rows(charges, source, at)
         with self._database.writing() as connection:
@@ -41,7 +42,7 @@ class Charges:
             return read(connection, provider)
 
     def sources(self, provider: str) -> set[str]:
-        """The sources of its charges: ``api``, or names of files."""
+        """The sources of the provider's charges: ``api``, or names of files."""
         with self._database.reading() as connection:
             query = select(CHARGE.c.source).where(CHARGE.c.provider == provider).distinct()
             return set(connection.scalars(query))
@@ -61,7 +62,7 @@ _KEY = ("provider", "key", "starts", "ends", "line")
 
 
 def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """By primary key."""
+    """The rows by primary key."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for charge in charges:
         row: dict[str, Any] = {

@@ -42,8 +42,8 @@ from broker.store.tables.jobs import JOB
 from broker.store.tables.ledger import BALANCE, ENTRY, METERING, MOVED, STILL_HELD
 
 _AT_ONCE = 5_000  # entries read at once
-_READ_AT_ONCE = 500  # jobs whose entries are in memory together
-_JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database
+_READ_AT_ONCE = 500  # the maximum number of jobs whose entries are in memory at once
+_JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = BALANCE.columns.keys()
 # Looked up in a dictionary: reports read a million rows.
 _MOVEMENTS = {one.value: one for one in Movement}
@@ -70,8 +70,10 @@ _CHANGE = (
 
 
 def post(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Insert entries and update the balances. Raises ValueError for a movement that was posted before; the transaction
-    is then unusable."""
+    """Insert entries and update the balances.
+
+    Raises ValueError for a movement that was posted before; the transaction is unusable afterwards.
+    """
     if not entries:
         return
     try:
@@ -80,7 +82,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
     begins = in_pipeline(connection) or all(entry.movement is Movement.HOLD for entry in entries)
-    if not begins:  # what runs was never folded
+    if not begins:  # holds are for open jobs, which the sums of use do not contain
         use_sums.unfold(connection, sorted({entry.tags.job_id for entry in entries}))
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
@@ -93,7 +95,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
-    if in_pipeline(connection):  # the holds of new jobs: it fails if they are not the first entries
+    if in_pipeline(connection):  # the holds of new jobs: the statement fails if they are not the first entries
         rows_at_once.insert(connection, BALANCE, [_balance_row(group, None) for group in by_job.values()])
         return
     known = []
@@ -118,7 +120,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
 
 
 def first_holds(entries: Sequence[Entry]) -> list[tuple[Entry, Burn]]:
-    """The holds that the first entries of jobs come to, as `held` reads them, each with the first of its entries."""
+    """The holds that result from the first entries of jobs, as `held` returns them, each with its first entry."""
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
@@ -127,8 +129,10 @@ def first_holds(entries: Sequence[Entry]) -> list[tuple[Entry, Burn]]:
 
 
 def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:
-    """What the entries of one job and kind of money add to its balance, and the dates of its hold after them. ``kept``:
-    the row before; None: there is none."""
+    """The amounts that entries of one job and kind of money add to its balance, and the resulting dates of its hold.
+
+    ``kept``: the previous row; None if there is none.
+    """
     tags, sums = entries[0].tags, dict.fromkeys(Account, 0)
     for entry in entries:
         sums[entry.account] += entry.amount.micros
@@ -147,7 +151,7 @@ def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:
 
 
 def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates | None:
-    """The dates of a hold after these entries, from ``held`` and ``dates`` before them."""
+    """The dates of a hold after these entries. ``held``, ``dates``: the hold and its dates before them."""
     for entry in entries:
         if entry.account is Account.HELD:
             held += entry.amount
@@ -171,17 +175,17 @@ def _dates_from(held: int, holds_from: int, holds_to: int, burns: int) -> Dates 
 
 
 def balance_of(row: Any) -> Balance:
-    """A balance row as a value."""
+    """Converts a balance row."""
     return balance_from(row.available, row.held, row.spent, row.holds_from, row.holds_to, row.burns)
 
 
 BALANCE_COLUMNS = tuple(BALANCE.c[name] for name in ("available", "held", "spent", "holds_from", "holds_to", "burns"))
-"""The columns of a balance that `balance_from` takes, in its order."""
+"""The columns of a balance, in the order of the arguments of `balance_from`."""
 
 
-@lru_cache(maxsize=65_536)  # each look of a reconciler reads those of all open jobs, and few have changed
+@lru_cache(maxsize=65_536)  # each tick of a reconciler reads those of all open jobs, and few have changed
 def balance_from(available: int, held: int, spent: int, holds_from: int, holds_to: int, burns: int) -> Balance:
-    """A balance as a value: the same object for the same figures, unless many others were read meanwhile."""
+    """A balance as a value. Cached: equal figures give the same object, unless many others were read in between."""
     return Balance(Money(available), Money(held), Money(spent), _dates_from(held, holds_from, holds_to, burns))
 
 
@@ -266,7 +270,7 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     c = BALANCE.c
     counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, BALANCE.c, budget))
     columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
-    # Sorted here: for ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
+    # Sorted here: with ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
     rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
@@ -274,22 +278,24 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
 def held_behind(
     connection: Connection, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime
 ) -> Sequence[Burn]:
-    """The part of `held` of jobs that never cost anything, have no machines and were submitted after ``submitted_at``
-    (UTC; at that moment: whose ids come later)."""
+    """The part of `held` of jobs without spend and without machines that were submitted after ``submitted_at`` (UTC); of
+    those submitted at exactly that time, jobs with a later id.
+    """
     asked = question(_held_behind, connection, budget, looks_up=has_patterns(budget))
     told = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
     return [_burn(int(micros), *dates) for micros, *dates in connection.execute(asked, told).all() if micros]
 
 
 def held_under(connection: Connection, prefix: str) -> list[str]:
-    """The ids beginning with ``prefix`` that still hold money, in their order."""
+    """The ids beginning with ``prefix`` of jobs that still hold money, in order."""
     mine = select(BALANCE.c.job_id).where(STILL_HELD, BALANCE.c.job_id.startswith(prefix, autoescape=True))
-    # Sorted here: for DISTINCT or ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
+    # Sorted here: with DISTINCT or ORDER BY, SQLite would read the balances of all jobs in the order of the primary
+    # key.
     return sorted(set(connection.scalars(mine)))
 
 
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-    """The open holds under the budget: one sum for all that end by ``until`` (UTC), the others singly."""
+    """The open holds under the budget: those that end by ``until`` (UTC) as one sum, the others individually."""
     edge = to_micros(until)
     rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
     return [_burn(int(micros), *dates) for micros, *dates in rows if micros]
@@ -348,7 +354,7 @@ TAG_COLUMNS = (
     ENTRY.c.job_id, ENTRY.c.user_name, ENTRY.c.team, ENTRY.c.project, ENTRY.c.workload, ENTRY.c.environment,
     ENTRY.c.attempt, ENTRY.c.provider, ENTRY.c.region, ENTRY.c.capacity_type, ENTRY.c.accelerator, ENTRY.c.gpus,
 )  # fmt: skip
-"""The columns of `Tags`, in its order."""
+"""The columns of `Tags`, in the order of its fields."""
 
 
 def entry_of(row: Any) -> Entry:
@@ -370,7 +376,7 @@ def entry_of(row: Any) -> Entry:
 _TAGS = attrgetter(*(column.name for column in TAG_COLUMNS))
 
 
-@lru_cache(maxsize=1024)  # the entries of an attempt have the same
+@lru_cache(maxsize=1024)  # the entries of an attempt have the same tags
 def tags_of(columns: tuple[Any, ...]) -> Tags:
     """The tags of a row's `TAG_COLUMNS`."""
     *before, kind, accelerator, gpus = columns

@@ -18,7 +18,7 @@ from broker.ledger.sums import QUARTER
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.ledger import ENTRY, METERING
 
-_AT_ONCE = 5_000  # parameters that a query may have on either database
+_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = METERING.columns.keys()
 _OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs")))
 _KEEP = text(
@@ -29,8 +29,7 @@ _KEEP = text(
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
-    """How far the machine time of those jobs' attempts is settled, by job and number of the attempt. Without jobs that
-    have none."""
+    """The meters of those jobs' attempts, by job and number of the attempt. Without jobs that have none."""
     found: dict[str, dict[int, Meter]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
@@ -42,7 +41,7 @@ def _posted() -> Select[Any, Any, Any, bool]:
     c = ENTRY.c
     egress = c.movement_id.startswith(bindparam("egress"))
     quarter = c.covers_from // QUARTER
-    # Entries within one quarter of an hour are summed: the caller compares by such quarters only.
+    # Entries within one quarter of an hour are summed, as the caller compares only such quarters.
     within = and_(c.covers_to <= (quarter + 1) * QUARTER, c.covers_to > c.covers_from)
     group = case((within, quarter), else_=-c.id)
     return (
@@ -53,7 +52,7 @@ def _posted() -> Select[Any, Any, Any, bool]:
     )
 
 
-_POSTED = _posted()  # built once: that takes longer than the query
+_POSTED = _posted()  # built once, as building takes longer than the query
 
 
 def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> None:
@@ -79,7 +78,7 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
 
 
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
-    """Posted spend of an attempt. The time grows with the number of its settlements."""
+    """The posted spend of an attempt. The time for this grows with the number of its settlements."""
     asked = {"job": job_id, "attempt": attempt, **{name: f"{job_id}/{attempt}/{name}/" for name in (EGRESS, OUTSIDE)}}
     time, moved = [], Money.ZERO
     for micros, start, end, is_egress in connection.execute(_POSTED, asked):

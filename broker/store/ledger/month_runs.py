@@ -1,5 +1,7 @@
-"""The runs in a time: successful jobs, attempts on accelerators, and reported metrics. Inside the caller's
-transaction; simulated machines are left out."""
+"""The runs in a period: successful jobs, attempts on accelerators, and reported metrics.
+
+Inside the caller's transaction; without simulated machines.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ from broker.store.tables.ledger import ENTRY
 
 _T = MACHINE_TIME.c
 _MILLI = 1_000
-_AT_ONCE = 1_000  # jobs that are asked about at once
+_AT_ONCE = 1_000  # the maximum number of jobs per query
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAttempt:
-    """``time``: milliseconds of its accelerators in the time; ``price``: of one an hour at placement (USD)."""
+    """An attempt on accelerators.
+
+    ``time``: accelerator milliseconds within the period; ``price``: of one accelerator per hour at the placement (USD).
+    """
 
     job_id: str
     attempt: int
@@ -37,7 +42,9 @@ class GpuAttempt:
 
 
 def succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
-    """The jobs (of the team; None: of all) that succeeded and whose last machines went in the half-open time (UTC)."""
+    """The number of jobs (of the team; None: of all) that succeeded and whose last machine was gone in the half-open
+    period (UTC).
+    """
     query = _ended_well(select(func.count(_T.job_id.distinct())), team, start, end)
     return int(connection.scalar(query) or 0)
 
@@ -45,10 +52,10 @@ def succeeded(connection: Connection, team: str | None, start: datetime, end: da
 def succeeded_jobs(
     connection: Connection, team: str | None, start: datetime, end: datetime, most: int
 ) -> Sequence[str]:
-    """The jobs that `succeeded` counts, those first whose machines went last; at most so many."""
+    """The ids of the jobs that `succeeded` counts, the latest end of machines first; at most ``most``."""
     query = _ended_well(select(_T.job_id), team, start, end).order_by(_T.until.desc(), _T.job_id)
     found: dict[str, None] = {}
-    for job_id in connection.scalars(query):  # one for each attempt; to GROUP BY, SQLite would read all machines
+    for job_id in connection.scalars(query):  # one row per attempt; for GROUP BY, SQLite would read all machines
         found[job_id] = None
         if len(found) == most:
             break
@@ -56,11 +63,11 @@ def succeeded_jobs(
 
 
 def _ended_well(query: Select[Any], team: str | None, start: datetime, end: datetime) -> Select[Any]:
-    """The query, of attempts in that time of the jobs that succeeded and whose last machines went in it."""
+    """The query over attempts, restricted to jobs that succeeded and whose last machine was gone in that period."""
     left, right = to_micros(start), to_micros(end)
     others = MACHINE_TIME.alias("others")
     later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
-    # By an expression, so that SQLite looks for the jobs of those machines, not for the machines of all such jobs.
+    # An expression, so that SQLite looks up the jobs of those machines, not the machines of all such jobs.
     succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
     within = (*_real(team), _T.until >= left, _T.until < right)
     return query.select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id)).where(*within, succeeded, not_(later))
@@ -68,8 +75,10 @@ def _ended_well(query: Select[Any], team: str | None, start: datetime, end: date
 
 @dataclass(frozen=True, slots=True)
 class MachineHours:
-    """A job's machines: hours of their accelerators, those of them on spot machines, and the end of the last (UTC).
-    ``accelerator``: None where they had different ones."""
+    """A job's machines: accelerator hours, those of spot machines, and the end of the last machine (UTC).
+
+    ``accelerator``: None if they had different ones.
+    """
 
     gpu_hours: float
     spot_gpu_hours: float
@@ -78,7 +87,7 @@ class MachineHours:
 
 
 def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, MachineHours]:
-    """The accelerators' hours of those jobs, if their machines had any and are gone."""
+    """The accelerator hours of those jobs whose machines had accelerators and are gone."""
     hours, spot, ends = defaultdict[str, float](float), defaultdict[str, float](float), dict[str, int]()
     kinds = defaultdict[str, set[str | None]](set)
     columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator, _T.capacity_type)
@@ -103,7 +112,7 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
 
 
 def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-    """The newest report of figures of each of those jobs that made one."""
+    """The newest reported metrics of each of those jobs that reported any."""
     found: dict[str, Mapping[str, float]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         mine = and_(EVENT.c.job_id.in_(job_ids[first : first + _AT_ONCE]), REPORTED)
@@ -117,7 +126,9 @@ def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str,
 
 
 def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[tuple[str, int, str]]:
-    """The requests for machines and the ends of attempts of those jobs: job, time (microseconds), body, in order."""
+    """The requests for machines and the ends of attempts of those jobs, in order, each as job, time (microseconds) and
+    body.
+    """
     rows: list[tuple[str, int, str]] = []
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
@@ -133,7 +144,7 @@ def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[t
 def gpu_attempts(
     connection: Connection, team: str | None, start: datetime, end: datetime, now: datetime, limit: int
 ) -> Sequence[GpuAttempt]:
-    """The attempts with most accelerator time in the half-open time (UTC), the largest first."""
+    """The attempts with the most accelerator time in the half-open period (UTC), the largest first."""
     left, right = to_micros(start), to_micros(end)
     until = case((_T.until == STILL_THERE, to_micros(now)), else_=_T.until)
     last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
@@ -150,16 +161,18 @@ def gpu_attempts(
 def reported(
     connection: Connection, team: str | None, start: datetime, end: datetime
 ) -> Mapping[str, Sequence[Mapping[str, float]]]:
-    """By job that had machines in the half-open time (UTC) and reported figures by its end: the newest report of before
-    it, or an empty one, and the newest of all."""
+    """By job that had machines in the half-open period (UTC) and reported metrics by its end: the newest report before
+    the period (empty without one), and the newest report by its end.
+    """
     left, right = to_micros(start), to_micros(end)
-    # An outer join, so that SQLite looks for the reports of jobs that ran then, not for all that were ever made.
+    # An outer join, so that SQLite looks up the reports of jobs that ran in the period, not all reports ever made.
     told = and_(EVENT.c.job_id == _T.job_id, EVENT.c.at < right, REPORTED)
     ran = (*_real(team), _T.until >= left, _T.since < right)
     query = select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body).select_from(MACHINE_TIME.outerjoin(EVENT, told))
     query = query.where(*ran, IS_THERE)
     last: defaultdict[str, list[str]] = defaultdict(lambda: ["", ""])
-    # A report comes once for each attempt of its job, and only two of a job are wanted, so that few are parsed.
+    # A report occurs once for each attempt of its job, and only two reports of a job are needed, so only those are
+    # parsed.
     for job_id, at, body in connection.execute(query.order_by(EVENT.c.job_id, EVENT.c.seq)):
         last[job_id][1] = body
         if at < left:
@@ -170,7 +183,7 @@ def reported(
 def spent_by_jobs(
     connection: Connection, job_ids: Sequence[str], start: datetime, end: datetime
 ) -> Mapping[str, Money]:
-    """The spend of those jobs (USD) in a period (UTC, half-open)."""
+    """The spend of those jobs (USD) in the half-open period (UTC)."""
     wanted, found = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
     if wanted:
         for paid in paid_in(connection, (ENTRY.c.job_id,), start, end):

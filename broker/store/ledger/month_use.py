@@ -1,8 +1,9 @@
-"""The spend and the machine time of a period, by `broker.finops.change.Cell`, added up by the database. Inside the
-caller's transaction.
+"""The spend and the machine time of a period, by `broker.finops.change.Cell`, summed by the database.
 
-Entries that lie within the time are summed by the database, those at its edges are counted in part. What of it is lost
-work is counted entry by entry, for the attempts that ended badly alone.
+Inside the caller's transaction.
+
+Entries that lie within the period are summed by the database; those across its edges count in part. The part that is
+lost work is computed entry by entry, only for attempts that ended badly.
 """
 
 from __future__ import annotations
@@ -26,23 +27,26 @@ from broker.store.tables.conditions import ENDED_BADLY, LONG
 from broker.store.tables.jobs import EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 
-_AT_ONCE = 1_000  # jobs that are asked about at once
+_AT_ONCE = 1_000  # the maximum number of jobs per query
 _MILLI = 1_000
 _C, _T = ENTRY.c, MACHINE_TIME.c
 _OF_ENTRY = (_C.team, _C.project, _C.provider, _C.region, _C.accelerator, _C.capacity_type)
 _OF_MACHINES = (_T.team, _T.project, _T.provider, _T.region, _T.accelerator, _T.capacity_type)
 _RESERVED = _C.capacity_type == CapacityType.RESERVED.value
-# 1: paid for capacity that is used later, if at all.
+# 1: a payment for capacity that is used later, if at all.
 IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
-# After these the job does not repeat its work: it is done, or no longer wanted.
+# After these outcomes the job does not repeat its work: it is done, or no longer wanted.
 _OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
 
 @dataclass(slots=True)
 class UseOfTime:
-    """``cells``: what use cost, cash and amortised money alike (USD), without capacity paid in advance, which is
-    ``bought``. ``cash``: what is to be paid, ``bought`` included; ``amortised``: use of what was paid before."""
+    """The use in a period, in USD.
+
+    ``cells``: the cost of use, cash and amortised money alike, without capacity paid in advance, which is ``bought``.
+    ``cash``: the amount to be paid, including ``bought``; ``amortised``: the use of capacity paid earlier.
+    """
 
     cells: dict[Cell, Used] = field(default_factory=dict)
     cash: Money = Money.ZERO
@@ -52,7 +56,7 @@ class UseOfTime:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The time (microseconds) of an attempt that was for nothing."""
+    """The time (microseconds) of an attempt that was lost."""
 
     job_id: str
     attempt: int
@@ -63,8 +67,10 @@ class _Loss:
 
 
 def used_in(connection: Connection, start: datetime, end: datetime, now: datetime) -> UseOfTime:
-    """The spend and machine time of a period (UTC, half-open), without simulated money and machines. Machines that are
-    still there count up to ``now``."""
+    """The spend and machine time of the half-open period (UTC), without simulated money and machines.
+
+    Machines that still exist count up to ``now``.
+    """
     left, right, seen = to_micros(start), to_micros(end), to_micros(now)
     found = UseOfTime()
     for paid in paid_in(connection, _OF_ENTRY, start, end):
@@ -97,8 +103,9 @@ class Paid:
 def paid_in(
     connection: Connection, columns: Sequence[ColumnElement[Any]], start: datetime, end: datetime
 ) -> Iterator[Paid]:
-    """The spend in the half-open time (UTC), by columns of the ledger, in any order; several amounts may have the
-    same tags."""
+    """The spend in the half-open period (UTC), by columns of the ledger, in any order; several amounts may have the
+    same tags.
+    """
     left, right = to_micros(start), to_micros(end)
     spent = (_C.account == Account.SPENT.value, _C.money != MoneyKind.SANDBOX.value)
     within = (_C.covers_from >= left, _C.covers_to >= left, _C.covers_to < right)
@@ -112,8 +119,9 @@ def paid_in(
 
 
 def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | TextClause]]:
-    """Conditions of the entries that an end of the time divides, each read from an index by the end of what they cover:
-    a report of a month does not read what was spent since."""
+    """Conditions for the entries that an edge of the period divides, each read from an index by the end of the covered
+    time: so a report of a month does not read what was spent since.
+    """
     for begins, ends, edge in (
         (_C.covers_from < left, and_(_C.covers_to >= left, _C.covers_to < right), left),
         (_C.covers_from < right, _C.covers_to >= right, right),
@@ -152,9 +160,10 @@ def _there(left: int, right: int) -> Sequence[Any]:
 
 
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
-    """The attempts whose work is done again, as far as the time after their last checkpoint is in [left, right)."""
+    """The attempts whose work is repeated, each with its time after the last checkpoint within [left, right)."""
     columns = (_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES, EVENT.c.body)
-    # An outer join, so that SQLite looks for the ends of these attempts, not for the machines of all that ended badly.
+    # An outer join, so that SQLite looks up the ends of these attempts, not the machines of all attempts that ended
+    # badly.
     ended = and_(EVENT.c.job_id == _T.job_id, EVENT.c.attempt == _T.attempt, ENDED_BADLY)
     there = select(*columns).select_from(MACHINE_TIME.outerjoin(EVENT, ended)).where(*_there(left, right), IS_THERE)
     rows = [row for row in connection.execute(there) if Cause(json.loads(row.body)["cause"]) not in _NOT_REPEATED]
@@ -169,7 +178,7 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
 
 
 def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int], int]:
-    """When the last checkpoint of an attempt was reported."""
+    """The time of the last reported checkpoint of each attempt."""
     found: dict[tuple[str, int], int] = {}
     for some in _at_once(job_ids):
         query = select(EVENT.c.job_id, EVENT.c.attempt, func.max(EVENT.c.at)).where(

@@ -15,7 +15,7 @@ from broker.store.engine import rows_at_once
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.ledger import MOVED
 
-_AT_ONCE = 5_000  # parameters that a query may have on either database
+_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _OF_JOBS = select(MOVED).where(MOVED.c.job_id.in_(bindparam("jobs"))).order_by(*(MOVED.c[name] for name in _KEY))
@@ -30,7 +30,7 @@ _ADD = (
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Add entries to the sums. Of the two entries of a movement, the one on the receiving account counts."""
+    """Add entries to the sums. Of the two entries of a movement, the one on the receiving account is added."""
     rows: dict[tuple[str, int, str, str], dict[str, Any]] = {}
     for entry in entries:
         if entry.account is not ROUTES[entry.movement][1]:

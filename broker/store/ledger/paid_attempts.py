@@ -1,5 +1,7 @@
-"""The spend of each attempt paid in cash whose machines are gone, added up by the database. Inside the caller's
-transaction."""
+"""The spend of each attempt paid in cash whose machines are gone, summed by the database.
+
+Inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,14 @@ _TYPES = {kind.value: kind for kind in CapacityType}
 
 @dataclass(frozen=True, slots=True)
 class PaidAttempt:
-    """``nodes`` machines of the provider from ``since`` until ``until`` (UTC), at ``price`` an hour each when they were
-    placed (USD). ``spent``: all of it; ``adjusted``: the part that adjusted it to the provider's charge (USD).
-    ``moved``: whether data was paid for, too. ``closed``: whether its job is."""
+    """An attempt paid in cash, in USD.
+
+    ``nodes`` machines of the provider existed from ``since`` until ``until`` (UTC), at ``price`` per hour each at the
+    placement.
+
+    ``spent``: the total; ``adjusted``: the part that adjusted it to the provider's charge. ``moved``: whether data
+    transfer was paid for, too. ``closed``: whether its job is closed.
+    """
 
     job_id: str
     attempt: int
@@ -43,8 +50,9 @@ class PaidAttempt:
 def paid_attempts(
     connection: Connection, since: datetime | None, until: datetime | None, billed: str
 ) -> Iterator[PaidAttempt]:
-    """The spend of attempts paid in cash with machines in the half-open time (UTC; None: no bound) that are gone, in
-    any order. ``billed``: what movements are called that adjust to a charge."""
+    """The spend of attempts paid in cash with machines in the half-open period (UTC; None: no limit) that are gone, in
+    any order. ``billed``: the part of the ids of movements that adjust to a charge.
+    """
     adjusts = and_(_C.movement == Movement.ADJUST.value, _C.movement_id.like(f"%/{billed}/%"))
     mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
     query = (
@@ -56,9 +64,9 @@ def paid_attempts(
         )
         .select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id).outerjoin(ENTRY, mine))
         .where(_T.money == MoneyKind.CASH.value, _T.micros.is_not(None), _T.until < STILL_THERE)
-        # Cash for reserved machines is for the team that lends them: no provider charges it.
+        # Cash for reserved machines goes to the team that lends them: no provider charges it.
         .where(_T.capacity_type != CapacityType.RESERVED.value)
-        .group_by(_T.until, _T.job_id, _T.attempt, JOB.c.closed)  # in the order of the index by which they are found
+        .group_by(_T.until, _T.job_id, _T.attempt, JOB.c.closed)  # in the order of the index that finds them
     )  # fmt: skip
     if since is not None:
         query = query.where(_T.until >= to_micros(since))

@@ -1,4 +1,4 @@
-"""The ledger by periods, for reports: one consistent snapshot, by groups, teams, months and runs."""
+"""The ledger by periods, for reports, from one consistent snapshot: by groups, teams, months and runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class SpendingReading:
-    """The part of a snapshot that reports read. Most commands do without it: its queries are imported when used."""
+    """The part of a snapshot that reports use. Most commands do not need it, so its queries are imported on
+    first use.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -49,8 +51,10 @@ class SpendingReading:
     machine_hours = asks(lambda: later.month_runs.machine_hours)
 
     def plans_and_ends(self, job_ids: Sequence[str]) -> Sequence[tuple[str, datetime, EventBody]]:
-        """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC). What
-        this version cannot read is left out."""
+        """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC).
+
+        Omits those that this version cannot read.
+        """
         found = []
         for job_id, at, text in later.month_runs.plans_and_ends(self._connection, job_ids):
             with suppress(UnreadableRecord):
@@ -58,7 +62,7 @@ class SpendingReading:
         return found
 
     def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
-        """The attempts with most accelerator time in a time that has passed (UTC, half-open), the largest first."""
+        """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
         return later.month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
 
     reported_metrics = asks(lambda: later.month_runs.reported)

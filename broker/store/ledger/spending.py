@@ -1,8 +1,8 @@
 """Spend and machine time in a period, summed by the database. Every function works inside the caller's transaction.
 
-The spend of an attempt is stored as one sum per movement. A sum whose time lies within the period counts whole. If the
-period begins or ends within it, its entries are counted one by one, those at the edge in part. Of jobs that are closed
-for long, only the sums of their slots of time are read (`broker.store.ledger.use_sums`).
+The spend of an attempt is stored as one sum per movement. A sum whose time lies within the period is added whole. If
+the period begins or ends within that time, its entries are added one by one, those across the edge in part. Of jobs
+that were closed long ago, only the sums by slot of time are read (`broker.store.ledger.use_sums`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
-SEPARATOR = "\x1f"  # between the values of several dimensions; occurs in no name
+SEPARATOR = "\x1f"  # between the values of several dimensions; no name contains it
 _T = MACHINE_TIME.c
 
 
@@ -38,7 +38,7 @@ def _bought(table: Table) -> ColumnElement[int]:
 
 
 def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
-    """The dimensions that machine time and its sums have in common; `broker.app.billing.report` explains each."""
+    """The dimensions common to machine time and its sums; `broker.app.billing.report` explains each."""
     c = table.c
     return {
         "team": c.team,
@@ -55,7 +55,7 @@ def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
 
 
 _JOB = "job"
-# The cash of an attempt on bought machines is for those that came outside of them, at the price on demand.
+# Cash spent by an attempt on bought machines is for its machines outside bought capacity, at the on-demand price.
 _RENTED = CapacityType.ON_DEMAND.value
 DIMENSIONS: Mapping[str, ColumnElement[Any]] = {**_dimensions(MACHINE_TIME), _JOB: _T.job_id}
 """The dimensions of machine time."""
@@ -64,7 +64,10 @@ _OF_SUMS = _dimensions(USE)
 
 @dataclass(frozen=True, slots=True)
 class SpendingPeriod:
-    """A half-open time (UTC; None: no bound), as of ``now``. ``sandbox``: simulated machines only, else all others."""
+    """A half-open period (UTC; None: no limit), as of ``now``.
+
+    ``sandbox``: only simulated machines; otherwise only real ones.
+    """
 
     since: datetime | None
     until: datetime | None
@@ -75,7 +78,8 @@ class SpendingPeriod:
 @dataclass(slots=True)
 class Spent:
     """The spend of a group by kind of money, the part of it on owned and reserved machines (``bought``, USD), its
-    machine time in hours, and the numbers of attempts and jobs with machines in the period."""
+    machine time in hours, and the number of attempts and jobs with machines in the period.
+    """
 
     money: dict[MoneyKind, Money] = field(default_factory=dict)
     gpu_hours: float = 0.0
@@ -85,7 +89,7 @@ class Spent:
     bought: Money = Money.ZERO
 
     def use(self, gpu_hours: float, machine_hours: float, attempts: int, jobs: int) -> None:
-        """Count machine time in hours, and the attempts and jobs that it was for."""
+        """Add machine time in hours, and the attempts and jobs that used it."""
         self.gpu_hours += gpu_hours
         self.machine_hours += machine_hours
         self.attempts += attempts
@@ -141,7 +145,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     )  # fmt: skip
     entries = (
         select(group, c.money, bought, c.micros, c.covers_from, c.covers_to)
-        # An outer join, so that SQLite reads the entries of the few sums at an edge, not those of every job.
+        # An outer join, so that SQLite reads the entries of the few sums at an edge, not those of all jobs.
         .select_from(moved.outerjoin(ENTRY, own))
         .where(*spent, not_(whole), func.coalesce(c.movement_id, "") != "")
     )
@@ -152,7 +156,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
 
 
 def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
-    """Use and spend of closed jobs in the slots within the period."""
+    """Use and spend of closed jobs, from the slots within the period."""
     ranges = use_slots.covered(*_edges(period))
     if not ranges:
         return {}
@@ -182,7 +186,7 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
 
 
 def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
-    """The payments in the period for capacity that is used later, if at all (USD); no spend of a machine."""
+    """The payments in the period for capacity that is used later, if at all (USD); they are not spend of a machine."""
     if period.sandbox:
         return Money.ZERO
     c, (left, right) = ENTRY.c, _edges(period)
@@ -194,8 +198,7 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
 
 
 def first_machine_time(connection: Connection) -> datetime | None:
-    """When the first machine came up (UTC), a simulated one included, or the beginning of its month; None without
-    any."""
+    """When the first machine, real or simulated, came up (UTC), or the beginning of that month; None without any."""
     one_by_one = or_(_T.folded.is_(None), _T.folded >= use_slots.YEARS_FROM)
     since = connection.scalar(select(func.min(_T.since)).where(one_by_one))
     day = connection.scalar(select(func.min(USE.c.slot)).where(USE.c.slot < use_slots.MONTHS_FROM))
@@ -225,13 +228,13 @@ def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
 def _group(dimension: str, of: Mapping[str, ColumnElement[Any]] = DIMENSIONS) -> ColumnElement[str]:
     """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
     if not dimension:
-        return literal("")  # one group for everything
+        return literal("")  # a single group
     first, *others = (func.coalesce(func.nullif(of[name], ""), NONE) for name in dimension.split(","))
     return reduce(lambda joined, column: joined.concat(SEPARATOR).concat(column), others, first)
 
 
 def _edges(period: SpendingPeriod) -> tuple[int, int]:
-    """The period in microseconds; a missing bound is beyond all times."""
+    """The period in microseconds; a missing limit becomes a number beyond all times."""
     left = -STILL_THERE if period.since is None else to_micros(period.since)
     return left, STILL_THERE if period.until is None else to_micros(period.until)
 

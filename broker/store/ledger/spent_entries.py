@@ -1,4 +1,4 @@
-"""The entries of spend that are billed in a month, with their machines, as a stream."""
+"""The entries of spend that are billed in a month, with their machines, streamed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _KINDS = {kind.value: kind for kind in MoneyKind}
 
 
 def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
-    """The entries that may be billed in the month in whole or in part (see `broker.finops.focus.months`), in posting
-    order, streamed. Without simulated money."""
+    """The entries that may be billed in the month, in whole or in part (see `broker.finops.focus.months`), in posting
+    order, streamed. Without simulated money.
+    """
     c, machine = ENTRY.c, MACHINE_TIME.c
     start, end = to_micros(month.start), to_micros(month.end)
     closed, closes = to_micros(month.before.closes), to_micros(month.closes)

@@ -1,7 +1,7 @@
 """Sums of spend per group of tags and slot of time (a day, a quarter of an hour, UTC), updated in the transaction of
 the entries. Every function works inside the caller's transaction.
 
-Entries over more than a day (a commitment, a month's charge) are few and counted one by one.
+Entries over more than a day (a commitment, a month's charge) are few and are added one by one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _NAME = text(
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Add entries to the sums. A group is created with its first entry, spent or not."""
+    """Add entries to the sums. A group is created with its first entry, even if nothing was spent."""
     named: dict[str, Mapping[str, str | None]] = {}
     groups: dict[str, int] = {}
     sums: dict[tuple[int, int, int], int] = defaultdict(int)
@@ -105,8 +105,10 @@ def forget(connection: Connection) -> None:
 
 
 def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """The spend under the budget in [start, end) (UTC), entries across an edge in part: from the sums, and entry by
-    entry where they do not suffice."""
+    """The spend under the budget in [start, end) (UTC), entries across an edge in part.
+
+    Read from the sums, and from entries where these are too coarse.
+    """
     left, right = to_micros(start), to_micros(end)
     whole, rest = spans(left, right)
     about: dict[str, object] = {"left": left, "right": right}
@@ -125,8 +127,10 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
 
 
 def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """The part of `spent` that was for owned and reserved capacity, bought in advance included: added up from the
-    entries, which takes as long as the time has such entries."""
+    """The part of `spent` that was for owned and reserved capacity, including payments in advance.
+
+    Summed from the entries, so the time for this grows with their number in the period.
+    """
     left, right = to_micros(start), to_micros(end)
     c = ENTRY.c
     whole = and_(c.covers_from >= left, c.covers_to >= left, c.covers_to < right)
@@ -136,8 +140,10 @@ def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, en
 
 
 def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:
-    """The spend under the budget on each day between two midnights (UTC), oldest first. Without spend that has no
-    workload, such as purchases, and without entries over more than a day."""
+    """The spend under the budget on each day between two midnights (UTC), oldest first.
+
+    Without spend that has no workload, such as purchases, and without entries over more than a day.
+    """
     first, after = to_micros(since) // DAY, to_micros(until) // DAY
     query = question(_daily_query, connection, budget, looks_up=has_patterns(budget))
     found = {row.slot: int(row.micros) for row in connection.execute(query, {"first": first, "after": after})}
@@ -155,7 +161,8 @@ def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[An
 
 def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
     """A time (UTC) after which nothing was spent under the budget: the later of the end of its last slot and of the
-    last long entry of any budget."""
+    last long entry of any budget.
+    """
     query = question(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
     slot, long = connection.scalar(query), connection.scalar(_LAST_LONG)
     return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
@@ -170,8 +177,9 @@ def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Selec
 
 
 def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:
-    """The spend under a budget in a number of ranges of whole slots, and whether there are entries over more than a
-    day: one query, as writers execute it while others wait."""
+    """The query for the spend under a budget in a number of ranges of whole slots, and whether there are entries over
+    more than a day. One query, as writers execute it while others wait.
+    """
     budget, ranges, dialect = about
     groups = select(GROUP.c.id).where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget))
     # PostgreSQL finds the groups first and uses the index for each only if they are an array.
@@ -192,15 +200,16 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
 
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
-    """Every sum that is not zero, by tags (JSON), size of the slot, and slot."""
+    """Every stored sum that is not zero, by tags (JSON), size of the slot, and slot."""
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
     return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
 
 
 def compare(connection: Connection) -> tuple[int, int]:
-    """The number of sums that are not zero, and of those that differ from the entries; computed a month of slots at a
-    time."""
+    """The number of sums that are not zero, and of those that differ from the entries; compared one month of slots at a
+    time.
+    """
     groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
     edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
     there = wrong = 0
@@ -218,7 +227,7 @@ def compare(connection: Connection) -> tuple[int, int]:
 
 
 def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, int, int], int]:
-    """The sums of the entries in the slots that begin in the half-open time, without zeros."""
+    """The sums of the entries in the slots that begin in the half-open period, without zeros."""
     sums: dict[tuple[str, int, int], int] = defaultdict(int)
     about = {"start": start, "end": end}
     for amount, since, until, *tags in connection.execute(_SPENT_WITHIN, about, execution_options={"yield_per": 5_000}):
@@ -250,7 +259,7 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
 
 
 def has_patterns(budget: BudgetSpec) -> bool:
-    """Whether some names are patterns, which require a lookup."""
+    """Whether some names are patterns, which have to be looked up."""
     return any(_is_pattern(names) for names in _scope(budget).values())
 
 
@@ -270,8 +279,11 @@ def _is_pattern(names: tuple[str, ...]) -> bool:
 
 
 def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
-    """The conditions on rows that count. Patterns are replaced by the matching names that occur, as no database matches
-    like rules do. ``connection``: needed only for patterns."""
+    """The conditions on rows that count.
+
+    Patterns are replaced by the matching names in the store, as databases match patterns differently from rules.
+    ``connection``: needed only for patterns.
+    """
     conditions: list[ColumnElement[bool]] = []
     for column, names in _scope(budget).items():
         if _is_pattern(names):
@@ -284,7 +296,7 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
 
 
 def _tags(entry: Entry) -> Mapping[str, str | None]:
-    """The columns by which entries are counted."""
+    """The columns by which entries are grouped."""
     tags = entry.tags
     return {
         "money": entry.money.value,

@@ -1,4 +1,4 @@
-"""Statements of closed months, written once. Inside the caller's transaction."""
+"""Statements of closed months, each written once. Inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from broker.store.tables.ledger import ENTRY
 
 
 def read(connection: Connection, month: str) -> Statement | None:
-    """The frozen statement of a month (``2026-10``); None where there is none."""
+    """The statement of a closed month (``2026-10``); None if there is none."""
     body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
     return None if body is None else _statement(connection, body)
 
 
 def listed(connection: Connection) -> Sequence[Statement]:
-    """All frozen statements, newest month first."""
+    """All statements, newest month first."""
     bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
     return [_statement(connection, body) for body in bodies]
 
 
 def add(connection: Connection, statement: Statement) -> None:
-    """Keep one for good. Raises ValueError where the month has one."""
+    """Store a statement permanently. Raises ValueError if the month has one."""
     if read(connection, statement.month) is not None:
         raise ValueError(f"the statement of {statement.month} is frozen")
     body = _adapter().dump_json(statement).decode()
@@ -40,7 +40,7 @@ def add(connection: Connection, statement: Statement) -> None:
 
 def _statement(connection: Connection, body: str) -> Statement:
     fields = json.loads(body)
-    if "entries" not in fields:  # written when a statement counted what was posted before its month closed
+    if "entries" not in fields:  # written when a statement included all entries posted before its month was closed
         month = BillingMonth.of(datetime.strptime(fields["month"], "%Y-%m").replace(tzinfo=UTC))
         posted = select(func.max(ENTRY.c.id)).where(ENTRY.c.at < to_micros(month.closes))
         fields["entries"] = connection.scalar(posted) or 0

@@ -1,8 +1,9 @@
-"""The spend of each team in a period, and late records about months. Inside the caller's transaction; simulated
-money is left out.
+"""The spend of each team in a period, and late records for earlier months.
 
-Late is what was recorded after an entry, by the number of both: an entry may have been posted long before it is
-recorded. Writing is serialised, so the numbers rise in the order in which entries become visible.
+Inside the caller's transaction; without simulated money.
+
+A record is late if its number is higher than that of a given entry, whatever the time of its posting. Writing is
+serialised, so numbers increase in the order in which entries become visible.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OWN = [kind.value for kind in BOUGHT]
 
 @dataclass(frozen=True, slots=True)
 class TeamSpending:
-    """By team, what its own use cost (USD). ``bought``: what was paid in advance for capacity, which is no use."""
+    """The cost of each team's own use (USD). ``bought``: payments in advance for capacity, which are not use."""
 
     costs: tuple[TeamCost, ...]
     bought: Money
@@ -39,14 +40,14 @@ class TeamSpending:
 
 @dataclass(frozen=True, slots=True)
 class LateSpending:
-    """By month (``2026-10``) and team, what was recorded late, without zeros. ``bought``: as in `TeamSpending`."""
+    """By month (``2026-10``) and team, the late amounts (USD), without zeros. ``bought``: as in `TeamSpending`."""
 
     costs: Mapping[tuple[str, str], Money]
     bought: Money
 
 
 def team_spending(connection: Connection, start: datetime, end: datetime) -> TeamSpending:
-    """The cost of each team's own use in a period (UTC, half-open)."""
+    """The cost of each team's own use in the half-open period (UTC)."""
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
     on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
@@ -71,7 +72,7 @@ def last_entry(connection: Connection) -> int:
 
 
 def recorded_after(connection: Connection, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
-    """The records about those months after the ledger entry of that number, by month and team."""
+    """The entries for those months after the ledger entry with that number, summed by month and team."""
     costs: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     bought = Money.ZERO
     edges = [(month.name, to_micros(month.start), to_micros(month.end)) for month in months]

@@ -1,8 +1,8 @@
-"""Slots of time in which the use of closed jobs is summed: days, months and years in UTC, and all time. Pure.
+"""Slots of time by which the use of closed jobs is summed: days, months and years in UTC, and all time. Pure.
 
-A slot is one integer: its level, then its start in seconds since 1970. So the slots of one level that follow each other
-are one range of integers. A job belongs to the smallest slot that encloses everything about it, and is summed there and
-in every slot around it.
+A slot is one integer: its level, then its start in seconds since 1970. So consecutive slots of one level are one range
+of integers. A job belongs to the smallest slot that encloses all its times, and is added to the sums of that slot and
+of every slot around it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from broker.store.engine.times import to_micros
 from broker.store.tables.jobs import STILL_THERE
 
 _SECOND = 1_000_000
-_LEVEL = 1 << 40  # more seconds than any date has
+_LEVEL = 1 << 40  # more than the seconds of any date
 _DAYS, _MONTHS, _YEARS, _EVER = range(4)
 _FINER = {_YEARS: _MONTHS, _MONTHS: _DAYS}
 EVER = _EVER * _LEVEL
 """The slot of all time."""
 MONTHS_FROM, YEARS_FROM = _MONTHS * _LEVEL, _YEARS * _LEVEL
-"""Slots below the first are days, those below the second days and months."""
+"""Slots below the first number are days; those from the first to below the second are months."""
 _FIRST = to_micros(datetime(1970, 1, 1, tzinfo=UTC))
 _LAST = to_micros(datetime(9999, 1, 1, tzinfo=UTC))
 
@@ -34,15 +34,17 @@ def slots_of(first: int, last: int) -> list[int]:
 
 
 def covered(left: int, right: int) -> list[tuple[int, int]]:
-    """The fewest ranges of slots (from, before) that make up what lies within the period of whole days. ``left``,
-    ``right``: microseconds since 1970, or beyond all times."""
+    """The fewest ranges of slots (from, before) that cover the period of whole days.
+
+    ``left``, ``right``: microseconds since 1970, or beyond all times.
+    """
     if left <= _FIRST and right >= STILL_THERE:
         return [(EVER, EVER + 1)]
     return _covered(_YEARS, max(left, _FIRST), min(right, _LAST))
 
 
 def cut(left: int, right: int) -> list[int]:
-    """The slots that the period begins or ends within: their jobs have to be counted one by one."""
+    """The slots within which the period begins or ends: their jobs have to be counted one by one."""
     if left <= _FIRST and right >= STILL_THERE:
         return []
     found = {EVER}
@@ -55,7 +57,7 @@ def cut(left: int, right: int) -> list[int]:
 
 
 def starts_at(slot: int) -> int:
-    """When the slot begins (microseconds since 1970)."""
+    """The start of the slot (microseconds since 1970)."""
     return slot % _LEVEL * _SECOND
 
 

@@ -1,11 +1,12 @@
-"""Sums of what closed jobs used and spent, so that a report of all time reads sums and not every job that ever ran.
+"""Sums of the use and spend of closed jobs, so that a report over all time reads sums and not all jobs.
+
 Every function works inside the caller's transaction.
 
 `fold` adds a closed job to the sums of its slots of time (`use_slots`) and marks its machine time with the smallest of
-them. The mark tells a report which jobs its sums contain; the others, and those whose slot its period begins or ends
-within, are counted one by one. Whatever changes about a folded job takes it out of the sums first (`unfold`).
+them. By the mark, a report knows which jobs its sums contain; the others, and those within whose slot its period begins
+or ends, are counted one by one. Before a folded job changes, it is taken out of the sums (`unfold`).
 
-Numbers of jobs add up although a job may have had several places: a row belongs to all jobs with the same set of
+Numbers of jobs can be added although a job may have had several places: a row belongs to all jobs with the same set of
 places (``signature``), and each such set is counted once.
 """
 
@@ -28,7 +29,7 @@ from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import MOVED, USE
 
 AT_ONCE = 1_000
-"""Jobs that are folded in one transaction."""
+"""The maximum number of jobs folded in one transaction."""
 SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
 GIVES_BACK = frozenset(movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT)
 _T = MACHINE_TIME.c
@@ -61,8 +62,10 @@ Place = tuple[Any, ...]
 
 
 def fold(connection: Connection, before: datetime, after: tuple[int, str] = (0, "")) -> tuple[int, str] | None:
-    """Add the next closed jobs whose machines are gone since ``before`` (UTC) to the sums, at most `AT_ONCE`. Returns
-    where to go on (``after``); None when there are no more."""
+    """Add the next closed jobs whose machines were gone before ``before`` (UTC) to the sums, at most `AT_ONCE`.
+
+    Returns the position after which the next call continues (``after``); None if there are no more.
+    """
     waiting = select(_T.until, _T.job_id, JOB.c.closed).join(JOB, JOB.c.id == _T.job_id, isouter=True)
     waiting = waiting.where(
         _T.folded.is_(None), _T.until <= to_micros(before), tuple_(_T.until, _T.job_id) > tuple_(*after)
@@ -75,8 +78,7 @@ def fold(connection: Connection, before: datetime, after: tuple[int, str] = (0, 
 
 
 def unfold(connection: Connection, job_ids: Sequence[str]) -> None:
-    """Take these jobs out of the sums, if they are in them: before anything changes about their machine time or
-    spend."""
+    """Take these jobs out of the sums, if they are in them. Call this before their machine time or spend changes."""
     for first in range(0, len(job_ids), AT_ONCE):
         folded = list(connection.scalars(_FOLDED, {"jobs": job_ids[first : first + AT_ONCE]}))
         if folded:
@@ -118,8 +120,10 @@ def _change(connection: Connection, job_ids: Sequence[str], sign: int) -> None:
 def _jobs(
     connection: Connection, job_ids: Sequence[str]
 ) -> Iterator[tuple[str, dict[Place, dict[str, int]], list[int]]]:
-    """Each job with what it used and spent by place, and its slots. A job with a machine that is still there has
-    none."""
+    """Each job with its use and spend by place, and its slots.
+
+    Slots are empty for a job with a machine that still exists.
+    """
     if not job_ids:
         return
     moved: dict[tuple[str, int], list[Any]] = defaultdict(list)

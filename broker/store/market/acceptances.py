@@ -1,4 +1,4 @@
-"""Resolves doubts about an adapter's offers as a person decides, and records it."""
+"""Records a person's resolution of doubts about an adapter's offers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
 def accept(
     connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
 ) -> AcceptedDoubts:
-    """Believe what is in doubt of an adapter's offers: of all of them, or of those pools. See `Store.accept_doubts`."""
+    """Accept an adapter's offers that are in doubt: all of them, or those of these pools. See `Store.accept_doubts`."""
     c = OFFER.c
     columns = (c.id, POOL.c.key, c.source, c.doubt, c.micros, c.as_of, c.changed_at)
     wanted = [OFFER.c.polled_by == provider, OFFER.c.doubt.is_not(None), OFFER.c.ended_at.is_(None)]

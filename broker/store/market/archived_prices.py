@@ -1,4 +1,4 @@
-"""Changes of prices and signals as rows of the archive, and back."""
+"""Converts changes of prices and signals to rows of the archive, and back."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _PLACE = select(POOL.c.key, OFFER.c.source).join_from(OFFER, POOL, OFFER.c.pool_
 def taken(
     connection: Connection, kind: ArchiveKind, series: int, before: int, only: Collection[int] | None = None
 ) -> list[ArchivedRow]:
-    """The changes of a series before ``before`` (microseconds), or of them those at the times ``only``, oldest
-    first."""
+    """The changes of a series before ``before`` (microseconds), or those of them at the times ``only``,
+    oldest first.
+    """
     table = PRICE if kind is ArchiveKind.PRICES else SIGNAL
     place = tuple(connection.execute(_PLACE.where(OFFER.c.id == series)).one())
     found = connection.execute(select(table).where(table.c.series == series, table.c.at < before).order_by(table.c.at))
@@ -37,12 +38,12 @@ def _said(kind: ArchiveKind, row: Any) -> ArchivedRow:
 
 
 def changes(rows: Iterable[Any]) -> list[PastChange]:
-    """Archived price changes as the store has them, oldest first."""
+    """Converts archived price changes to the form of the store, oldest first."""
     found = [PastChange(at, micros, _CODES[word], learned) for *_, at, micros, word, learned in rows]
     return sorted(found, key=lambda one: one.at)
 
 
 def signals(rows: Iterable[Any]) -> list[SignalPoint]:
-    """Archived changes of scores and rates, oldest first."""
+    """Converts archived changes of scores and rates, oldest first."""
     found = [SignalPoint(from_micros(at), score, rate) for *_, at, score, rate in rows]
     return sorted(found, key=lambda one: one.at)

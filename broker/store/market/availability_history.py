@@ -29,9 +29,11 @@ _OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
 
 
 class SourceReport(NamedTuple):
-    """The availability history of a pool by one source. ``offer``: the newest; ``changes``: from when on (microseconds
-    since 1970 UTC) it was available (True), sold out or no longer reported (False), or unknown (None); ``looked``: the
-    provider's last successful poll."""
+    """The availability history of a pool by one source.
+
+    ``offer``: the newest. ``changes``: the times (microseconds since 1970 UTC) from which it was available (True), sold
+    out or no longer reported (False), or unknown (None). ``looked``: the provider's last successful poll.
+    """
 
     offer: Offer
     changes: tuple[tuple[int, bool | None], ...]
@@ -39,9 +41,11 @@ class SourceReport(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """One attempt whose machines came up, or that was refused them for want of capacity (``since`` is its end then).
-    Times are microseconds since 1970 UTC; ``ended``: None while it continues; ``cause``: the
-    `broker.core.events.outcomes.Cause` of its end."""
+    """One attempt whose machines came up, or that was refused for lack of capacity (``since`` is its end then).
+
+    Times are microseconds since 1970 UTC. ``ended``: None while it continues; ``cause``: the
+    `broker.core.events.outcomes.Cause` of its end.
+    """
 
     offer: Offer
     nodes: int
@@ -51,8 +55,9 @@ class AttemptRecord(NamedTuple):
 
 
 def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
-    """The changes of availability from ``since`` (microseconds) on, the state in force then first, of the matching
-    series that were ever available. Without mere price changes."""
+    """The changes of availability from ``since`` (microseconds) on, beginning with the state in force then, of the
+    matching series that were ever available. Without mere price changes.
+    """
     changes: dict[int, list[tuple[int, bool | None]]] = {}
     asked = question(_turned_query, connection, query, looks_up=has_patterns(query))
     for series, at, code in connection.execute(asked, {"since": since}):
@@ -69,7 +74,7 @@ def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceRe
 
 
 def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
-    """Each change of availability of the series that match, and the state of each at ``:since``."""
+    """The query for each change of availability of the matching series, and the state of each at ``:since``."""
     since = bindparam("since", type_=BigInteger)
     mine = select(OFFER.c.id).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
     wanted = [condition for _, condition in conditions(connection, query)]
@@ -116,7 +121,8 @@ def _looked_at(connection: Connection) -> dict[str, int]:
 
 def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
     """The attempts of the newest jobs submitted from ``since`` (microseconds) on, in order of job and number: those
-    whose machines came up, and those that ended without any for want of capacity."""
+    whose machines came up, and those that ended without machines for lack of capacity.
+    """
     jobs = (
         select(JOB.c.id)
         .where(and_(JOB.c.submitted_at >= since, JOB.c.state != "queued"))
@@ -136,7 +142,7 @@ def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
 
 
 def _attempt(told: Mapping[str, Any]) -> AttemptRecord | None:
-    """None for an attempt that neither ran nor was refused."""
+    """Converts a row; None for an attempt that neither ran nor was refused."""
     placement = json.loads(told["launch_requested"].body)["placement"]
     ended, said = told.get("attempt_ended"), placement["offer"]
     cause = "" if ended is None else json.loads(ended.body)["cause"]

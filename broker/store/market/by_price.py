@@ -1,8 +1,8 @@
-"""The current offers of a query, the cheapest first, read only as far as they are wanted.
+"""The current offers of a query, cheapest first, read as the iterator advances.
 
-There is an index of current offers by accelerator, number of accelerators and price: offers of one number are read in
-its order, some at a time, and those of several numbers are merged. So the cheapest one is found in the same time among
-a thousand offers and among a million.
+An index sorts current offers by accelerator, number of accelerators and price: offers with one number are read in its
+order, some at a time, and those with several numbers are merged. So the time to find the cheapest offer does not depend
+on the number of offers.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from broker.store.market.market import CPU, conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.tables.market import OFFER, POOL
 
-_FIRST, _MOST = 2, 512  # rows read at a time: few at first, as often the first offer will do, of each kind of machine
-# Of the offers, and not of the pools: the index by price has the next number beside the one before.
+_FIRST, _MOST = 2, 512  # rows read at a time for each kind of machine: few at first, as often the first offer suffices
+# From the offers, not the pools: in the index by price, the next number follows directly.
 _NEXT_COUNT = select(func.min(OFFER.c.count)).where(
     OFFER.c.accelerator == bindparam("accelerator"), OFFER.c.count > bindparam("after"), OFFER.c.ended_at.is_(None)
 )
 
 
 def by_price(connection: Connection, query: OfferQuery, order: OfferOrder) -> Iterator[Offer]:
-    """The current offers at a known price that match, as `broker.store.market.market.offers`, cheapest first: by the
-    price of the machine, or of a GPU. Raises ValueError for another order."""
+    """The matching current offers with a known price, as `broker.store.market.market.offers`, cheapest first by the
+    price of the machine or of a GPU. Raises ValueError for another order.
+    """
     if order not in (OfferOrder.PRICE, OfferOrder.GPU_PRICE):
         raise ValueError(f"{order} is no order by price")
     rest = replace(query, accelerators=(), count=None)
@@ -49,7 +50,7 @@ def by_price(connection: Connection, query: OfferQuery, order: OfferOrder) -> It
 
 
 def _counts(connection: Connection, accelerator: str, query: OfferQuery) -> Iterator[int]:
-    """The numbers of accelerators that such machines have, of those that match."""
+    """The numbers of accelerators of machines with that accelerator that match."""
     after = -1 if accelerator == "" and CPU in query.accelerators else (query.count or 0) - 1
     while (count := connection.scalar(_NEXT_COUNT, {"accelerator": accelerator, "after": after})) is not None:
         yield int(count)
@@ -71,7 +72,7 @@ def _of_machine(connection: Connection, accelerator: str, count: int, rest: Offe
 
 
 def _page(connection: Connection | None, rest: OfferQuery) -> Select[Any]:
-    """Some offers that follow a price and id, in their order."""
+    """The query for some offers after a price and id, in that order."""
     c = OFFER.c
     wanted = [condition for _, condition in conditions(connection, rest)]
     if rest.max_price is not None:

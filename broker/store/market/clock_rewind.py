@@ -1,6 +1,6 @@
-"""Corrects records with future dates after a clock that was ahead is set back: they are dated as of now.
+"""Corrects records with future dates after a clock that was ahead was set back: they get the present date.
 
-Otherwise such a price would take effect at its future date, and look fresh until then.
+Otherwise such a price would take effect at its future date, and count as fresh until then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from broker.store.tables.market import OFFER, PRICE, SIGNAL
 def redate(connection: Connection, provider: str, begun: int, now: int, codes: Mapping[str, int], ended: int) -> None:
     """Run before storing a poll of ``provider`` from ``begun`` to ``now`` (microseconds): in each of its series with a
     change later than ``now``, the newest state is dated just before the poll. ``codes``, ``ended``: availability codes
-    of `price_change`."""
+    of `price_change`.
+    """
     c, just_before = OFFER.c, begun - 1
     latest = select(func.max(c.changed_at), func.max(c.as_of), func.max(c.signalled_at)).where(c.polled_by == provider)
     if all(date is None or date <= now for date in connection.execute(latest).one()):

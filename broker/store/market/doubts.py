@@ -16,18 +16,20 @@ from broker.store.market.offer_rows import ENDED_AT, ID_AT, MONEY_AT, KnownOffer
 from broker.store.records import PollStatus
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE
 
-_POLLS = 20  # whose churn determines the expected churn
-_LONG_AGO = 200  # polls in which the ends of small groups are counted
+_POLLS = 20  # the number of polls whose churn determines the expected churn
+_LONG_AGO = 200  # the number of polls in which the ends of offers in small groups are counted
 ENDED = 4  # the code of `price_change.availability` for an offer that the provider no longer reports
-_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # age of ended offers that count for price levels
+_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # ended offers count for price levels for so long
 _KEPT = timedelta(hours=1) // timedelta(microseconds=1)
 
 
 def answer_counts(
     connection: Connection, provider: str, known: Mapping[tuple[str, str], KnownOffer], told: set[tuple[str, str]]
 ) -> AnswerCounts:
-    """The counts of an answer, compared with the provider's current offers. Holdings of the account are not counted:
-    they end by themselves."""
+    """The counts of an answer, compared with the provider's current offers.
+
+    Without holdings of the account, which end by themselves.
+    """
     missing = (row for key, row in known.items() if key not in told and row[ENDED_AT] is None)
     if told and not any(row[MONEY_AT] == MoneyKind.CASH.value for row in missing):
         everything = GroupCount(len(told), len(told))
@@ -61,7 +63,7 @@ def _groups(provider: str, region: str, gpu: str) -> tuple[tuple[str, str], ...]
 
 
 def _ends(connection: Connection, provider: str, since: int) -> Counter[tuple[str, str]]:
-    """How often offers of each group ended since then, those that came back included."""
+    """The number of ended offers of each group since then, including those that returned."""
     whose = POOL.c.provider, POOL.c.region, POOL.c.accelerator
     query = (
         select(*whose, func.count())
@@ -78,7 +80,7 @@ def _ends(connection: Connection, provider: str, since: int) -> Counter[tuple[st
 
 
 def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, str]]:
-    """Provider, region and accelerator of its current offers, by id."""
+    """Provider, region and accelerator of the provider's current offers, by id."""
     query = (
         select(OFFER.c.id, POOL.c.provider, POOL.c.region, POOL.c.accelerator)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
@@ -89,7 +91,8 @@ def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, 
 
 def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], bool, tuple[int, ...]]:
     """Of the provider's believed polls, newest first: the fraction of offers that each of the last ones ended, whether
-    the last was empty, and when each began (more of them, for the ends of small groups)."""
+    the last was empty, and the start of each (for more polls, for the ends of small groups).
+    """
     c = POLL.c
     well = c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value))
     rows = connection.execute(
@@ -147,7 +150,9 @@ _LEVELS: WeakKeyDictionary[Engine, tuple[int, Mapping[str, Mapping[str, PriceLev
 
 
 def _kept_levels(connection: Connection, now: int) -> Mapping[str, Mapping[str, PriceLevels]]:
-    """`price_levels`, kept for an hour: medians of 90 days, of a hundred thousand offers a fifth of a second."""
+    """`price_levels`, cached for an hour: medians over 90 days of a hundred thousand offers take a fifth of a
+    second.
+    """
     kept = _LEVELS.get(connection.engine)
     if kept is None or not 0 <= now - kept[0] < _KEPT:
         kept = _LEVELS[connection.engine] = now, price_levels(connection, now)
@@ -155,13 +160,14 @@ def _kept_levels(connection: Connection, now: int) -> Mapping[str, Mapping[str, 
 
 
 def forget_levels(connection: Connection) -> None:
-    """The next poll computes the levels anew."""
+    """Delete the cached levels; the next poll computes them again."""
     _LEVELS.pop(connection.engine, None)
 
 
 def price_levels(connection: Connection, now: int) -> dict[str, dict[str, PriceLevels]]:
     """Price levels by accelerator and capacity type, from every believed price of the last 90 days, including price
-    lists. ``now``: microseconds since 1970 UTC. Sorted here: a window function takes twice as long."""
+    lists. ``now``: microseconds since 1970 UTC. Sorted here, as a window function takes twice as long.
+    """
     rows = connection.execute(
         select(POOL.c.accelerator, POOL.c.capacity_type, POOL.c.provider, OFFER.c.micros, POOL.c.count)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)

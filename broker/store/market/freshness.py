@@ -16,7 +16,7 @@ from broker.store.tables.market import OFFER, POLL
 def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     """See `MarketHistory.freshness`."""
     runs = last_polls(connection)
-    # By number, not by date: a clock may have been set back.
+    # Ordered by number, not by date: a clock may have been set back.
     providers = values_of(POLL.c.provider)
     well = (POLL.c.provider == providers.c.value, POLL.c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)))
     newest = select(POLL.c.id).where(*well).order_by(POLL.c.id.desc()).limit(1).scalar_subquery()

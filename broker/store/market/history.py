@@ -1,4 +1,4 @@
-"""The past of the market: offers at a moment, and changes over a time. Computed from changes alone."""
+"""The past of the market: offers at a moment, and changes over a period, from stored changes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 _KINDS = {code: Availability(kind) for kind, code in CODES.items()}
 _known_since = func.coalesce(PRICE.c.learned, PRICE.c.at)
-_AS_OF = len(PLACE) + 1  # where `OFFER_QUERY` has the date
+_AS_OF = len(PLACE) + 1  # the index of the date in `OFFER_QUERY`
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 
 
-# The columns after those of an offer: the number of the series, and the state's code; ``signalled``: since when the
-# score and the rate are what they are.
+# The columns after those of an offer, among them the number of the series and the state's code. ``signalled``: since
+# when the score and the rate have their values.
 _MORE = ("since", "learned", "polled_by", "series", "code", "signalled")
 _PAST: Sequence[str] = (*PLACE, "source", "as_of", *SAID, "doubt", "doubt_detail", *_MORE)
-# The checker wants the names to stand here, and takes no ``Any`` for them.
+# The type checker requires the names here, and rejects ``Any`` for them.
 _PastRow: Any = namedtuple("_PastRow", _PAST)  # type: ignore[misc]
 
 
 class PastChange(NamedTuple):
-    """One row of `price_change`, or an archived one. Times: microseconds."""
+    """One row of `price_change`, or an archived one. Times are microseconds."""
 
     at: int
     micros: int | None
@@ -45,7 +45,7 @@ class PastChange(NamedTuple):
 
 
 OlderState = tuple[PastChange | None, SignalPoint | None]
-"""The last change of a series by some moment that is in the archive."""
+"""The last changes (price, signal) of a series up to some moment that are in the archive."""
 
 
 def series(connection: Connection, query: OfferQuery) -> list[Series]:
@@ -96,8 +96,10 @@ def offers_at(
 
 
 def _then(connection: Connection, when: int, known: int | None, query: OfferQuery, *, with_unknown: bool) -> Any:
-    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`. ``with_unknown``: also every
-    other series that matches, without a price or with the state ended."""
+    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`.
+
+    ``with_unknown``: also every other matching series, without a price or with the state ended.
+    """
     before, told = PRICE.alias("before"), SIGNAL.alias("told")
     in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
     if known is not None:
@@ -129,7 +131,7 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
 
 
 def _with_older(rows: Sequence[Any], older: Mapping[int, OlderState]) -> Iterator[Any]:
-    """What was offered, by the archived state of a series where that is the later one."""
+    """The offers of that moment, with the archived state of a series if it is later than the stored one."""
     if not older:
         yield from rows
         return
@@ -151,7 +153,7 @@ def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarS
 
 
 def _without_superseded(rows: Sequence[Any]) -> list[Any]:
-    """Without reference prices for which a live source had a price of the same machine, as for current offers."""
+    """Without reference prices of machines for which a live source had a price, as for current offers."""
 
     def machine(row: Any) -> tuple[Any, ...]:
         return tuple(getattr(row, name) for name in _MACHINE)
@@ -163,7 +165,7 @@ def _without_superseded(rows: Sequence[Any]) -> list[Any]:
 
 
 def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int]:
-    """The end of the last complete poll of each provider by that moment."""
+    """The end of each provider's last complete poll by that moment."""
     found = {}
     for provider in providers:
         finished = connection.scalar(
@@ -237,7 +239,7 @@ def _changes(
     known_at: datetime | None,
     older: Sequence[PastChange] = (),
 ) -> list[PastChange]:
-    """The change in force at ``start``, then each one up to ``end`` (included)."""
+    """The change in force at ``start``, then each one up to ``end`` (inclusive)."""
     one = series_of(connection, offer)
     if one is None:
         return []
@@ -256,8 +258,7 @@ _Time = TypeVar("_Time", int, datetime)
 def _from(
     start: _Time, end: _Time, older: Sequence[_Point], kept: Sequence[_Point], key: Callable[[_Point], _Time]
 ) -> list[_Point]:
-    """Archived points and those of the store, which are in force at ``start`` or later, as one series: the last one by
-    ``start``, then all by ``end``."""
+    """Archived points and those of the store as one series: the last one by ``start``, then all up to ``end``."""
     if not older:
         return list(kept)
     both = sorted([*older, *kept], key=key)

@@ -16,20 +16,20 @@ from broker.store.tables.procurement import HOLDING, HOLDING_PROOF
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
-    """Owned machines, reservations and commitments on record that were not removed, in the order of addition."""
+    """Recorded owned machines, reservations and commitments that were not removed, in the order of addition."""
     rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
     return [_recorded(row) for row in rows]
 
 
 def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
-    """The capacity on record as held at that time (UTC): without what was added since, with what was removed since."""
+    """The recorded capacity held at that time (UTC): without later additions, including later removals."""
     c, moment = HOLDING.c, to_micros(at)
     there = (c.added_at < moment, or_(c.removed_at.is_(None), c.removed_at >= moment))
     return [_recorded(row) for row in connection.execute(select(HOLDING).where(*there).order_by(c.number))]
 
 
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
-    """Record a holding. Numbers count up and are never reused."""
+    """Record a holding. Numbers increase and are never reused."""
     number = (connection.scalar(select(func.max(HOLDING.c.number))) or 0) + 1
     record = {"number": number, "added_at": at, "added_by": by, "removed_at": None, "removed_by": ""}
     connection.execute(HOLDING.insert().values(columns_of(HOLDING, holding, **record)))
@@ -37,7 +37,7 @@ def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> R
 
 
 def keep_proof(connection: Connection, name: str, content: bytes) -> str:
-    """Keep a document; returns its SHA-256 (hex). Idempotent: the same content is kept once."""
+    """Store a document; returns its SHA-256 (hex). Idempotent: equal content is stored once."""
     digest = sha256(content).hexdigest()
     if connection.scalar(select(HOLDING_PROOF.c.sha256).where(HOLDING_PROOF.c.sha256 == digest)) is None:
         connection.execute(HOLDING_PROOF.insert().values(sha256=digest, name=name, content=content))
@@ -45,7 +45,7 @@ def keep_proof(connection: Connection, name: str, content: bytes) -> str:
 
 
 def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
-    """Name and content of a document that proves a holding. Raises `UnknownName` if it is not kept."""
+    """Name and content of a document that proves a holding. Raises `UnknownName` if it is not stored."""
     row = connection.execute(select(HOLDING_PROOF).where(HOLDING_PROOF.c.sha256 == digest)).first()
     if row is None:
         raise UnknownName("proof of a holding", digest or "none", [])
@@ -63,7 +63,7 @@ def remove(connection: Connection, number: int, *, by: str, at: datetime) -> Rec
 
 
 def remove_if_there(connection: Connection, number: int, *, by: str, at: datetime) -> None:
-    """Remove a holding of capacity. Idempotent: a missing one is no error."""
+    """Remove a holding of capacity. Idempotent: does nothing if there is none with that number."""
     change = HOLDING.update().where(HOLDING.c.number == number, HOLDING.c.removed_at.is_(None))
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
 

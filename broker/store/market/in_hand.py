@@ -28,8 +28,9 @@ _MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
 
 
 class WorkOnHeld:
-    """Accelerator milliseconds of attempts on owned and reserved machines in any half-open time (microseconds) after
-    its start, found without reading the attempts again: for many times at once."""
+    """Accelerator milliseconds of attempts on owned and reserved machines in any half-open period (microseconds) after
+    its start. Reads the attempts once, for queries about many periods.
+    """
 
     def __init__(self, connection: Connection, since: datetime) -> None:
         """Reads the attempts with machines at ``since`` (UTC) or later, once."""
@@ -45,8 +46,9 @@ class WorkOnHeld:
 
 @dataclass(frozen=True, slots=True)
 class _WorkCurve:
-    """How many accelerators were at work from each of the ``times`` on (microseconds, ascending), and how much work
-    (accelerator microseconds) was done by then."""
+    """The number of accelerators at work from each of the ``times`` on (microseconds, ascending), and the work
+    (accelerator microseconds) done by then.
+    """
 
     times: Sequence[int]
     gpus: Sequence[int]
@@ -62,15 +64,16 @@ class _WorkCurve:
         return cls(times, gpus, work)
 
     def until(self, at: int) -> int:
-        """All the work before that time."""
+        """All work before that time (accelerator microseconds)."""
         n = bisect_right(self.times, at) - 1
         return self.work[n] + self.gpus[n] * (at - self.times[n])
 
 
 def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
-    """Owned and reserved capacity on record at that time (UTC), by accelerator, and its use in `LOOKS_BACK` before: of
-    what was held for less, that of its own time. Commitments are no capacity. ``work``: from `LOOKS_BACK` before that
-    time or earlier."""
+    """Recorded owned and reserved capacity at that time (UTC), by accelerator, and its use in the `LOOKS_BACK` before;
+    if it was held for less time, its use in that time. Commitments are no capacity. ``work``: starts `LOOKS_BACK`
+    before that time or earlier.
+    """
     since = now - LOOKS_BACK
     held: defaultdict[str, list[Holding]] = defaultdict(list)
     for recorded in held_as_of(connection, now):
@@ -90,7 +93,7 @@ def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = Non
 
 
 def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
-    """Accelerator milliseconds of attempts on owned and reserved machines in the half-open time (microseconds)."""
+    """Accelerator milliseconds of attempts on owned and reserved machines in the half-open period (microseconds)."""
     until = case((_T.until == STILL_THERE, right), else_=_T.until)
     last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
     time = (last - first) // _MILLI * _T.count * _T.nodes

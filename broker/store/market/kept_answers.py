@@ -13,7 +13,7 @@ from broker.core.values.money import in_microseconds
 from broker.store.engine.schema import own_version
 from broker.store.tables.market import KEPT_ANSWER
 
-# After that a document is read anew, whatever its server says: a wrong "not modified" must not hold for ever.
+# After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.
 _LONGEST = in_microseconds(timedelta(days=7))
 
 
@@ -33,7 +33,7 @@ def kept(connection: Connection, provider: str, now: int) -> dict[str, KeptAnswe
 
 
 def keep(connection: Connection, provider: str, answers: Mapping[str, KeptAnswer], now: int) -> None:
-    """Keep these, in place of what was kept of the same addresses and of what is too old."""
+    """Store these documents; deletes earlier ones of the same addresses and those that are too old."""
     c = KEPT_ANSWER.c
     if not answers:
         return

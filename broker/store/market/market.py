@@ -18,7 +18,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.tables.market import OFFER, POOL, PRICE
 
-CPU = "cpu"  # among the accelerators of a query: machines without one
+CPU = "cpu"  # as an accelerator in a query: machines without one
 _CURRENT = and_(OFFER.c.ended_at.is_(None), ~OFFER.c.superseded)
 _WILD = frozenset("*?[")
 
@@ -41,7 +41,7 @@ def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[An
 
 
 def has_patterns(query: OfferQuery) -> bool:
-    """Whether some names are patterns, which require a lookup."""
+    """Whether some names are patterns, which have to be looked up."""
     return any(_WILD & set(name) for name in (*query.providers, *query.regions))
 
 
@@ -90,7 +90,7 @@ def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
 
 
 def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
-    """The conditions of a query, each with the reason for rejection. ``connection``: needed only for patterns."""
+    """The conditions of a query, each with its reason for rejection. ``connection``: needed only for patterns."""
     c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
@@ -123,7 +123,7 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
 
 
 def names(connection: Connection, what: str) -> list[str]:
-    """Every ``provider``, ``region`` or ``accelerator`` of a pool."""
+    """Every ``provider``, ``region`` or ``accelerator`` of the pools."""
     return list(connection.scalars(select(POOL.c[what]).distinct()))
 
 
@@ -139,8 +139,9 @@ _TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindp
 
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
     """The prices of the offer's pool and source: the one in force at ``start`` first, then each reported up to ``end``
-    (inclusive), also if only the availability changed. Without a report, the last price continues. Of an offer as one
-    job has it, with the job's disk."""
+    (inclusive), even if only the availability changed. Without a report, the last price continues. The prices of an
+    offer as adapted to a job include the job's disk.
+    """
     series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []

@@ -35,7 +35,7 @@ ArchivePrices = Callable[[ArchiveKind, Sequence[ArchivedRow]], ArchiveFile]
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSeries:
-    """What the archive has of one series, oldest first."""
+    """The archived changes of one series, oldest first."""
 
     changes: Sequence[history.PastChange] = ()
     signals: Sequence[SignalPoint] = ()
@@ -45,10 +45,11 @@ _NONE = ArchivedSeries()
 
 
 class MarketHistory:
-    """Reached as ``store.market``. Times are UTC; every method reads one snapshot, changes nothing unless it says so,
-    and may raise `StoreProblem`.
+    """Reached as ``store.market``.
 
-    A series has the offers of one source for one pool; an `Offer` identifies it by ``pool`` and ``source``.
+    Times are UTC; every method reads one snapshot, is read-only unless it says otherwise, and may raise `StoreProblem`.
+
+    A series contains the offers of one source for one pool; an `Offer` identifies it by ``pool`` and ``source``.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -67,11 +68,12 @@ class MarketHistory:
         query: OfferQuery | None = None,
         older: Mapping[int, ArchivedSeries] = MappingProxyType({}),
     ) -> list[PastOffer]:
-        """The offers in force at ``when``, by present knowledge, or with ``known_at`` by what was known at that moment
+        """The offers in force at ``when``, by present knowledge, or with ``known_at`` by the knowledge at that moment
         (a price dated 12:00 and polled at 12:10 applies at 12:05, but was not known then).
 
-        For a moment in an outage of polling these are the offers before it: see ``seen``. Before the cut-off of
-        `prune`, only the kept changes count, and ``older``: the last archived ones by then, by the series' number.
+        For a moment in an outage of polling, these are the offers before the outage: see ``seen``. Before the cut-off
+        of `prune`, only the kept changes count, and ``older``: the last archived ones by then, by the number of the
+        series.
         """
         last = {
             number: (one.changes[-1] if one.changes else None, one.signals[-1] if one.signals else None)
@@ -84,8 +86,9 @@ class MarketHistory:
         self, offer: Offer, start: datetime, end: datetime, known_at: datetime | None = None
     ) -> list[PricePoint]:
         """The prices of the offer's pool and source: the one in force at ``start`` first (dated when it came into
-        force), then each change up to ``end`` (included). A point without a price is a gap: not known, or no longer
-        offered."""
+        force), then each change up to ``end`` (inclusive). A point without a price is a gap: not known, or no longer
+        offered.
+        """
         with self._database.reading() as connection:
             return history.price_points(connection, offer, start, end, known_at)
 
@@ -96,7 +99,7 @@ class MarketHistory:
         end: datetime,
         older: Mapping[str, ArchivedSeries] = MappingProxyType({}),
     ) -> Mapping[str, list[PricePoint]]:
-        """`price_series` of several, by the offers' ids, from one snapshot; with what of them is archived."""
+        """`price_series` of several offers, by their ids, from one snapshot. ``older``: their archived changes."""
         with self._database.reading() as connection:
             return {
                 offer.id: history.price_points(connection, offer, start, end, None, older.get(offer.id, _NONE).changes)
@@ -106,15 +109,16 @@ class MarketHistory:
     def availability_series(
         self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
     ) -> list[AvailabilityPoint]:
-        """The availability in force at ``start``, then each change up to ``end`` (included)."""
+        """The availability in force at ``start``, then each change up to ``end`` (inclusive)."""
         with self._database.reading() as connection:
             return history.availability_points(connection, offer, start, end, older.changes)
 
     def signal_series(
         self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
     ) -> list[SignalPoint]:
-        """The provider's score and interruption rate in force at ``start``, then each change up to ``end``; empty if
-        the provider never gave either."""
+        """The provider's score and interruption rate in force at ``start``, then each change up to ``end`` (inclusive);
+        empty if the provider never reported either.
+        """
         with self._database.reading() as connection:
             return history.signal_points(connection, offer, start, end, older.signals)
 
@@ -125,8 +129,9 @@ class MarketHistory:
             return availability_history.told(connection, query, to_micros(since))
 
     def attempts(self, since: datetime) -> list[availability_history.AttemptRecord]:
-        """The attempts of the newest jobs submitted from ``since`` on that ran, or that were refused for want of
-        capacity: place, duration and cause of the end."""
+        """The attempts of the newest jobs submitted from ``since`` on that ran, or that were refused for lack of
+        capacity: place, duration and cause of the end.
+        """
         with self._database.reading() as connection:
             return availability_history.attempts(connection, to_micros(since))
 
@@ -144,21 +149,26 @@ class MarketHistory:
             return freshness.freshness(connection, now)
 
     def kept_answers(self, provider: str, now: datetime) -> Mapping[str, KeptAnswer]:
-        """The documents that polls of ``provider`` kept, by address. Those of another version of gpubroker, older
-        than a week at ``now``, or damaged are left out: they are read anew."""
+        """The documents that polls of ``provider`` stored, by address.
+
+        Omits those of another version of gpubroker, those older than a week at ``now``, and damaged ones: they are read
+        again.
+        """
         with self._database.reading() as connection:
             return kept_answers.kept(connection, provider, to_micros(now))
 
     def prune(self, before: datetime, *, dry_run: bool = False, archive: ArchivePrices | None = None) -> PrunedPrices:
-        """Delete the market's history before that moment. With ``dry_run``, only count. ``archive``: puts changes of
-        prices and signals into files first; called outside of any transaction, with rows of consecutive series.
+        """Delete the market's history before that moment.
+
+        With ``dry_run``, only count. ``archive``: writes changes of prices and signals to files first; called outside
+        of any transaction, with rows of consecutive series.
 
         Keeps: for each series the change in force at that moment; every change that an attempt refers to, from its
         decision until its machine was gone; of each provider the newest poll, the newest successful one, and the newest
         complete one before that moment. Rows of offers are never deleted. Writes in many short transactions; may be
         stopped and repeated at any time. The file does not shrink: freed space is reused. Raises `StoreProblem` if
-        there is a job that this version cannot read, or if what was archived has changed meanwhile; whatever
-        ``archive`` raises ends it.
+        there is a job that this version cannot read, or if the archived rows have changed in the meantime; passes on
+        exceptions of ``archive``.
         """
         with self._database.reading() as connection:
             look = StoreReading(connection)
@@ -184,7 +194,7 @@ class MarketHistory:
         return cut.result()
 
     def _archive(self, cut: retention.Cut, some: Sequence[int], archive: ArchivePrices) -> None:
-        """Put into files what would be deleted of these series, then delete exactly that."""
+        """Archive the rows of these series that are to be deleted, then delete exactly those."""
         found: dict[ArchiveKind, list[ArchivedRow]] = {ArchiveKind.PRICES: [], ArchiveKind.SIGNALS: []}
         with self._database.reading() as connection:
             retention.cut_series(connection, retention.Cut(cut.at, cut.uses, dry=True, taken=found), some)

@@ -1,4 +1,4 @@
-"""Converts offers to rows and back, as plain tuples without ORM: a poll may have a hundred thousand."""
+"""Converts offers to rows and back, as plain tuples without ORM: a poll may have a hundred thousand offers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SAID = (
     "bill_free_within",
     "max_age",
 )
-# A known offer as a poll reads it: key of the pool, source, id, as_of, changed_at, ended_at, signalled_at, doubt,
-# trusted, and the columns of `SAID`. By number, since a poll has a hundred thousand.
+# A known offer as read for a poll: key of the pool, source, id, as_of, changed_at, ended_at, signalled_at, doubt,
+# trusted, and the columns of `SAID`. Accessed by index, since a poll has a hundred thousand offers.
 KnownOffer = tuple[Any, ...]
 ID_AT, ENDED_AT, DOUBT_AT, SAID_AT = 2, 5, 7, slice(-len(SAID), None)
 MONEY_AT = SAID.index("money") - len(SAID)
@@ -79,7 +79,7 @@ def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
 
 
 def place(offer: Offer) -> dict[str, object]:
-    """The columns of `POOL` but its id and key."""
+    """The columns of `POOL` except its id and key."""
     return {
         "provider": offer.provider,
         "region": offer.region,

@@ -1,4 +1,4 @@
-"""The inputs of a store's plans, besides the job and the running attempts, as one small value."""
+"""The inputs of a store's plans, except the job and the running attempts, as one small value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.store.tables.procurement import HOLDING, PURCHASE
 from broker.store.tables.setting import SETTING
 
 CHANGED = "market_changed"
-"""The setting with the number of the newest poll that changed more of an offer than its date."""
+"""The setting with the number of the newest poll that changed more than the dates of offers."""
 _TELL = text(
     "INSERT INTO setting (key, value) VALUES (:key, :run) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
@@ -20,10 +20,12 @@ _TELL = text(
 
 @dataclass(frozen=True, slots=True)
 class PlanStamp:
-    """Equal stamps of one store mean equal offers and policies. ``policy``: the number of the version in force, 0 for
-    none; ``runs``: the place of run folders; ``changed``, ``accepted``: the newest poll that changed more of an offer
-    than its date, and the newest resolution of doubts. ``owns``: capacity is on record or being bought, whose offers
-    change with time."""
+    """Equal stamps of one store mean equal offers and policies.
+
+    ``policy``: the number of the version in force, 0 for none; ``runs``: the URL of the run store; ``changed``,
+    ``accepted``: the numbers of the newest poll that changed more than the dates of offers, and of the newest
+    resolution of doubts. ``owns``: capacity is recorded or being bought, whose offers change with time.
+    """
 
     policy: int
     runs: str | None
@@ -43,7 +45,10 @@ _STAMP = select(
 
 
 def tell_of_change(connection: Connection, run: int) -> None:
-    """Offers are not as they were: plans made before are outdated. ``run``: the poll that found it."""
+    """Record that offers have changed, so that earlier plans are outdated.
+
+    ``run``: the number of the poll that found it.
+    """
     connection.execute(_TELL, {"key": CHANGED, "run": str(run)})
 
 

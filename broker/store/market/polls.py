@@ -41,7 +41,8 @@ _T = TypeVar("_T")
 @dataclass(slots=True)
 class _PollWrites:
     """The writes of one poll, collected first: its number, its start and end, the moment to which it refers
-    (microseconds), skipped rows by reason, and rows to write."""
+    (microseconds), skipped rows by reason, and rows to write.
+    """
 
     run: int
     begun: int
@@ -67,10 +68,10 @@ def record_poll(
 ) -> PollRun:
     """Store a poll (see `Store.record_poll`); returns its record, including rows skipped here.
 
-    An invalid price is stored as unknown and counted (``invalid_price``); of two offers with one id the first counts
-    (``duplicate``); a future date becomes the end of the poll (``dated_ahead``). A poll that a later one has overtaken
-    changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing offers stay, in doubt; prices
-    that it calls odd are stored in doubt.
+    An invalid price is stored as unknown and counted (``invalid_price``); of two offers with one id, the first counts
+    (``duplicate``); a future date is replaced by the end of the poll (``dated_ahead``). If a poll that began later is
+    already stored, this one changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing
+    offers remain, in doubt; prices that it considers odd are stored in doubt.
     """
     counts, judge, speaks_of = Counter(details.get("skipped") or {}), details.get("judge"), details.get("speaks_of")
     complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
@@ -78,8 +79,8 @@ def record_poll(
     begun, now = to_micros(started), to_micros(finished)
     last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
     run = (last or 0) + 1
-    # A poll that began after this one ended shows a clock that was set back; it must not block polls until time catches
-    # up.
+    # A stored poll that began after this one ended shows that the clock was set back; it must not block polls until
+    # time catches up.
     if newest is not None and begun < newest <= now:
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
@@ -134,7 +135,7 @@ def record_poll(
 
 
 def _tell_of_changes(connection: Connection, writes: _PollWrites) -> None:
-    """After a poll that changed more than dates of offers."""
+    """Record the changes of a poll that changed more than the dates of offers."""
     if writes.fresh or writes.updated or writes.ended:
         supersede(connection)
     if writes.fresh or writes.updated or writes.ended or writes.untold:
@@ -154,8 +155,11 @@ def _price(offer: Offer, counts: Counter[str]) -> int | None:
 def _samples(
     connection: Connection, provider: str, samples: Mapping[str, Sequence[str]], *, complete: bool
 ) -> Mapping[str, Sequence[str]]:
-    """What the poll tells besides offers. Where it is not complete and converted nothing, what stays of the poll before
-    was converted by the rates of that one."""
+    """The details of the poll besides offers.
+
+    If it is incomplete and converted no prices, the remaining offers were converted at the rates of the previous poll,
+    so those are kept.
+    """
     if complete or CONVERTED in samples:
         return samples
     before = select(POLL.c.samples).where(POLL.c.provider == provider).order_by(POLL.c.id.desc()).limit(1)
@@ -169,7 +173,7 @@ _LOOK_AT_IT = (
 
 
 def _kept(why: str, known: Mapping[tuple[str, str], KnownOffer], counts: Mapping[str, int]) -> str:
-    """Why an answer is suspect, and the consequences."""
+    """The error text: why an answer is suspect, and the consequences."""
     skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
     rows = [f"{skipped:,} rows were skipped"] if skipped else []
     kept = ["what is missing is kept, and no job starts on it"] if known else []
@@ -180,7 +184,7 @@ def _is_believed(row: KnownOffer) -> bool:
     return row[ENDED_AT] is None and row[DOUBT_AT] is None
 
 
-# The number of the last poll of any provider, and the start of the provider's newest.
+# The number of the last poll of any provider, and the start of the provider's newest poll.
 _BEFORE = select(
     select(func.max(POLL.c.id)).scalar_subquery(),
     select(func.max(POLL.c.started)).where(POLL.c.provider == bindparam("provider")).scalar_subquery(),
@@ -188,14 +192,14 @@ _BEFORE = select(
 
 
 def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
-    """Delete the provider's newest poll so far if it also changed nothing and ended in the same way."""
+    """Delete the provider's previous poll if it also changed nothing and ended in the same way."""
     newest = select(func.max(POLL.c.id)).where(POLL.c.provider == row["provider"]).scalar_subquery()
     same = (POLL.c[name] == row[name] for name in ("complete", "status", "error", "skipped"))
     connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
-    """The provider's offers by (pool, source), from the driver's cursor: rows of SQLAlchemy take longer."""
+    """The provider's offers by (pool, source), read from the driver's cursor, as rows of SQLAlchemy take longer."""
     c = OFFER.c
     known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
     columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
@@ -206,16 +210,16 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Known
 def _again(
     writes: _PollWrites, before: KnownOffer, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
-    """Collect the writes for a known offer that is not as it was, or in doubt."""
+    """Collect the writes for a known offer that has changed or is in doubt."""
     _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = before
     known_words = before[SAID_AT]
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
     trusted = before_doubt if in_doubt else known_words[0]
     odd = prices.about(offer, trusted) if in_doubt or words[0] != known_words[0] else None
     if ended_at is not None or words[:2] != known_words[:2]:
-        # An offer that had ended returns with this poll, not at an older date of its own.
+        # An offer that had ended returns with this poll, not at an earlier date of its own.
         at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
-        # Two changes of a series never share a moment: a correction of a dated price lands just after it.
+        # Two changes of a series never have the same time: a correction of a dated price is stored just after it.
         changed_at = max(at, changed_at + 1)
         _change(writes, series, changed_at, words[0], CODES[words[1]])
     if words[_SIGNALS] != known_words[_SIGNALS]:
@@ -248,7 +252,8 @@ def _change(writes: _PollWrites, series: int, at: int, micros: int | None, avail
 
 def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], KnownOffer], told: set[tuple[str, str]]) -> None:
     """Collect the ends of offers missing from a complete poll: at the moment to which the poll refers, or just after
-    the offer's last date, if later."""
+    the offer's last date if that is later.
+    """
     for key, row in known.items():
         if key not in told and row[ENDED_AT] is None:
             _, _, series, as_of, changed_at, *_ = row
@@ -301,7 +306,7 @@ def _next_id(connection: Connection, table: Table) -> int:
 
 
 def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """A few thousand rows at a time, as a statement's parameters are copied in memory."""
+    """Some thousand rows at a time, as a statement's parameters are copied in memory."""
     return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
 
 
@@ -324,7 +329,7 @@ def _write(connection: Connection, writes: _PollWrites) -> None:
 
 
 def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> None:
-    """End offers: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
+    """End offers; ``ended``: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
     gone = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
     dates: dict[str, Any] = {name: bindparam(name) for name in ("changed_at", "ended_at")}
     no_doubt = {"doubt": None, "doubt_detail": ""}
@@ -332,7 +337,7 @@ def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> No
 
 
 def _touch(connection: Connection, writes: _PollWrites) -> None:
-    """Update the dates of unchanged offers: most share one date and have consecutive ids, so few statements suffice."""
+    """Update the dates of unchanged offers. Most share one date and have consecutive ids, so few statements suffice."""
     by_date: dict[int, list[int]] = defaultdict(list)
     for series, as_of in writes.touched:
         by_date[as_of].append(series)
@@ -346,7 +351,9 @@ def _touch(connection: Connection, writes: _PollWrites) -> None:
 
 
 def supersede(connection: Connection) -> None:
-    """Mark reference prices as superseded while a live source, or a list of a later date, prices the same machine."""
+    """Mark reference prices as superseded while a live source, or a list with a later date, has a price of the same
+    machine.
+    """
     listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
     same = [
         live_pool.c[name].is_not_distinct_from(listed.c[name])

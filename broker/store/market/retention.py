@@ -1,4 +1,4 @@
-"""Deletes old market history, except what moments after the cut-off or launched attempts need."""
+"""Deletes old market history, except changes needed for moments after the cut-off or for launched attempts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 BATCH = 500  # series per transaction, so that other writers do not wait long
 
 
-_STILL_USED = 2**62  # the end of the time that a running attempt needs; microseconds
+_STILL_USED = 2**62  # microseconds; the end of the time for which a running attempt needs a series
 
 
 class Uses:
-    """The times (microseconds) for which attempts need a series, each from a decision until a machine was gone.
-    Overlapping and adjacent times are merged."""
+    """The times (microseconds) during which attempts need a series, each from a decision until a machine was gone.
+
+    Overlapping and adjacent times are merged.
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -44,8 +46,11 @@ class Uses:
 
 @dataclass(slots=True)
 class Cut:
-    """One pruning. ``at``: the cut-off (microseconds). With ``dry``, rows are only counted; ``taken``: for the archive,
-    they are read into it."""
+    """One pruning.
+
+    ``at``: the cut-off (microseconds). With ``dry``, rows are only counted. ``taken``: receives the rows to be
+    archived.
+    """
 
     at: int
     uses: Mapping[int, Uses]
@@ -63,7 +68,7 @@ def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
-            # Without a machine, its end is unknown.
+            # If no end of the machine is known, the time has no end.
             gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
             # The price of the decision may be dated before it.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))
@@ -82,7 +87,7 @@ def all_series(connection: Connection) -> list[int]:
 
 
 def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
-    """Delete the changes of these series (consecutive ids) that nothing needs."""
+    """Delete the changes of these series (consecutive ids) that are not needed."""
     for series, at in _in_force(connection, PRICE, cut.at, batch, priced=True):
         if series in cut.uses:
             known, unused = _unused(connection, series, at, cut.uses[series])
@@ -111,7 +116,8 @@ def _in_force(
     connection: Connection, table: Table, at: int, batch: Sequence[int], *, priced: bool
 ) -> list[tuple[int, int]]:
     """The series of the batch with changes before ``at`` that may be deleted, each with the time of the first change to
-    keep: the one in force at ``at`` or, if that has no price, the last one with a price, which bills use."""
+    keep: the one in force at ``at`` or, if that has no price, the last one with a price, which bills use.
+    """
     c = table.c
     newest = func.max(c.at)
     last_priced = func.max(case((c.micros.is_not(None), c.at))) if priced else newest
@@ -128,9 +134,11 @@ _DROP_ONE = delete(PRICE).where(PRICE.c.series == bindparam("of"), PRICE.c.at ==
 
 
 def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tuple[int, list[int]]:
-    """The number of changes of a series before ``before``, and the times of those that no attempt needs. An attempt
-    needs the change in force at its decision, the last one with a price by then, and all until its machine was gone.
-    Decisions at ``before`` or later need none of these."""
+    """The number of changes of a series before ``before``, and the times of those that no attempt needs.
+
+    An attempt needs the change in force at its decision, the last one with a price by then, and all until its machine
+    was gone. Decisions at ``before`` or later need none of these.
+    """
     query = select(PRICE.c.at, PRICE.c.micros.is_not(None)).where(PRICE.c.series == series, PRICE.c.at < before)
     changes = [(at, priced) for at, priced in connection.execute(query.order_by(PRICE.c.at))]
     moments, priced = [at for at, _ in changes], [at for at, has_price in changes if has_price]

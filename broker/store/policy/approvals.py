@@ -1,5 +1,7 @@
-"""Standing grants with their use, and approval events of jobs. Other approvals are events of their jobs. A revoked
-grant is kept."""
+"""Standing grants with their use, and approval events of jobs.
+
+Other approvals are events of their jobs. Revoked grants are kept.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ _ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KIND
 # The spend and holds of jobs under a grant, without prepaid capacity.
 _USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
 _COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
-# Literally the condition of the partial index of these rows.
+# Exactly the condition of the partial index of these rows.
 _OPEN = text("NOT standing_use.closed")
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
-_JOBS_AT_ONCE = 5_000  # parameters that a query may have on either database
+_JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _IN_USE = (Account.HELD, Account.SPENT)
 
 
@@ -52,7 +54,7 @@ def standing(connection: Connection, at: datetime | None = None) -> list[Standin
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Count movements for closed jobs, such as a provider's later charge, in the grants they used."""
+    """Add movements of closed jobs, such as a provider's later charge, to the grants that the jobs used."""
     moved: dict[str, int] = defaultdict(int)
     for entry in entries:
         if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
@@ -71,7 +73,7 @@ def close(connection: Connection, job_ids: Sequence[str]) -> None:
 
 
 def _used_by(connection: Connection, job_ids: Sequence[str], which: Any) -> dict[str, list[int]]:
-    """The numbers of the grants that those of these jobs used whose use is ``which``, by job."""
+    """The numbers of the grants that these jobs used, by job, restricted to those whose use is ``which``."""
     found: dict[str, list[int]] = defaultdict(list)
     c = STANDING_USE.c
     for first in range(0, len(job_ids), _JOBS_AT_ONCE):
@@ -111,7 +113,7 @@ def use(connection: Connection, number: int, job_id: str) -> None:
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
-    """Store a standing grant under the next number and return it with that. Numbers are never reused."""
+    """Store a standing grant under the next number; returns it with that number. Numbers are never reused."""
     number = (connection.scalar(select(func.max(STANDING_GRANT.c.number))) or 0) + 1
     whom = {"rules": grant.rules, "users": grant.users, "teams": grant.teams, "projects": grant.projects}
     at, until = to_micros(grant.at), to_micros(grant.until)
@@ -145,7 +147,7 @@ def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> Sta
 
 
 def asked_about(connection: Connection, limit: int) -> Sequence[str]:
-    """The jobs with approval requests or answers, by their newest one, newest first."""
+    """The ids of jobs with approval requests or answers, newest request or answer first."""
     newest = select(EVENT.c.job_id).where(_ABOUT_APPROVAL).order_by(EVENT.c.at.desc(), EVENT.c.job_id)
     words = limit
     while True:

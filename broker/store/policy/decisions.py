@@ -69,8 +69,10 @@ def read(
 
 
 def judged_by(connection: Connection, job_id: str) -> str | None:
-    """The version of the policies that last judged the job, not counting judgements of running attempts; None if none
-    did. Reads far less than `read`."""
+    """The version of the policies that judged the job last, without judgements of running attempts; None if none did.
+
+    Reads far less than `read`.
+    """
     query = select(DECISION.c.policy_version).where(DECISION.c.job_id == job_id, _OF_STARTS)
     return connection.scalar(query.order_by(_NEWEST_FIRST).limit(1))
 
@@ -87,7 +89,7 @@ def _readable(connection: Connection, query: Any) -> Iterator[Decision]:
     for row in connection.execute(query):
         try:
             yield _decision(row)
-        except ValueError as error:  # written by a newer version with other actions, answers or verdicts
+        except ValueError as error:  # written by a newer version with actions, answers or verdicts unknown to this one
             log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
 
 

@@ -47,7 +47,7 @@ def history(connection: Connection) -> list[PolicyVersion]:
 
 
 def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: datetime, note: str) -> PolicyVersion:
-    """Activate a set of files. If it is in force already, returns that version and records nothing."""
+    """Activate a set of files. If that set is in force already, returns its version and records nothing."""
     text = json.dumps(dict(files), sort_keys=True, ensure_ascii=False)
     digest = sha256(text.encode()).hexdigest()
     before = active(connection)

@@ -1,4 +1,4 @@
-"""Purchases with their events, and quotes. The events are the source of truth; the stored purchase is a projection."""
+"""Purchases with their events, and quotes. The events are authoritative; the stored purchase is a projection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from broker.core.purchases.quotes import CapacityQuote
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.procurement import PURCHASE, PURCHASE_EVENT, QUOTE
 
-# How long a quote can be bought by its number. Providers withdraw their offers much sooner.
+# How long a stored quote can be bought by its number. Providers withdraw their offers much sooner.
 _QUOTES_KEPT = timedelta(days=7)
 
 
@@ -75,7 +75,7 @@ def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: dat
     first = (connection.scalar(select(func.max(QUOTE.c.number))) or 0) + 1
     bodies = [quote.model_dump_json() for quote in quotes]
     numbers = list(range(first, first + len(bodies)))
-    if bodies:  # else the newest number could be deleted and reused
+    if bodies:  # otherwise the newest number could be deleted and reused
         moment = to_micros(at)
         connection.execute(QUOTE.delete().where(QUOTE.c.at < to_micros(at - _QUOTES_KEPT)))
         rows = [{"number": number, "at": moment, "body": body} for number, body in zip(numbers, bodies, strict=True)]

@@ -11,8 +11,9 @@ STILL_THERE = 2**62
 JOB = plain("job")
 EVENT = plain("attempt_event")
 MACHINE_TIME = plain("machine_time")
-# Literally the condition of the index ``job_unclosed``. SQLite uses a partial index only for a query that repeats its
+# Exactly the condition of the index ``job_unclosed``. SQLite uses a partial index only for a query that repeats its
 # condition without parameters; SQLAlchemy would render ``job.closed = 0``.
 UNCLOSED = text("NOT job.closed")
-# That an outer join found an event. An expression, as databases make an inner join of a plain condition.
+# The condition that an outer join found an event. An expression, as databases turn the join into an inner one for a
+# plain condition.
 IS_THERE = func.coalesce(EVENT.c.body, "") != ""

@@ -1,4 +1,4 @@
-"""The tables of the ledger: entries and balances, and the sums of them that hot queries read."""
+"""The tables of the ledger: entries and balances, and their sums for frequent queries."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ SUM = plain("spend_sum")
 MOVED = plain("movement_sum")
 METERING = plain("metering")
 USE = plain("use_sum")
-# Literally the condition of the index ``ledger_balance_open``; SQLAlchemy would render ``held != ?``.
+# Exactly the condition of the index ``ledger_balance_open``; SQLAlchemy would render ``held != ?``.
 STILL_HELD = BALANCE.c.held != literal_column("0")

@@ -1,4 +1,6 @@
-"""The tables of the market: polls, what they read, offers, their prices and availability, what a person accepted."""
+"""The tables of the market: polls, the documents that they read, offers, their prices and availability, and resolutions
+of doubts.
+"""
 
 from __future__ import annotations
 

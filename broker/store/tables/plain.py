@@ -1,4 +1,4 @@
-"""The tables as `broker.store.rows` defines them, from a list of their columns: without classes, keys of others or
+"""The tables as `broker.store.rows` defines them, built from a list of their columns: without classes, foreign keys or
 indexes, none of which a statement needs.
 """
 
@@ -37,8 +37,9 @@ def plain(name: str) -> Table:
 
 
 def _column(told: str) -> Column[object]:
-    """A column of ``NAME:TYPE!=DEFAULT``: a text without a type, ``!`` in the primary key; ``id`` is given by the
-    database."""
+    """A column from ``NAME:TYPE!=DEFAULT``: text if no type is given, ``!`` if in the primary key; the database assigns
+    ``id``.
+    """
     told, _, default = told.partition("=")
     name, _, kind = told.rstrip("!").partition(":")
     return Column(
