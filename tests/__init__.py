@@ -1,1 +1,1 @@
-"""The tests. A package, so that no library that ships a package of this name is taken for it."""
+"""The tests. A package, so that a library that ships a package named ``tests`` is not imported instead."""

@@ -1,4 +1,4 @@
-"""The people of the tests, and the account under which tests run jobs."""
+"""The people in the tests, and the account under which tests run jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.core.values.clock import Clock
 
 
 def person(name: str) -> Actor:
-    """Somebody without a role."""
+    """A person without a role."""
     return Actor(name)
 
 
@@ -20,10 +20,10 @@ EVERYBODYS = ProcessAccount("ann", for_others=True)
 
 
 def under(account: ProcessAccount, broker: Broker) -> Broker:
-    """A broker over the same store in a process of that account."""
+    """A broker over the same store, as a process of that account has it."""
     return Broker(broker.settings, broker.registries, account, store=broker.store)
 
 
 def with_clock(broker: Broker, clock: Clock) -> Broker:
-    """A broker over the same store whose time is that clock's."""
+    """A broker over the same store with that clock."""
     return Broker(broker.settings, broker.registries, broker.account, store=broker.store, clock=clock)

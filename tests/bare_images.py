@@ -1,7 +1,7 @@
-"""The Pythons that an agent may meet on a bare image, as far as this machine has them, each with its obstore.
+"""The Python versions that an agent may find on a bare image, as far as this machine has them, each with its obstore.
 
-``python -m tests.bare_images`` installs what is missing into the folder that `LIBRARIES` names. No Python is fetched:
-who has none of these tries fewer.
+``python -m tests.bare_images`` installs missing obstores into the folder that `LIBRARIES` names. It downloads no
+Python: tests of missing versions are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSIONS = ("3.9", "3.10", "3.12")
 
 
 def python(version: str) -> Path | None:
-    """The interpreter of that version: on the PATH, or among those of pyenv."""
+    """The interpreter of that version: on the PATH, or one of pyenv's."""
     homes = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     candidates = [*(home / "bin" / "python" for home in sorted(homes.glob(f"{version}.*")))]
     on_path = shutil.which(f"python{version}")
@@ -37,13 +37,13 @@ def python(version: str) -> Path | None:
 
 
 def requirement(version: str) -> str:
-    """The obstore for that Python, as the agent's archive says."""
+    """The requirement of obstore for that Python, as in the agent's archive."""
     known = tuple(int(part) for part in version.split("."))
     return next(wanted for least, wanted in OBSTORE if known >= least)
 
 
 def library(version: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder with obstore for that version; None where it was not installed."""
+    """The folder with obstore for that version; None if it was not installed."""
     place = environment.get(LIBRARIES)
     folder = Path(place) / version if place else None
     return folder if folder and (folder / "obstore").is_dir() else None

@@ -1,7 +1,7 @@
-"""Run one command beside another: ``python -m tests.beside COMMAND -- COMMAND``.
+"""Run two commands at the same time: ``python -m tests.beside COMMAND -- COMMAND``.
 
-The second writes to the terminal; what the first has written follows when both have ended. The exit status is 1 if
-either failed. Ctrl-C reaches both, and each ends in its own way.
+The second writes to the terminal; the output of the first follows when both have ended. The exit status is 1 if either
+failed. Ctrl-C reaches both, and each ends as it normally does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def run(first: Sequence[str], second: Sequence[str]) -> int:
     with tempfile.TemporaryFile() as written:
         both = [subprocess.Popen(first, stdout=written, stderr=subprocess.STDOUT), subprocess.Popen(second)]
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only now: children keep what is ignored
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only after the start: children inherit ignored signals
         signal.signal(signal.SIGTERM, lambda *_: end(both))
         ended = [(one.wait(), command) for one, command in zip(both, (first, second), strict=True)]
         written.seek(0)

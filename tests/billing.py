@@ -1,4 +1,6 @@
-"""What an attempt must be billed in all, reckoned in one go from the start: settlement, in many steps, comes to it."""
+"""The total bill of an attempt, computed at once from the start. Settlement, in many steps, must have the
+same result.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from broker.reconciler.settlement.settlement import SeriesOf
 
 
 def metered(attempt: AttemptView, now: datetime, series_of: SeriesOf) -> Money:
-    """What the attempt's machines have cost until now (UTC): on-demand at the rate frozen when it was placed, spot over
-    the prices observed since."""
+    """The cost of the attempt's machines until now (UTC): on-demand at the rate of their placement, spot at the prices
+    observed since.
+    """
     if attempt.up_since is None or attempt.refused:
         return Money.ZERO
     offer = attempt.placement.offer

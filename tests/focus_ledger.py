@@ -1,5 +1,6 @@
-"""A ledger of two months with every kind of charge: spot by the hour over a month's end, a correction, money given
-back, a purchase, the use of what was purchased, and simulated money."""
+"""A ledger of two months with every kind of charge: hourly spot across a month's end, a correction, a refund, a
+purchase, the use of the purchase, and simulated money.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The ledger of a simulated quarter: three months of two teams on every type of capacity, with purchases, transfers,
-refunds, charges of providers that come late, and simulated money between them. The same for the same seed."""
+refunds, late charges of providers, and simulated money. Equal seeds give equal ledgers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _PLACES = (
 
 
 def post_quarter(store: Store, seed: int = 1, *, jobs: int = 240) -> None:
-    """Post all of it, oldest posting first."""
+    """Post all entries, in the order of posting."""
     dice = random.Random(seed)
     found = [list(entries) for number in range(jobs) for entries in _job(dice, number)]
     found += [list(_bought(dice, number)) for number in range(6)]
@@ -41,7 +42,7 @@ def post_quarter(store: Store, seed: int = 1, *, jobs: int = 240) -> None:
 
 
 def _hold(store: Store) -> None:
-    """Reservations and machines that are there for the whole quarter, more than the jobs use."""
+    """Reservations and machines that exist for the whole quarter, more than the jobs use."""
     ends = BEGINS + _DAYS * _DAY
     held = [
         Holding(HoldingKind.RESERVATION, "H100", 320, "bigcloud", "eu", BEGINS, ends, upfront=Money.usd(600_000)),
@@ -66,7 +67,7 @@ def _job(dice: random.Random, number: int) -> Iterator[tuple[Entry, ...]]:
         yield _spent(tags, f"settle/{piece}", dice.randint(1, 10**9), since, until, until + _HOUR, money)
         since = until
     fate = dice.random()
-    if fate < 0.15:  # the provider charged something else, and said so up to two months later
+    if fate < 0.15:  # the provider charged another amount, and reported it up to two months later
         late = since + dice.randint(1, 60) * _DAY
         difference = dice.randint(-(10**8), 10**8) or 1
         yield _spent(tags, "charged", difference, since - _HOUR, since, late, money, Movement.ADJUST)

@@ -1,7 +1,8 @@
-"""Runs the tests in several processes that come of one: ``pytest --forks 2``.
+"""Runs the tests in several forked processes: ``pytest --forks 2``.
 
-pytest imports and collects everything once; then it forks, and each child takes one file after another (in a full run
-eight tests of one, or all tests of an `xdist_group`). Workers of pytest-xdist each collect everything for themselves.
+pytest imports and collects everything once. Then it forks, and each child takes one file after another (in a full run
+eight tests of one file, or all tests of an `xdist_group`). In contrast, each worker of pytest-xdist collects everything
+itself.
 """
 
 from __future__ import annotations
@@ -21,32 +22,32 @@ import pytest
 
 from tests.counts import FULL
 
-_PART = 8  # tests of a file that one process takes at once in a full run
-Placed = tuple[int, pytest.Item]  # a test, and its place among all, from 1 on
-_NUMBER = 4  # bytes that tell which tests are next; read at once, so that each number is one child's
+_PART = 8  # the number of tests of a file that one process takes at once in a full run
+Placed = tuple[int, pytest.Item]  # a test, and its number among all, from 1 on
+_NUMBER = 4  # bytes of a group's number; read at once, so that only one child gets each number
 
 
 def run(session: pytest.Session, processes: int) -> bool:
-    """In place of pytest's own loop over the tests; raises as that does."""
+    """Replaces pytest's own loop over the tests; raises like it."""
     if session.testsfailed and not session.config.option.continue_on_collection_errors:
         raise session.Interrupted(f"{session.testsfailed} errors during collection")
     if session.config.option.collectonly:
         return True
     groups = _groups(session.items)
     numbers = _numbers(len(groups))
-    running = mmap(-1, _NUMBER * processes)  # the test that each child runs: its place among all, from 1 on
+    running = mmap(-1, _NUMBER * processes)  # the number of the test that each child runs, from 1 on
     if terminal := session.config.pluginmanager.getplugin("terminalreporter"):
-        terminal.showfspath = False  # files alternate
+        terminal.showfspath = False  # files alternate, so pytest must not print their names
         terminal.flush()
     config: Any = session.config
-    config._tmp_path_factory.getbasetemp()  # the folders of the children are in it
+    config._tmp_path_factory.getbasetemp()  # contains the folders of the children
     children: dict[Connection, int] = {}
     for number in range(processes):
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if not pid:
             for other in (ours, *children):
-                other.close()  # only the parent reads: when it has gone, the next report fails
+                other.close()  # only the parent reads: once it has ended, the next report fails
             _work(session, _taken(numbers, groups), _Parent(session.config, theirs, running, number))
         theirs.close()
         children[ours] = pid
@@ -75,7 +76,9 @@ def _running(session: pytest.Session, running: mmap, number: int) -> str:
 
 
 def _groups(items: Sequence[pytest.Item]) -> list[list[Placed]]:
-    """What one process takes at once, each with its place among all, in the order of the first tests."""
+    """The groups of tests that one process takes at once, each test with its number among all, in the order of their
+    first tests.
+    """
     together: dict[str, list[Placed]] = {}
     for file, tests in groupby(enumerate(items, 1), lambda one: one[1].nodeid.partition("::")[0]):
         for number, (place, item) in enumerate(tests):
@@ -84,7 +87,11 @@ def _groups(items: Sequence[pytest.Item]) -> list[list[Placed]]:
 
 
 def _group(item: pytest.Item, file: str, number: int) -> str:
-    """``number``: of the test in its file. Each process that runs a part of a file makes what the file shares."""
+    """The group of a test.
+
+    ``number``: of the test in its file. Each process that runs a part of a file creates the fixtures that the file
+    shares.
+    """
     if not FULL:
         return file
     group = item.get_closest_marker("xdist_group")
@@ -94,15 +101,17 @@ def _group(item: pytest.Item, file: str, number: int) -> str:
 def _numbers(count: int) -> int:
     """A pipe with the numbers of all groups in order, from which the children read."""
     reading, writing = os.pipe()
-    os.set_blocking(writing, False)  # all of it fits in, or else this fails
+    os.set_blocking(writing, False)  # all of it must fit in, otherwise this fails
     assert os.write(writing, b"".join(number.to_bytes(_NUMBER, "big") for number in range(count))) == _NUMBER * count
     os.close(writing)
     return reading
 
 
 def _listen(session: pytest.Session, working: list[Connection], at: Callable[[Connection], str]) -> set[str]:
-    """Passes what the children tell on to the plugins here; returns the tests that have finished. ``working``: those
-    that have not told their end yet; ``at``: which test one of them runs."""
+    """Pass the children's reports to the plugins of this process; returns the tests that have finished.
+
+    ``working``: the children that have not reported their end; ``at``: returns the test that a child runs.
+    """
     hook = session.config.hook
     finished: set[str] = set()
     while working:
@@ -137,12 +146,12 @@ def _listen(session: pytest.Session, working: list[Connection], at: Callable[[Co
 
 
 def _passed(nodeid: str, location: Any, when: Any, start: float, stop: float, duration: float) -> pytest.TestReport:
-    """A report of what passed and printed nothing, of which no more than this is told."""
+    """The report of a test that passed and printed nothing, of which only these values are sent."""
     return pytest.TestReport(nodeid, location, {}, "passed", None, when, start=start, stop=stop, duration=duration)
 
 
 class _Parent:
-    """The plugin of a child that hands what happens there to the parent: each test in one message."""
+    """The plugin of a child that sends its events to the parent: one message per test."""
 
     def __init__(self, config: pytest.Config, connection: Connection, running: mmap, number: int) -> None:
         self._config, self._connection, self._running = config, connection, running
@@ -165,7 +174,7 @@ class _Parent:
 
     def pytest_warning_recorded(self, warning_message: Any, when: Any, nodeid: str, location: Any) -> None:
         if when != "runtest":
-            return  # of before the fork: the parent has it
+            return  # from before the fork: the parent has it
         warning_message.message = UserWarning(str(warning_message.message))  # others may refer to what cannot be sent
         warning_message.source = None
         warning = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
@@ -177,7 +186,7 @@ class _Parent:
 
 
 def _work(session: pytest.Session, groups: Iterator[Sequence[Placed]], parent: _Parent) -> None:
-    """The life of a child, which does not return: it runs groups of tests until none is left."""
+    """Runs groups of tests in a child until none is left; does not return."""
     trouble = ""
     os.register_at_fork(after_in_child=parent.close)  # what a test forks keeps nobody waiting after this process died
     try:
@@ -202,9 +211,9 @@ def _work(session: pytest.Session, groups: Iterator[Sequence[Placed]], parent: _
 
 
 def _become(config: Any, parent: _Parent) -> None:
-    """Make this process one that runs tests: it writes nothing, and has folders and captured output of its own."""
+    """Make this process one that runs tests: it writes nothing, and has its own folders and captured output."""
     name = f"gw{parent.number}"
-    config.workerinput = {"workerid": name}  # as pytest-xdist calls it
+    config.workerinput = {"workerid": name}  # the name that pytest-xdist uses
     config.pluginmanager.unregister(name="terminalreporter")
     config.pluginmanager.register(parent)
     folder = config._tmp_path_factory.getbasetemp() / f"popen-{name}"

@@ -1,7 +1,7 @@
-"""A store with a long past: a few jobs lived through the ordinary interfaces, and each of them copied many times.
+"""A store with a long past: a few jobs made through the ordinary interfaces, and each copied many times.
 
-The copies are made by the database, one statement a table. So they are what the product writes, with other ids and
-other days, and a million of them take minutes instead of hours. Times within JSON documents are not moved.
+The database makes the copies, with one statement per table. So they equal records of the product, with other ids and
+other days, and a million of them take minutes instead of hours. Times within JSON documents are not changed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, 
 from tests.store.plain_columns import every_table
 
 HOUR = timedelta(hours=1)
-STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through
-BY_DAY = 900  # the copies are spread over so many days, those of one day at the same hour
-_FIRST = 10**7  # so that the numbers of copies are of one length, and sort as they count
+STANDING = 1  # the number of the standing grant that approves a quarter of the jobs
+BY_DAY = 900  # the copies are spread over this number of days, those of one day at the same hour
+_FIRST = 10**7  # so that the numbers of copies have equal lengths, and sort by value
 # Amounts are smaller than this, and times (microseconds since 1970) are larger.
 _A_TIME = 10**15
 
@@ -93,7 +93,7 @@ def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str
 
 
 def finished(store: Store, number: int, at: datetime) -> str:
-    """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest released, closed."""
+    """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest of its hold released, closed."""
     job_id = started(store, number, at, of="past")
     ends: Sequence[tuple[int, list[tuple[int | None, ev.EventBody]]]] = (
         (1, []),
@@ -112,11 +112,12 @@ def finished(store: Store, number: int, at: datetime) -> str:
 
 
 def multiply(store: Store, job_ids: Sequence[str], copies: int, days: int = BY_DAY) -> None:
-    """Copy each of these closed jobs so many times, the first copy a day before it, the next two days before it, over
-    so many ``days``."""
+    """Copy each of these closed jobs ``copies`` times, the first copy a day before it, the next two days before it,
+    over ``days`` days.
+    """
     of_jobs = [table for table in every_table().sorted_tables if table.name == "job" or "job_id" in table.c]
     for table in of_jobs:
-        for job_id in sorted(job_ids):  # in the order of the keys, which is the quickest
+        for job_id in sorted(job_ids):  # in the order of the keys, which is the fastest
             with store._database.writing() as connection:
                 if store._database.is_sqlite:
                     connection.exec_driver_sql("PRAGMA cache_size=-500000")  # KiB
@@ -153,7 +154,7 @@ def _copy(connection: Connection, table: Table, job_id: str, copies: int, days: 
 
 
 def _copy_sums(connection: Connection, copies: int, days: int) -> None:
-    """What was spent is the same on each day on which there are copies; it must come from copied jobs alone."""
+    """Add the sums of the copies: the same on each day with copies; only copied jobs may have spent anything."""
     names = ", ".join(SUM.c.keys())
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE once AS SELECT {names} FROM spend_sum")
     day, numbers = f"n - n / {days} * {days}", _numbers(connection, copies)
@@ -169,8 +170,9 @@ def _copy_sums(connection: Connection, copies: int, days: int) -> None:
 def fill(
     store: Store, now: datetime, *, closed: int, running: int = 2, templates: int = 20, days: int = BY_DAY
 ) -> list[str]:
-    """A store with so many closed jobs, over so many ``days``, and so many that run (UTC ``now``); returns the ids of
-    those that run."""
+    """Fill the store with ``closed`` closed jobs, over ``days`` days, and ``running`` running ones (``now``: UTC);
+    returns the ids of the running ones.
+    """
     templates = min(templates, closed)
     at = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
     with store.writing() as tx:
@@ -182,9 +184,12 @@ def fill(
 
 
 def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
-    """Two providers were asked so many times, a minute between, and the price of one offer has changed as often, an
-    hour between. It is offered at ``now`` (UTC), for this machine's engine, so that it needs no login. Closed jobs were
-    charged for."""
+    """Record that two providers were polled ``polls`` times, a minute apart, with as many price changes of one offer,
+    an hour apart.
+
+    The offer is available at ``now`` (UTC), for this machine's engine, so that it needs no login. Closed jobs have
+    charges.
+    """
     times = f"{to_micros(now)} - ({polls} - n) * 60000000"
     with store._database.writing() as connection:
         numbers = _numbers(connection, polls - 1)
@@ -208,7 +213,7 @@ def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
 
 
 def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> Reconciler:
-    """A reconciler over the jobs that run, its engine and run folders in memory; it places no job anew."""
+    """A reconciler for the running jobs, with engine and run folders in memory; it places no jobs."""
     engine, mailbox = StageEngine(clock), StageMailbox(clock)
     for job_id in running:
         key = attempt_key(job_id, 1)
@@ -220,6 +225,6 @@ def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> R
 
 
 def analyse(store: Store) -> None:
-    """Let the database look at how much there is of everything."""
+    """Let the database update its statistics."""
     with store._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("ANALYZE")

@@ -1,4 +1,4 @@
-"""The real program in processes of its own, and the processes that belong to it: for tests from the outside."""
+"""The real program in separate processes, and the processes that belong to it: for tests from the outside."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import psutil
 from tests.waiting import LONGEST, looks
 
 ROOT = Path(__file__).parents[1]
-# As its users start it, but for the script, which is tried with the wheel.
+# Started as users do, except for the script, which is tested with the wheel.
 GPUBROKER = (sys.executable, "-P", "-m", "cli")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """A clean environment: this one without settings of whoever runs the tests."""
+    """A clean environment: the present one without the settings of the person who runs the tests."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUBROKER_")}
     own = {
         "GPUBROKER_HOME": str(home),
@@ -38,7 +38,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 def start(
     *arguments: str, home: Path, cwd: Path | None = None, env: Mapping[str, str] = NOTHING, **more: str
 ) -> subprocess.Popen[str]:
-    """The program, under way, in a session of its own. ``env`` and ``more``: variables of its environment."""
+    """Start the program in a new session. ``env`` and ``more``: variables of its environment."""
     return subprocess.Popen(
         [*GPUBROKER, *arguments],
         env=environment(home, **env, **more),
@@ -59,13 +59,13 @@ def run(
     env: Mapping[str, str] = NOTHING,
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
-    """The program, to its end."""
+    """Run the program to its end."""
     with start(*arguments, home=home, cwd=cwd, env=env, **more) as process:
         out, err = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-# What each process of the program is known by in its command line.
+# By which words in its command line each process of the program is recognised.
 MARKS: Mapping[str, tuple[str, ...]] = {
     "reconciler": ("cli", "reconcile"),
     "agent": ("broker.agent",),
@@ -74,8 +74,9 @@ MARKS: Mapping[str, tuple[str, ...]] = {
 
 
 def processes(home: Path, what: str = "") -> list[psutil.Process]:
-    """The living processes that belong to a home: all, or only the ``reconciler``, the ``agent``, the (sandbox)
-    ``machine``, or the ``command`` of a job itself, children included."""
+    """The running processes that belong to a home: all, or only the ``reconciler``, the ``agent``, the (sandbox)
+    ``machine``, or the ``command`` of a job itself, including children.
+    """
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -94,7 +95,7 @@ def processes(home: Path, what: str = "") -> list[psutil.Process]:
 
 
 def kill(victims: list[psutil.Process]) -> int:
-    """SIGKILL to all of them; how many there were."""
+    """Send SIGKILL to all of them; returns their number."""
     for victim in victims:
         with suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGKILL)
@@ -102,12 +103,12 @@ def kill(victims: list[psutil.Process]) -> int:
 
 
 def eventually(look: Callable[[], T | None], what: str, seconds: float = LONGEST) -> T:
-    """What ``look`` finds, once it finds something."""
+    """The first true result of ``look``."""
     return next(found for _ in looks(what, seconds) if (found := look()))
 
 
 def counted(home: Path, kind: str, at_least: int = 1) -> Callable[[], bool]:
-    """Whether the first store below ``home`` has so many events of that kind."""
+    """Returns a function that tells whether the first store below ``home`` has ``at_least`` events of that kind."""
 
     def look() -> bool:
         for store in home.rglob("gpubroker.db"):
@@ -120,6 +121,6 @@ def counted(home: Path, kind: str, at_least: int = 1) -> Callable[[], bool]:
 
 
 def rows(store: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What a query finds in a store's file."""
+    """The rows of a query in a store's file."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         return connection.execute(query, values).fetchall()

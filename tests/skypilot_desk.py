@@ -1,5 +1,7 @@
-"""Somebody with a job for machines that SkyPilot starts: submits it with the real program, and is shown what became of
-it. Where the machines come from is the business of `tests.kubernetes`."""
+"""A user with a job for machines that SkyPilot starts: submits it with the real program, and reads the results.
+
+`tests.kubernetes` sets up the machines.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ JOB = "count"
 
 @dataclass
 class SkyDesk:
-    """``folder``: its own. ``environment``: of everything that it starts."""
+    """``folder``: its own folder. ``environment``: that of every process that it starts."""
 
     folder: Path
     environment: Mapping[str, Any]
@@ -40,7 +42,7 @@ class SkyDesk:
         return done.stdout
 
     def submit(self, policy: str, job: str) -> None:
-        """Apply that policy and hand that job in; the program stays until its end."""
+        """Apply that policy and submit that job; the program runs until the job's end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "policy.yaml").write_text(policy)
         (self.folder / "job.yaml").write_text(job)
@@ -49,17 +51,17 @@ class SkyDesk:
         self._cli = [start(*words, home=self.home, **self.environment)]
 
     def until(self, kind: str, at_least: int = 1, seconds: float = 300) -> None:
-        """Wait for that many events of a kind, or for the program to end without them."""
+        """Wait for that many events of a kind; fails if the program ends without them."""
         happened = counted(self.home, kind, at_least)
         self.wait(lambda: happened() or self._over(), f"{at_least} × {kind}", seconds)
         assert happened(), f"the program ended before {at_least} × {kind}: {self._said()}"
 
     def wait(self, happened: Callable[[], Any], what: str, seconds: float) -> None:
-        """Wait for that, for so many seconds."""
+        """Wait until ``happened`` is true, for at most ``seconds``."""
         eventually(happened, what, seconds)
 
     def ended(self, seconds: float = 400) -> str:
-        """The state of the job when the program has ended and the job is closed."""
+        """The state of the job once the program has ended and the job is closed."""
         self.wait(self._over, "the program ends", seconds)
         out, err = self._cli[0].communicate(timeout=60)
         assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
@@ -82,8 +84,9 @@ class SkyDesk:
         return [int(number) for number in re.findall(r"^(?:\[0\] )?step (\d+)$", said, re.MULTILINE)]
 
     def verify_bill(self, prices: Mapping[str, str]) -> None:
-        """No process and no hold is left, every movement balances, and each attempt is billed for the time from when
-        its machine was up until it was gone. ``prices``: USD an hour by machine type."""
+        """Check that no process and no hold is left, every movement balances, and each attempt is billed from the time
+        when its machine was up until it was gone. ``prices``: USD per hour by machine type.
+        """
         eventually(lambda: not processes(self.home), "every process of the broker is gone", 60)
         entries = rows(self.store, "SELECT movement_id, account, micros, attempt FROM ledger_entry")
         assert sum(micros for _, account, micros, _ in entries if account == "held") == 0
@@ -103,7 +106,7 @@ class SkyDesk:
             assert 0 <= billed - Fraction(until - began).limit_denominator(10**6) < 1, "billed in steps of a second"
 
     def kill(self) -> None:
-        """Whatever still runs of the program."""
+        """Kill all remaining processes of the program."""
         kill(processes(self.home))
         for cli in self._cli:
             cli.kill()
@@ -117,5 +120,5 @@ class SkyDesk:
 
 
 def moment(text: str) -> float:
-    """A time of an event in seconds since 1970."""
+    """The time of an event in seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()

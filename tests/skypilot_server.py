@@ -1,9 +1,9 @@
 """A real SkyPilot API server on this machine, whose cloud is a real Slurm (`tests.slurm_cluster`) reached over SSH.
 
-Everything is in a scratch folder and on ports of its own: an sshd on loopback with a login user of its own (its nodes
-must not be root), a home for SkyPilot. Nothing of SkyPilot is patched. What it installs on a node from the internet
-with curl (uv, and with that a Python 3.10) is put first on that user's PATH instead: a uv from the package index, and
-this machine's Python. Needs root, the Debian packages openssh-server, rsync and socat, and the extra `skypilot`.
+Everything is in a scratch folder and on free ports: an sshd on loopback with a separate login user (SkyPilot's nodes
+must not be root), a home for SkyPilot. Nothing of SkyPilot is patched. The programs that it downloads to a node with
+curl (uv, and with that a Python 3.10) are put first on that user's PATH instead: a uv from the package index, and this
+machine's Python. Needs root, the Debian packages openssh-server, rsync and socat, and the extra `skypilot`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.slurm_cluster import missing as slurm_missing
 
 USER = "gpubroker-node"
 PROGRAMS = ("sshd", "ssh-keygen", "rsync", "socat", "curl")
-# Where a Python is that everybody may run; SkyPilot's own environment on the nodes is made from it.
+# Folders with a Python that every user may run; SkyPilot's own environment on the nodes is made from it.
 _PYTHONS = "/usr/local/bin:/usr/bin"
-_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"  # a package index of one's own may need them
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"  # a private package index may need them
 
 _SSHD = """
 Port {port}
@@ -59,7 +59,7 @@ Host {cluster}
     StrictHostKeyChecking no
     UserKnownHostsFile /dev/null
 """
-# SkyPilot would fetch its catalogue of clouds from the internet; a cluster needs no more of it than this.
+# SkyPilot would download its catalogue of clouds; a cluster needs no more of it than this.
 _CATALOGUE = {
     "accelerators.csv": "AcceleratorName,Clouds\nH100,\"['AWS']\"\n",
     "metadata.csv": "GPU,MemoryGB\nH100,80\n",
@@ -84,7 +84,7 @@ exec {folder}/uv/bin/uv "${{given[@]}}"
 
 
 def missing() -> str:
-    """What is not there that a server needs; empty when all is."""
+    """The requirements of a server that this machine lacks; empty if it has all."""
     if find_spec("sky") is None:
         return "extra `skypilot` is not installed"
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
@@ -97,7 +97,10 @@ def missing() -> str:
 
 @dataclass
 class SkyServer:
-    """A running server. ``environment``: what a client needs, HOME included, to speak to it and to no other."""
+    """A running server.
+
+    ``environment``: the variables, including HOME, that a client needs to use this server and no other.
+    """
 
     folder: Path
     environment: Mapping[str, str]
@@ -121,12 +124,12 @@ class SkyServer:
         _eventually(up, "SkyPilot's API server answers", self)
 
     def end(self) -> None:
-        """Kill every daemon with all that it started."""
+        """Kill every daemon with all its child processes."""
         for daemon in reversed(self.daemons):
             _kill_all(daemon)
 
     def sky(self, *command: str) -> str:
-        """What a command of SkyPilot's prints."""
+        """Run a command of SkyPilot; returns its output."""
         done = subprocess.run(
             [Path(sys.executable).with_name("sky"), *command],
             env={**os.environ, **self.environment, "NO_COLOR": "1", "COLUMNS": "200"},
@@ -140,8 +143,11 @@ class SkyServer:
 
 
 def api_ports() -> tuple[int, int]:
-    """Free ports for an API server and for its figures. It takes a third one, for its queue, that follows from the
-    first (sky/server/requests/queues/mp_queue.py of SkyPilot 0.14)."""
+    """Free ports for an API server and for its metrics.
+
+    The server takes a third one, for its queue, computed from the first (sky/server/requests/queues/mp_queue.py of
+    SkyPilot 0.14).
+    """
     while True:
         port, metrics_port = free_ports(2)
         with socket.socket() as queue, suppress(OSError):
@@ -150,7 +156,7 @@ def api_ports() -> tuple[int, int]:
 
 
 def address(port: int) -> dict[str, str]:
-    """The variables with which a client finds a server of this machine at that port."""
+    """The variables with which a client finds a server on this machine at that port."""
     return {
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
         "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
@@ -160,7 +166,9 @@ def address(port: int) -> dict[str, str]:
 
 @contextmanager
 def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
-    """Start one in that folder (which everybody may enter), over that cluster; end it with all it started."""
+    """Run a server in that folder (which all users may enter), with that cluster; at the end, kill it with all its
+    child processes.
+    """
     (ssh_port,), (sky_port, metrics_port) = free_ports(1), api_ports()
     home = folder / "home"
     for name in ("shims", "ssh", "home/.slurm", "home/.sky/catalogs/v8/common", "node", "uv-cache"):
@@ -185,7 +193,7 @@ def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
         (folder / "node" / name).write_text(_PROFILE.format(**words) + index)
         (folder / "node" / name).chmod(0o600)
     server = SkyServer(folder, {"HOME": str(home), "PATH": path, **address(sky_port)})
-    _remove_user(server)  # a run that was killed left its own
+    _remove_user(server)  # an earlier run that was killed left its user
     subprocess.run(
         ["useradd", "--home-dir", folder / "node", "--shell", "/bin/bash", "--password", "*", USER], check=True
     )
@@ -203,7 +211,7 @@ def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
 
 
 def package_index() -> dict[str, str]:
-    """Where this user's pip looks, as variables for another user's pip and uv; none where that is the default."""
+    """The package index of this user's pip, as variables for another user's pip and uv; empty if it is the default."""
     said = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
@@ -221,7 +229,7 @@ def _answers(port: int) -> bool:
 
 
 def _remove_user(server: SkyServer) -> None:
-    """The login user and all that runs as it."""
+    """Delete the login user and kill all its processes."""
     with suppress(psutil.Error):
         for process in psutil.process_iter(["username"]):
             if process.info["username"] == USER:
@@ -234,7 +242,7 @@ def _user_gone() -> bool:
 
 
 def _kill_all(daemon: subprocess.Popen[bytes]) -> None:
-    """A daemon and everything in its session."""
+    """Kill a daemon and all processes in its session."""
     with suppress(psutil.Error):
         for child in psutil.Process(daemon.pid).children(recursive=True):
             with suppress(psutil.Error):

@@ -1,8 +1,8 @@
-"""A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each pretend node, on ports of their own.
+"""A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each simulated node, on free ports.
 
-Two nodes with two pretend H100s each (device nodes are files: nothing computes on them) and partitions over them:
-jobs of `urgent` take the machines of jobs of `gpu` away, and of `patient` after a grace period. Needs the Debian
-packages munge and slurm-wlm, and root.
+Two nodes with two simulated H100s each (device nodes are files: nothing computes on them) and partitions over them:
+jobs of `urgent` preempt jobs of `gpu` at once, and jobs of `patient` after a grace period. Needs the Debian packages
+munge and slurm-wlm, and root.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 Preempt
 
 
 def missing() -> str:
-    """What is not there that a cluster needs; empty when all is."""
+    """The requirements of a cluster that this machine lacks; empty if it has all."""
     lacking = [name for name in DAEMONS if shutil.which(name, path=_PATH) is None]
     if lacking:
         return f"not installed: {', '.join(lacking)} (Debian packages munge and slurm-wlm)"
@@ -77,7 +77,7 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 @dataclass
 class SlurmCluster:
-    """A running cluster. ``environment``: what the Slurm commands need to find it."""
+    """A running cluster. ``environment``: the variables with which the Slurm commands find it."""
 
     folder: Path
     daemons: dict[str, subprocess.Popen[bytes]]
@@ -88,7 +88,7 @@ class SlurmCluster:
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _PATH}
 
     def run(self, *command: str) -> str:
-        """What one of Slurm's commands prints."""
+        """Run one of Slurm's commands; returns its output."""
         done = subprocess.run(
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=240
         )
@@ -112,11 +112,11 @@ class SlurmCluster:
             )
 
     def until(self, look: Callable[[], bool], what: str) -> None:
-        """Wait for it."""
+        """Wait until ``look`` returns true."""
         _eventually(look, what, self.folder)
 
     def ready(self) -> bool:
-        """Whether every node takes jobs."""
+        """Whether every node accepts jobs."""
         done = subprocess.run(
             ["sinfo", "-h", "-N", "-o", "%T"],
             env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
@@ -126,8 +126,8 @@ class SlurmCluster:
 
 @contextmanager
 def own_cluster() -> Iterator[SlurmCluster]:
-    """One in a folder that goes with it. Skips the test where it cannot be had."""
-    import pytest  # the rest of this file is for programs, too
+    """A cluster in a temporary folder. Skips the test if the machine lacks a requirement."""
+    import pytest  # programs import the rest of this file, too
 
     if lacking := missing():
         pytest.skip(lacking)
@@ -140,8 +140,10 @@ def own_cluster() -> Iterator[SlurmCluster]:
 
 @contextmanager
 def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") -> Iterator[SlurmCluster]:
-    """Start one in that folder (short and private: munge wants it so), and end it with all its jobs. ``more``: lines of
-    slurm.conf."""
+    """Run a cluster in that folder (short and private, as munge requires), and end it with all its jobs.
+
+    ``more``: lines of slurm.conf.
+    """
     ports = free_ports(1 + len(nodes))
     (folder / "state").mkdir(parents=True)
     (folder / "munge").mkdir(mode=0o711)
@@ -183,7 +185,7 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES, more: str = "") 
 
 
 def _cancel_all(cluster: SlurmCluster) -> None:
-    """Whoever's jobs they are; those that do not end within Slurm's own time are left to `_end_steps`."""
+    """Cancel the jobs of all users; those that do not end within Slurm's own time are left to `_end_steps`."""
     variables = {**os.environ, **cluster.environment}
 
     def said(*command: str) -> str:
@@ -193,12 +195,14 @@ def _cancel_all(cluster: SlurmCluster) -> None:
     deadline = time.monotonic() + 15
     while (jobs := said("squeue", "--noheader", "--format=%A").split()) and time.monotonic() < deadline:
         said("scancel", "--quiet", *jobs)
-        time.sleep(0.5)  # real daemons end them; there is nothing to wait on but the queue
+        time.sleep(0.5)  # real daemons end them, and only the queue shows it
 
 
 def _end_steps(folder: Path) -> None:
-    """Slurm's keepers of what runs (slurmstepd), and what they keep: they outlive the daemons. Each has the log of its
-    node open."""
+    """End Slurm's supervising processes (slurmstepd) and their jobs: they survive the daemons.
+
+    Each has its node's log file open.
+    """
     for process in psutil.process_iter(["name"]):
         with suppress(psutil.Error):
             if process.info["name"] != "slurmstepd":

@@ -1,4 +1,4 @@
-"""Work counted in steps instead of seconds: as many on any machine, however busy."""
+"""Measures work by the number of steps instead of seconds: the same on any machine, however busy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions the work calls, those written in C included, once what is kept between two times is kept."""
+    """The number of function calls that the work makes, including functions in C, once its caches are filled."""
     made = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:

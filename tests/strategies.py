@@ -1,5 +1,8 @@
-"""Hypothesis strategies for the core's values. `event_streams` gives possible lives of a job: sequences that `advance`
-accepts, reaching every state, late news and several attempts included."""
+"""Hypothesis strategies for the core's values.
+
+`event_streams` yields possible lives of a job: sequences that `advance` accepts and that reach every state, including
+late events and several attempts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def maybe(strategy: st.SearchStrategy) -> st.SearchStrategy:
 
 @st.composite
 def offers(draw: st.DrawFn, provider: str | None = None) -> Offer:
-    """An offer that a well-behaved provider could tell of."""
+    """An offer that a correct provider could report."""
     capacity = draw(st.sampled_from(CapacityType))
     accelerator = draw(maybe(st.sampled_from(["H100", "A100", "A100-80GB", "L4"])))
     region = draw(st.sampled_from(["us-east-1", "us-west-2", "europe-west4"]))
@@ -212,7 +215,7 @@ end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
 
 _ids = st.integers(1, 30).map(str)
 _steps = maybe(st.integers(0, 10**6))
-# Bodies that concern the job, then bodies that concern an attempt.
+# Event bodies that concern the job, then those that concern an attempt.
 _OF_JOB: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.ApprovalAsked, approvers=st.lists(NAMES, max_size=2).map(tuple), because=WORDS),
     st.builds(ev.ApprovalGiven, by=NAMES, note=WORDS),
@@ -258,7 +261,7 @@ _LAUNCH = st.builds(
 
 @dataclass(frozen=True)
 class Stream:
-    """A possible stream: the items as they would be appended, when, and the view after the last."""
+    """A possible stream: the items as they would be appended, their times, and the view after the last."""
 
     job_id: str
     items: tuple[tuple[int | None, EventBody, datetime], ...]
@@ -270,7 +273,7 @@ _PAUSES = st.integers(0, 10**10).map(lambda us: timedelta(microseconds=us))
 
 @st.composite
 def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> Stream:
-    """A possible life of a job, from its submission to anywhere."""
+    """A possible life of a job, from its submission to any later state."""
     at = EPOCH
     first = draw(submissions)
     view = advance(None, Event(job_id, 1, at, None, first))
@@ -283,7 +286,7 @@ def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> 
         try:
             view = advance(view, Event(job_id, view.seq + 1, at, attempt, body))
         except ImpossibleSequence:
-            continue  # drawn blindly; only what can have happened is kept
+            continue  # drawn at random; only possible events are kept
         items.append((attempt, body, at))
     return Stream(job_id, tuple(items), view)
 

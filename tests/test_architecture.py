@@ -1,10 +1,10 @@
-"""What holds the house together, beyond the import contracts of pyproject.toml.
+"""Rules of the architecture, besides the import contracts of pyproject.toml.
 
-Every registered provider, engine and rule is held to its contract: some test class derives from the contract suite and
-names, in ``plugin``, the registered name it is about. So adding a plug-in is one file, one registry line, and one test
-class whose body is a fixture; forgetting the last of them fails here.
+Every registered provider, engine and rule is tested against its contract: some test class derives from the contract
+suite and names in ``plugin`` the registered name that it tests. So a new plug-in takes one file, one registry line, and
+one test class whose body is a fixture; if the test class is missing, a test here fails.
 
-A class name stands once in the project: what a name means can be looked up without knowing where it was read.
+A class name occurs once in the project, so that its meaning can be looked up without knowing where it was read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 
 
 class PluginKind(NamedTuple):
-    """Where a kind's registry is and what it is called there, where its plug-ins live, and the suite they must pass."""
+    """The registry of a kind of plug-ins and its name there, the folder of its plug-ins, and the suite that they must
+    pass.
+    """
 
     module: str
     registry: str
@@ -57,13 +59,13 @@ def text_of(file: Path) -> str:
 
 @cache
 def classes(file: Path) -> tuple[ast.ClassDef, ...]:
-    """All classes of a file; read once for all tests here."""
+    """All classes of a file; parsed once for all tests here."""
     return tuple(node for node in ast.walk(ast.parse(text_of(file), str(file))) if isinstance(node, ast.ClassDef))
 
 
 @cache
 def held_to(suite: str) -> frozenset[str]:
-    """The names that test classes deriving from the suite say they are about."""
+    """The names in ``plugin`` of the test classes that derive from the suite."""
     return frozenset(
         name
         for file in TESTS.rglob("test_*.py")
@@ -113,7 +115,7 @@ def test_a_class_name_stands_once() -> None:
     places: dict[str, list[str]] = {}
     for file in files:
         found = CLASS.findall(text_of(file))
-        # Only what looks like a second one is parsed: a text may stand in a string.
+        # Only files that seem to define a second one are parsed: the text may also be in a string.
         if len(set(found)) < len(found) or any(names[name] > 1 for name in found):
             for node in classes(file):
                 places.setdefault(node.name, []).append(f"{file.relative_to(TESTS.parent)}:{node.lineno}")

@@ -1,4 +1,4 @@
-"""Tests in processes that come of one: all that happened there is told here."""
+"""Tests of ``--forks``: the parent reports everything that happened in its child processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(HOOKS)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPUBROKER_TEST_FULL": ""}
     command = [sys.executable, "-m", "pytest", "--forks", "2", "-c", os.devnull, "--rootdir", str(folder), str(folder)]
-    with (folder / "told").open("w+") as told:  # a pipe would wait for whatever lives on
+    with (folder / "told").open("w+") as told:  # a pipe would wait for all processes that keep it open
         ended = subprocess.run(command, env=environment, stdout=told, stderr=told, text=True, timeout=240)
         told.seek(0)
         ended.stdout = told.read()
@@ -82,7 +82,7 @@ def test_what_passed_failed_and_warned_is_told_and_all_is_torn_down(tmp_path: Pa
     ended = run(tmp_path, FIRST, SECOND)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
     assert "1 failed, 3 passed, 1 skipped, 1 warning" in ended.stdout
-    assert ended.stdout.count("shown with it") == 2  # the line and what it printed
+    assert ended.stdout.count("shown with it") == 2  # once in the line, once in its output
     assert "UserWarning: of something" in ended.stdout
     assert (tmp_path / "ended").exists()
 

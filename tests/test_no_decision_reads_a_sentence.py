@@ -1,7 +1,7 @@
-"""No decision compares with a sentence: what people read is no state. Whoever must decide gives it a code or a field.
+"""No decision depends on the text of a message: texts for people are no state. Such decisions need a code or a field.
 
-Looks at the syntax of every module for comparisons of texts that are written for people, by the names of the fields
-that hold them: with ``==``, ``in`` and the methods that look into a text. What is left is listed, with the reason.
+Examines the syntax of every module for comparisons of texts that are written for people, by the names of their fields:
+with ``==``, ``in`` and the methods that search a text. The remaining ones are listed, with the reason.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})
 
 SLURM = "re.search('invalid job id|already complet|job .* is not running', str(error), re.IGNORECASE)"
 ALLOWED = {
-    # How something is shown: nothing is done differently.
+    # Only about how something is shown.
     ("broker/cli/render/errors.py", "problem.message not in error.message"),
     ("broker/cli/jobs/plan_view.py", "place in verdict.message"),
-    # Whether it was said already: the same trouble is logged once.
+    # Whether it was logged already: the same error is logged once.
     ("broker/app/alerts/watches.py", "said != str(error)"),
     ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
     ("broker/reconciler/worklist.py", "self._told.get(one.job_id) != one.because"),
-    # What a program or library of others says, which has no code for it.
+    # Messages of external programs or libraries that have no code.
     ("broker/engines/slurm.py", SLURM),
     ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),
     ("providers/azure/errors.py", "str(error).partition('To mitigate this issue')"),
@@ -48,7 +48,7 @@ def is_prose(node: ast.expr) -> bool:
 
 
 def comparisons(tree: ast.AST) -> Iterator[ast.expr]:
-    """Where a text for people is compared with something other than emptiness, or looked into."""
+    """The places where a text for people is compared with something other than the empty text, or searched."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -64,7 +64,7 @@ def comparisons(tree: ast.AST) -> Iterator[ast.expr]:
                 yield node
 
 
-# What a text for people is written as; a module without one is not parsed.
+# How a text for people appears in source code; a module without one is not parsed.
 WRITTEN = re.compile(rf"\.\s*({'|'.join(PROSE)})\b|\b(str|repr)\([^)]*\b({'|'.join(ERRORS)})\b")
 
 

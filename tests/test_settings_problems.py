@@ -1,4 +1,4 @@
-"""A mistake in the settings is told with its file and line, or its variable, and what was probably meant."""
+"""An error in the settings is reported with its file and line, or its variable, and with a suggestion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.settings import check_names, read_settings
 
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """The user's file and the working directory's, neither of which is there yet."""
+    """The user's file and that of the working directory; neither exists yet."""
     found = tmp_path / "config.toml", tmp_path / "gpubroker.toml"
     monkeypatch.setattr(settings, "files", lambda: found)
     return found

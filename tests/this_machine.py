@@ -1,8 +1,8 @@
-"""This machine as the local engine divides it."""
+"""This machine, as the local engine divides it."""
 
 from __future__ import annotations
 
 import os
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""What a job asks for that is to have the machine to itself."""
+"""The number of CPUs that a job requests to have the whole machine."""

@@ -1,4 +1,4 @@
-"""Making what a store has of a job unreadable for this version, in the ways in which that happens."""
+"""Makes stored records of a job unreadable for this version, in the ways in which that happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
 
 
 def _newer(text: str) -> str:
-    """As a newer version of this program writes it."""
+    """The text as a newer version of this program writes it."""
     return text.replace(f'"format":{record_format.FORMAT},', f'"format":{record_format.FORMAT + 1},', 1)
 
 
@@ -37,7 +37,7 @@ DAMAGES: Mapping[str, Callable[[str], str]] = {
 
 
 def damage_view(store: Store, job_id: str, how: Callable[[str], str] = _newer) -> str:
-    """Damage the view of a job; what it was before."""
+    """Damage the view of a job; returns the previous view."""
     with store._database.writing() as connection:
         before = str(connection.scalar(select(JOB.c.view).where(JOB.c.id == job_id)))
         connection.execute(JOB.update().where(JOB.c.id == job_id).values(view=how(before)))
@@ -45,7 +45,7 @@ def damage_view(store: Store, job_id: str, how: Callable[[str], str] = _newer) -
 
 
 def add_newer_event(store: Store, job_id: str) -> None:
-    """An event of a kind that only a newer version knows, as that one appends it: the view is written anew as well."""
+    """Append an event of a kind that only a newer version knows, as that version does: the view is written, too."""
     damage_view(store, job_id)
     with store.reading() as look:
         (seq,) = look.last_events([job_id]).values()

@@ -1,18 +1,20 @@
-"""Waiting for something to happen in other processes."""
+"""Waits for events in other processes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
-# Against a wait without end, not a measure of speed: on a busy machine all takes many times as long as on an idle one.
+# Limits an endless wait; no measure of speed: on a busy machine everything takes many times as long as on an idle one.
 LONGEST = 240.0  # seconds
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two looks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two checks
 
 
 def looks(what: str, seconds: float = LONGEST) -> Iterator[None]:
-    """One turn a look; fails if ``what`` has not happened after so many seconds of the wall clock. Looking takes at
-    most a fifth of the time: a look may be a pass of a reconciler, and what is waited for needs the processor itself.
+    """One iteration per check; fails if ``what`` has not happened after ``seconds`` of the wall clock.
+
+    Checks take at most a fifth of the time: a check may be a tick of a reconciler, and the awaited process needs the
+    processor, too.
     """
     deadline = time.monotonic() + seconds
     while True:

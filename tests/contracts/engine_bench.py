@@ -1,4 +1,4 @@
-"""The bench on which the contract of engines tries one."""
+"""The fixtures with which the contract of engines tests an engine."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ NEEDS = {
     "skypilot_config", "another_machine",
 }  # fmt: skip
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=60.0)
-SECONDS = LONGEST  # after which something that should have happened has not
+SECONDS = LONGEST  # the time after which an expected event counts as missing
 
 
 def eventually(look: Callable[[], _Answer | None], what: str) -> _Answer:
-    """The first answer that is not None (or False)."""
+    """The first result of ``look`` that is not None (or False)."""
     return next(found for _ in looks(what, SECONDS) if (found := look()) is not None and found is not False)
 
 
 @dataclass
 class Bench:
-    """An engine and a place to run things. ``make`` gives a new instance over the same state, as after a restart.
-    ``another_home`` gives the same engine as another user or machine has it, over the same store.
-    ``doomed``: a placement whose machine ``take_away`` (given the handle) makes the provider take back."""
+    """An engine and a place to run jobs.
+
+    ``make`` returns a new instance with the same state, as after a restart. ``another_home`` returns the same engine as
+    another user or machine has it, with the same store. ``doomed``: a placement whose machine the provider takes back
+    when ``take_away`` is called with the handle.
+    """
 
     make: Callable[[], Engine]
     placement: Placement
@@ -63,7 +66,7 @@ class Bench:
         sources: Sources | None = None,
         grace: float = 1.0,
     ) -> Launch:
-        """A launch of a job of its own, its run folder prepared. ``grace``: seconds that it has to save."""
+        """A launch of a new job, with its run folder prepared. ``grace``: seconds that it has to save."""
         number = next(self.numbers)
         job_id, key = f"job{number}", f"job{number}-1"
         scaled = self.clock if isinstance(self.clock, ScaledClock) else None
@@ -82,7 +85,7 @@ class Bench:
         return Sources("snapshots-contract", (PlacedTree(tree),))
 
     def doomed_one(self) -> str:
-        """The handle of one whose command runs, on a machine that can be taken away."""
+        """The handle of an attempt whose command runs, on a machine that can be taken away."""
         launch = self.launch("exec sleep 300", self.doomed)
         handle = self.engine.submit(launch)
         self.until(handle, EngineState.UP)
@@ -109,7 +112,7 @@ class Bench:
         return ending
 
     def mark(self) -> Path:
-        """A file for a command to write to."""
+        """A new file for a command to write to."""
         return self.folder / f"mark-{next(self.numbers)}"
 
 
@@ -118,7 +121,7 @@ def lines(mark: Path) -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    """Not even as a zombie that somebody still has to collect."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

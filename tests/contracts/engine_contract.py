@@ -36,7 +36,7 @@ from tests.contracts.engine_bench import NEEDS, SECONDS, Bench, alive, eventuall
 
 
 class EngineContract:
-    """Subclass it, name the ``plugin``, and define the fixture ``bench``."""
+    """Subclass it, set ``plugin``, and define the fixture ``bench``."""
 
     plugin: ClassVar[str]
 
@@ -119,7 +119,7 @@ class EngineContract:
         assert bench.look(handle).gone_at == gone.gone_at, "the end of the bill moves"
 
     def test_what_waits_costs_nothing_and_the_bill_starts_once(self, bench: Bench) -> None:
-        """In a queue no machine exists; from the first word of a machine on, the start of its bill stays."""
+        """In a queue no machine exists; once a machine is reported, the start of its bill does not change."""
         handle = bench.engine.submit(bench.launch("sleep 0.2"))
         told: list[Observation] = []
 
@@ -199,8 +199,9 @@ class EngineContract:
         assert bench.look(handle) == gone
 
     def test_cancel_returns_while_the_job_still_saves(self, bench: Bench) -> None:
-        """What lets the job finish saving comes after the call: an engine that waits for its end waits until it is
-        killed, and nothing was saved."""
+        """The job can finish saving only after the call: if the engine waits for its end, it waits until the job is
+        killed, and nothing was saved.
+        """
         mark, go = bench.mark(), bench.mark()
         saves = f"until [ -e {go} ]; do sleep 0.02; done; echo saved >> {mark}; exit 0"
         command = f"trap '{saves}' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
@@ -275,7 +276,7 @@ class EngineContract:
             assert not (path.is_dir() and path.stat().st_mode & 0o077), f"others may look into {path}"
 
     def test_another_place_over_the_same_store_concludes_nothing(self, bench: Bench) -> None:
-        """For engines whose machines belong to one home; the others give no ``another_home``."""
+        """For engines whose machines belong to one home; the others have no ``another_home``."""
         if bench.another_home is None:
             return
         launch = bench.launch("exec sleep 300")

@@ -42,7 +42,9 @@ LASTING = {
 
 
 class HttpFaults:
-    """No exception but ours, with its class; what passes is waited for; nobody is asked more often than set."""
+    """Adapters raise only their own exceptions, of the right class; they retry temporary faults, and never send more
+    requests than configured.
+    """
 
     logs_in: ClassVar[bool] = False
 
@@ -78,7 +80,7 @@ class HttpFaults:
         found, error = until_error(self.make(server.url, clock, attempts=3))
         expected: type[BrokerError] = LASTING[fault]
         if fault is Fault.REDIRECT and self.logs_in:
-            assert isinstance(error, Refused | LoginMissing)  # where the login itself is refused
+            assert isinstance(error, Refused | LoginMissing)  # the login itself is refused
         else:
             assert type(error) is expected
         assert error is not None

@@ -42,7 +42,7 @@ def poll(provider: Provider, query: OfferQuery = EVERYTHING) -> list[Offer]:
 
 
 def wanted(offer: Offer, query: OfferQuery) -> bool:
-    """Whether the query asks for this offer: the least that a provider has to yield for it."""
+    """Whether the query matches this offer: the minimum that a provider has to yield for it."""
     return (
         (not query.accelerators or offer.accelerator in query.accelerators)
         and (query.count is None or offer.count >= query.count)
@@ -54,7 +54,7 @@ def wanted(offer: Offer, query: OfferQuery) -> bool:
 
 
 def queries_about(offers: Iterable[Offer]) -> set[OfferQuery]:
-    """Narrow questions to which some of these offers are the answer."""
+    """Narrow queries that some of these offers match."""
     questions = set()
     for offer in offers:
         questions.add(OfferQuery(capacity_types=(offer.capacity_type,)))
@@ -74,7 +74,7 @@ def queries_about(offers: Iterable[Offer]) -> set[OfferQuery]:
 
 
 def a_few(questions: Iterable[OfferQuery], of_each: int = 2) -> list[OfferQuery]:
-    """So many of each kind of question, from the whole range: each is a poll, and a large market has a hundred."""
+    """Some of each kind of query, spread over all of them: each is a poll, and a large market has a hundred."""
     kinds = defaultdict(list)
     for question in sorted(questions, key=repr):
         kinds[tuple(one.name for one in fields(question) if getattr(question, one.name))].append(question)
@@ -82,7 +82,7 @@ def a_few(questions: Iterable[OfferQuery], of_each: int = 2) -> list[OfferQuery]
 
 
 def loses_nothing(provider: Provider, every: Iterable[Offer], questions: Iterable[OfferQuery]) -> None:
-    """Raises AssertionError for an offer that was wanted and is not in the answer."""
+    """Raises AssertionError for an offer that matches the query and is not in the answer."""
     for query in questions:
         got = {offer.id for offer in poll(provider, query)}
         missing = [offer.id for offer in every if wanted(offer, query) and offer.id not in got]
@@ -90,13 +90,13 @@ def loses_nothing(provider: Provider, every: Iterable[Offer], questions: Iterabl
 
 
 class ProviderContract:
-    """Subclass it, name the ``plugin``, and define the fixture ``provider``."""
+    """Subclass it, set ``plugin``, and define the fixture ``provider``."""
 
     plugin: ClassVar[str]
     _offered: ClassVar[list[Offer]]
 
     def offered(self, provider: Provider) -> list[Offer]:
-        """All offers. Those who only look at them share one poll, as the world stays the same."""
+        """All offers. Tests that only read them share one poll, as the fixture's world stays the same."""
         cls = type(self)
         if "_offered" not in vars(cls):
             cls._offered = poll(provider)

@@ -39,7 +39,7 @@ CODE = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Case:
-    """A rule for `TEAM`, something it stops, and the near twin that it lets through."""
+    """A rule for `TEAM`, an action that it stops, and a similar one that it passes."""
 
     rule: Rule
     stopped: tuple[Action, Facts]
@@ -51,7 +51,7 @@ def job(**changes: Any) -> Job:
 
 
 def placement(price: str = "32", *, nodes: int = 1, **changes: Any) -> Placement:
-    """Eight H100 at a cloud, on demand, for so many dollars per hour and machine."""
+    """Eight H100 at a cloud, on demand, at ``price`` USD per hour and machine."""
     offer = Offer(
         provider="aws",
         region="us-east-1",
@@ -81,18 +81,20 @@ def action(kind: ActionKind = ActionKind.LAUNCH, **changes: Any) -> Action:
 
 
 def live(gpus: int, **changes: Any) -> LiveAttempt:
-    """So many GPUs in use by bob of team nlp."""
+    """An attempt of bob of team nlp that uses ``gpus`` GPUs."""
     attempt = LiveAttempt("j-1", "bob", TEAM, None, "training", None, gpus, "H100", "aws", MoneyKind.CASH)
     return replace(attempt, **changes)
 
 
 def _said(verdict: Verdict) -> tuple[str, dict[str, str]]:
-    """The objection and its figures; the name of the offer is none."""
+    """The objection and its figures, without the name of the offer."""
     return verdict.code, {name: figure for name, figure in verdict.figures.items() if name != "offer"}
 
 
 def _beyond_limits(other: Action, approved: Action) -> bool:
-    """Whether it is more money, time or GPUs than was approved: then it is asked again whatever the rule looks at."""
+    """Whether the action needs more money, time or GPUs than was approved: then a new approval is needed, whatever the
+    rule judges.
+    """
     longer = (lasts(other) or timedelta(0)) > (lasts(approved) or timedelta(0))
     gpus = [one.placement.gpus if one.placement else 0 for one in (other, approved)]
     return total_of(other) > total_of(approved) or longer or gpus[0] > gpus[1]
@@ -142,7 +144,7 @@ def _spent(act: Action, facts: Facts) -> tuple[Action, Facts]:
     return act, replace(facts, budgets=used)
 
 
-# Each makes something different or worse.
+# Each change makes the action different or worse.
 WORSE: Mapping[str, Change] = {
     "another provider": _offer(provider="elsewhere"),
     "another region": _offer(region="xx-far-9"),
@@ -169,7 +171,8 @@ WORSE: Mapping[str, Change] = {
     "more spent by others": _spent,
 }
 
-# What is gathered only for rules that say so, by the attribute with which they do, and the same question without it.
+# Facts that are collected only for rules that require them, by the attribute by which a rule does, and the same action
+# without them.
 GATHERED: Mapping[str, Change] = {
     "counts_live": lambda act, facts: (act, replace(facts, live=())),
     "needs_usage": lambda act, facts: (replace(act, usage=()), facts),
@@ -179,7 +182,7 @@ GATHERED: Mapping[str, Change] = {
 
 
 class RuleContract:
-    """Subclass it, name the ``plugin``, and define the fixture ``case``."""
+    """Subclass it, set ``plugin``, and define the fixture ``case``."""
 
     plugin: ClassVar[str]
 
@@ -241,7 +244,7 @@ class RuleContract:
         assert any(figure.removesuffix(".00") in said for figure in verdict.figures.values()), verdict.message
 
     def test_an_approval_covers_what_it_was_asked_about_and_nothing_worse(self, case: Case) -> None:
-        """What the rule would object to in other words than those that somebody approved is asked again."""
+        """If the rule's objection would differ from the one that was approved, a new approval is needed."""
         act, facts = case.stopped
         approved, said = case.rule.looks_at(act, facts), case.rule.judge(act, facts)
         assert covers(approved, approved), f"{approved} does not cover itself"
@@ -254,7 +257,7 @@ class RuleContract:
             assert not covers(approved, asked), f"{said.message!r} was approved; {name}: {verdict.message!r} is covered"
 
     def test_it_says_what_must_be_gathered_for_it(self, case: Case) -> None:
-        """What no active rule asks for is not looked up: without the attribute, the rule would judge by nothing."""
+        """Facts that no active rule requires are not read: without the attribute, the rule would judge without them."""
         for attribute, without in GATHERED.items():
             if getattr(case.rule, attribute, False):
                 continue

@@ -1,4 +1,4 @@
-"""What a sweep over a cloud's machines must do, whatever the cloud: for the providers that can list and end them."""
+"""What a sweep over a cloud's machines must do, for all providers that can list and end machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None
 
 
 def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
-    """A job whose attempt runs, and one whose attempt is long over, and ``lasted`` so long."""
+    """Record a job whose attempt runs, and one whose attempt ended long ago and lasted for ``lasted``."""
     placement = replace(PLACEMENT, offer=replace(OFFER, provider=provider))
     for job_id in ("runs", "over"):
         submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
@@ -60,8 +60,9 @@ def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "
 
 @contextmanager
 def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = timedelta(0)) -> Iterator[Broker]:
-    """A broker that knows this provider alone, with a job whose attempt runs there, and one whose attempt is long over
-    and ``lasted`` so long."""
+    """A broker with this provider alone, a job whose attempt runs there, and one whose attempt ended long ago and
+    lasted for ``lasted``.
+    """
     name = provider.name  # type: ignore[attr-defined]  # every provider has one
     build: Any = lambda *_, **__: provider  # noqa: E731  # as `replace` names it
     plugged = replace(registries(), providers={name: ""}, local_providers=(), build_provider=build, engines={})
@@ -79,8 +80,10 @@ def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = tim
 def check_a_sweep(
     provider: RunsInstances, tmp_path: Path, start: Callable[[Mapping[str, str]], object], *, just_started: bool
 ) -> None:
-    """``start``: a machine with these tags. ``just_started``: the cloud dates them by the wall clock, so that they are
-    young."""
+    """``start``: starts a machine with these tags.
+
+    ``just_started``: the cloud dates machines by the wall clock, so that they count as too young.
+    """
     with broker_with(provider, tmp_path) as broker:
         ours = store_id(broker.store)
         start({"gpubroker": "runs-1", "gpubroker-store": ours})

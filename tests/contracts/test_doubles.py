@@ -1,7 +1,7 @@
-"""The engines that tests stage keep the contract of real ones, as far as it can be kept without running a command; and
-each call of theirs can fail.
+"""The simulated engines of tests satisfy the contract of real ones, as far as that is possible without running a
+command, and each of their calls can fail.
 
-Left out is what needs a command that really runs, its output, its processes, its files or its secrets.
+Excluded are checks that need a running command, its output, its processes, its files or its secrets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.money.folders import Folders
 from tests.reconciler.rehearsal import StageEngine, offer
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
-# What each command of the contract comes to on a machine that runs none: how long it takes, and its exit status.
+# The result of each command of the contract on a machine that runs none: its duration in seconds, and its exit status.
 COMMANDS = {"true": (0.0, 0), "exit 3": (0.0, 3)}
 KEPT = (
     "test_it_has_its_registered_name",
@@ -48,7 +48,7 @@ KEPT = (
 
 @dataclass
 class _Double(Bench, ABC):
-    """A bench on which time passes when somebody looks."""
+    """A bench whose time passes with each observation."""
 
     def launch(self, command: str, placement: Placement | None = None, *_: Any, **__: Any) -> Launch:
         number = next(self.numbers)
@@ -74,7 +74,7 @@ class _Double(Bench, ABC):
 
 @dataclass
 class RehearsalBench(_Double):
-    """Of `tests.reconciler.rehearsal.StageEngine`: its tests end what ends by itself."""
+    """The bench of `tests.reconciler.rehearsal.StageEngine`, whose attempts end only when a test ends them."""
 
     def passes(self) -> None:
         clock, engine = cast(ManualClock, self.clock), cast(StageEngine, self.engine)
@@ -89,7 +89,7 @@ class RehearsalBench(_Double):
 
 @dataclass
 class CloudBench(_Double):
-    """Of `tests.money.cloud.ScriptedCloud`."""
+    """The bench of `tests.money.cloud.ScriptedCloud`."""
 
     folders: Folders | None = None
 

@@ -1,4 +1,4 @@
-"""The engine contract bites: each of these engines tells one lie, and the check named beside it notices."""
+"""Tests of the engine contract itself: each of these engines has one fault, and the named check finds it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FindsAnything(Local):
 
 
 class LaunchesAnew(Local):
-    """Another machine for every call; only the claim in the run folder keeps the job from running twice."""
+    """Starts another machine for every call; only the claim in the run folder prevents the job from running twice."""
 
     calls = 0
 
@@ -112,7 +112,7 @@ class SpeaksLocalTime(Local):
 
 
 class OwnsEverything(Local):
-    """Takes every handle for one of its own folder."""
+    """Treats every handle as one of its own folder."""
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
         own = super().observe([handle.rpartition(":")[2] for handle in handles])

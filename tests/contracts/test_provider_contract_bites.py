@@ -1,4 +1,4 @@
-"""A provider that lies must fail the contract, or the contract is worth nothing."""
+"""Tests of the provider contract itself: a faulty provider must fail it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[Offer], Offer]
 
 
 class DoubleProvider:
-    """An honest small provider, but for the change that a test makes to its middle offer."""
+    """A small correct provider, except for the change that a test makes to its middle offer."""
 
     name = "double"
 
@@ -84,7 +84,7 @@ class Wandering(DoubleProvider):
 
 
 class Overeager(DoubleProvider):
-    """Takes a limit on the price for less than it is."""
+    """Applies a price limit as if it were lower."""
 
     def rows(self, query: OfferQuery) -> list[Any]:
         rows = super().rows(query)
@@ -94,14 +94,14 @@ class Overeager(DoubleProvider):
 
 
 class OneRegion(DoubleProvider):
-    """Takes a pattern of regions for a name."""
+    """Treats a pattern of regions as a name."""
 
     def rows(self, query: OfferQuery) -> list[Any]:
         return [row for row in super().rows(query) if not query.regions or getattr(row, "region", "") in query.regions]
 
 
 class Once(DoubleProvider):
-    """Gives the same iterator every time; the second caller finds it used up."""
+    """Returns the same iterator each time, which is exhausted for the second caller."""
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         if not hasattr(self, "used"):
@@ -162,7 +162,7 @@ LIES: dict[str, tuple[Callable[[ManualClock], DoubleProvider], str]] = {
 
 @cache
 def failures(make: Callable[[ManualClock], DoubleProvider]) -> frozenset[str]:
-    """Which checks of the contract the provider fails."""
+    """The checks of the contract that the provider fails."""
 
     class DoubleProviderContract(ProviderContract):
         plugin = "double"
@@ -173,7 +173,7 @@ def failures(make: Callable[[ManualClock], DoubleProvider]) -> frozenset[str]:
             clock = ManualClock(NOW)
             try:
                 getattr(DoubleProviderContract(), check)(provider=make(clock), clock=clock)
-            except (AssertionError, AttributeError, TypeError):  # a lie about a type may break the check itself
+            except (AssertionError, AttributeError, TypeError):  # a wrong type may raise within the check itself
                 failed.add(check)
     return frozenset(failed)
 

@@ -1,4 +1,4 @@
-"""A rule that lies must fail the contract, or the contract is worth nothing."""
+"""Tests of the rule contract itself: a faulty rule must fail it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = Money.usd(100)
 
 
 class DoubleRule:
-    """An honest small rule: a job of the team may hold up to a hundred dollars of cash."""
+    """A small correct rule: a job of the team may hold up to a hundred dollars of cash."""
 
     kind = "double"
     name = "at-most-100"
@@ -58,7 +58,7 @@ class Placeless(DoubleRule):
 
 
 class Blind(DoubleRule):
-    """Objects to a place, and an approval of it covers every other."""
+    """Objects to a place, and an approval of it covers every other place."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
         place = action.placement.offer.location if action.placement else "nowhere"
@@ -101,7 +101,7 @@ class Remembering(DoubleRule):
 
 
 class Spending(DoubleRule):
-    """Takes what is asked out of the action."""
+    """Removes the request from the action."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
         verdict = super().judge(action, facts)
@@ -123,7 +123,7 @@ class Fragile(DoubleRule):
 
 
 class CountsUnasked(DoubleRule):
-    """Objects only while others run, and does not say that it must know."""
+    """Objects only while other attempts run, and does not declare that it needs them."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
         verdict = super().judge(action, facts)
@@ -137,7 +137,7 @@ class NeedsPlace(DoubleRule):
 
 
 def saying(**changes: Any) -> Callable[[], DoubleRule]:
-    """A rule whose every verdict is changed so."""
+    """A rule with each verdict changed in this way."""
 
     class Saying(DoubleRule):
         def verdict(self, answer: Answer, code: str, message: str, figures: dict[str, str]) -> Any:
@@ -181,13 +181,13 @@ class DoubleRuleContract(RuleContract):
 
 @cache
 def failures(make: Callable[[], DoubleRule]) -> frozenset[str]:
-    """Which checks of the contract the rule fails."""
+    """The checks of the contract that the rule fails."""
     failed = set()
     for check in dir(RuleContract):
         if check.startswith("test_"):
             try:
                 getattr(DoubleRuleContract(), check)(case=case_of(make()))
-            except (AssertionError, AttributeError, TypeError, KeyError):  # a lie about a type may break the check
+            except (AssertionError, AttributeError, TypeError, KeyError):  # a wrong type may raise within the check
                 failed.add(check)
     return frozenset(failed)
 

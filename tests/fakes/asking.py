@@ -1,4 +1,4 @@
-"""Asking a provider that is about to fail."""
+"""Polls a provider that is going to fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.core.ports import Provider
 def until_error(
     provider: Provider, after_first: Callable[[], None] = lambda: None
 ) -> tuple[list[Offer | SkippedRow], BrokerError | None]:
-    """What came before the error, and the error. ``after_first``: called once the first row is there."""
+    """The rows before the error, and the error. ``after_first``: called once the first row has arrived."""
     found: list[Offer | SkippedRow] = []
     try:
         for row in provider.offers(OfferQuery()):

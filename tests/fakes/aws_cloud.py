@@ -1,4 +1,6 @@
-"""AWS as the tests write it: ``AwsCloud`` is the world; ``tests.fakes.aws_gate`` serves it to AWS's own client."""
+"""A simulated AWS: ``AwsCloud`` has the state that tests set; ``tests.fakes.aws_gate`` serves it to AWS's own
+client.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from typing import Any
 
 from tests.fakes.aws_shop import AwsShop
 
-PAGE = 3  # rows a page, so that nothing passes that reads the first page only
+PAGE = 3  # rows per page, so that code that reads only the first page fails
 
 
 @dataclass(frozen=True)
 class AwsFault:
-    """What an operation answers instead. ``body``: the bytes themselves, whatever the code."""
+    """The error that an operation returns instead of its answer. ``body``: the bytes of the answer, whatever
+    the code.
+    """
 
     code: str = "InternalError"
     status: int = 500
@@ -27,10 +31,13 @@ class AwsFault:
 
 @dataclass
 class AwsCloud:
-    """The world. ``faults``: operation → faults, one an answer, the last one for ever; ``(operation, region)`` for one
-    region. ``mangle``: changes the body of every answer of an operation. ``late_faults``: as ``faults``, answered once
-    the operation has taken effect. ``purchased_as``: the state of a new purchase; ``unsold``: what every purchase meets
-    instead, but for dry runs; ``unlisted``: so many lists of reservations leave new purchases out."""
+    """The state of the cloud.
+
+    ``faults``: operation → faults, one per answer, the last one for all later answers; ``(operation, region)`` for one
+    region. ``mangle``: changes the body of every answer of an operation. ``late_faults``: like ``faults``, returned
+    after the operation has taken effect. ``purchased_as``: the state of a new purchase; ``unsold``: returned instead of
+    every purchase except dry runs; ``unlisted``: the number of lists of reservations that omit new purchases.
+    """
 
     spot: list[dict[str, Any]] = field(default_factory=list)
     scores: dict[str, int] = field(default_factory=dict)
@@ -54,12 +61,12 @@ class AwsCloud:
     url: str = ""
 
     def clear(self) -> None:
-        """As it was at first, but for the address."""
+        """Reset everything except the address."""
         for name, value in vars(AwsCloud(url=self.url)).items():
             setattr(self, name, value)
 
     def add_spot(self, region: str, zone: str, instance_type: str, price: str, at: datetime, **more: Any) -> None:
-        """A price in effect since ``at``. ``zone``: its letter and the number of its ID, as in ``"a6"``."""
+        """Add a price in effect since ``at``. ``zone``: its letter and the number of its ID, as in ``"a6"``."""
         short = "".join(part[0] if not part.isdigit() else part for part in re.split(r"-", region))
         row = {
             "region": region,
@@ -83,7 +90,7 @@ class AwsCloud:
             answer[token] = "0" if self.repeat_token else str(start + PAGE)
         return answer
 
-    # One method an operation; parameters as the model has them.
+    # One method per operation; parameters as in the model.
 
     def ec2_DescribeSpotPriceHistory(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         wanted = asked.get("InstanceTypes") or []
@@ -110,7 +117,7 @@ class AwsCloud:
         return self.paged(rows, asked, "CapacityBlockOfferings")
 
     def ec2_PurchaseCapacityBlock(self, asked: dict[str, Any], region: str) -> dict[str, Any] | AwsFault:
-        """Each offering is sold once, and nothing makes a repeated call harmless: so does AWS."""
+        """Each offering is sold once; as with AWS, a repeated call is not idempotent."""
         wanted = asked["CapacityBlockOfferingId"]
         sold = [row for row in self.blocks if (row["CapacityBlockOfferingId"], row["region"]) == (wanted, region)]
         if not sold:
@@ -239,7 +246,7 @@ class AwsCloud:
 
 
 def _utc(at: datetime) -> datetime:
-    """moto's parsers leave the zone out."""
+    """The time in UTC: moto's parsers drop the time zone."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -248,7 +255,7 @@ def _has_tag(row: dict[str, Any], key: str, values: list[str]) -> bool:
 
 
 def get_products(products: Iterable[tuple[dict[str, str], list[dict[str, str]]]]) -> list[str]:
-    """Rows of the price list (see `aws_files`) as GetProducts has them: one JSON text a product."""
+    """Rows of the price list (see `aws_files`) in the form of GetProducts: one JSON text per product."""
     names = {"Instance Type": "instanceType", "Region Code": "regionCode", "Operating System": "operatingSystem",
              "Tenancy": "tenancy", "CapacityStatus": "capacitystatus", "Pre Installed S/W": "preInstalledSw",
              "License Model": "licenseModel", "MarketOption": "marketoption", "Instance Family": "instanceFamily",

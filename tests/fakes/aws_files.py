@@ -1,7 +1,7 @@
-"""What AWS publishes without a login, on loopback: bulk price lists and the spot advisor's data.
+"""AWS's public files on loopback: bulk price lists and the spot advisor's data.
 
-The price list has the columns and the first lines of the real one (EC2, 2025). A product is written down once; its
-rows come out one a price dimension, among rows about other systems and tenancies, as in the real file.
+The price list has the columns and the first lines of the real one (EC2, 2025). A product is defined once; its rows
+appear one per price dimension, among rows about other systems and tenancies, as in the real file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def on_demand(of: Row, usd: str, **more: str) -> Row:
 def reserved(
     of: Row, years: int, option: str, hourly: str | None, upfront: str | None, offering_class: str = "standard"
 ) -> list[Row]:
-    """One row for the hourly price and one for the fee, where there is one, the fee first as it happens to be."""
+    """One row for the hourly price and one for the fee, if there are such prices; the fee comes first, as in the real
+    file.
+    """
     term: Row = {**of, "OfferTermCode": f"{offering_class[:3]}{years}{option[:2]}".upper(), "TermType": "Reserved",
                  "Currency": "USD", "EffectiveDate": "2026-01-01", "LeaseContractLength": f"{years}yr",
                  "PurchaseOption": option, "OfferingClass": offering_class}  # fmt: skip
@@ -77,7 +79,7 @@ def reserved(
 
 
 def price_list(rows: list[Row]) -> str:
-    """The file."""
+    """The content of the file."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerows(PREAMBLE)
@@ -96,7 +98,7 @@ PLAN_COLUMNS = (
 
 
 def plan_rate(instance_type: str, usd: str, region: str = "us-east-1", **more: str) -> Row:
-    """A rate of a plain Linux machine under a compute plan of a year without upfront payment; others by keyword."""
+    """A rate of a plain Linux machine under a one-year compute plan without upfront payment; others by keyword."""
     row = {
         "SKU": "HG9V2UBQC2P9GB3T", "RateCode": "HG9V2UBQC2P9GB3T.2E92YMZ2XD6UMPWS", "Unit": "Hrs",
         "EffectiveDate": "2024-07-01T07:36:03Z", "DiscountedRate": usd, "Currency": "USD",
@@ -112,7 +114,7 @@ def plan_rate(instance_type: str, usd: str, region: str = "us-east-1", **more: s
 
 
 def savings_plan_list(rows: list[Row]) -> str:
-    """The file of one region."""
+    """The content of the file of one region."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([*PREAMBLE[:-1], ("OfferCode", "AWSComputeSavingsPlan"), PLAN_COLUMNS])
@@ -142,7 +144,10 @@ def advisor(regions: dict[str, dict[str, tuple[int, int]]]) -> dict[str, Any]:
 
 @dataclass
 class FileAnswer:
-    """One answer. ``modified``: its Last-Modified; ``cut``: the connection breaks after so many bytes of the body."""
+    """One answer.
+
+    ``modified``: its Last-Modified; ``cut``: the connection breaks after this number of bytes of the body.
+    """
 
     body: bytes = b""
     status: int = 200
@@ -153,7 +158,7 @@ class FileAnswer:
 
 @dataclass
 class Files:
-    """A server of files. ``answers``: path → answer, or a function of how often the path was asked before."""
+    """A file server. ``answers``: path → answer, or a function of the number of earlier requests for the path."""
 
     answers: dict[str, FileAnswer | Callable[[int], FileAnswer]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -164,7 +169,7 @@ class Files:
         self.answers[f"/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"] = FileAnswer(text.encode(), **how)
 
     def put_plans(self, region: str, rows: list[Row] | str, version: str = "20261112182900") -> None:
-        """The list of a region's savings plans, and the index that names it."""
+        """Set the list of a region's savings plans, and the index that names it."""
         text = rows if isinstance(rows, str) else savings_plan_list(rows)
         path = f"/savingsPlan/v1.0/aws/AWSComputeSavingsPlan/{version}/{region}/index"
         regions = [{"regionCode": region, "versionUrl": f"{path}.json"}]
@@ -180,7 +185,7 @@ class Files:
 
 @contextmanager
 def serve_files() -> Iterator[Files]:
-    """The server, for as long as the ``with`` lasts; what it has no answer for is 404."""
+    """Runs the server during the block; paths without an answer return 404."""
     files = Files()
 
     class AwsFileHandler(BaseHTTPRequestHandler):
@@ -192,7 +197,7 @@ def serve_files() -> Iterator[Files]:
             found = files.answers.get(self.path, FileAnswer(b"no such file", 404))
             answer = found(before) if callable(found) else found
             known, since = self.headers.get("If-None-Match"), self.headers.get("If-Modified-Since")
-            # RFC 9110, 13.1.3: the date counts only where no ETag is named.
+            # RFC 9110, 13.1.3: the date counts only if no ETag is sent.
             unchanged = known == answer.etag if known else bool(since) and since == answer.modified
             self.send_response(304 if unchanged else answer.status)
             for name, value in (("ETag", answer.etag), ("Last-Modified", answer.modified)):
@@ -210,7 +215,7 @@ def serve_files() -> Iterator[Files]:
 
     class QuietServer(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            pass  # a client that hung up is no concern of the test's
+            pass  # a client that hung up does not matter to the test
 
     server = QuietServer(("127.0.0.1", 0), AwsFileHandler)
     files.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,6 +1,7 @@
-"""AWS with capacity for sale, on loopback, to try purchases by hand: ``python -m tests.fakes.aws_for_sale``.
+"""A simulated AWS with capacity for sale, on loopback, to try purchases by hand: ``python -m
+tests.fakes.aws_for_sale``.
 
-It prints what another terminal needs, and runs until Ctrl-C. What is bought is charged for after a second.
+It prints the variables that another terminal needs, and runs until Ctrl-C. Purchases are charged after a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MACHINE = "p5.48xlarge"
 
 
 def stock(cloud: AwsCloud) -> None:
-    """A block of two machines that begins tomorrow, and machines on demand to reserve."""
+    """Offer a block of two machines that begins tomorrow, and on-demand machines to reserve."""
     starts = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(days=1)
     cloud.blocks.append(
         {
@@ -40,7 +41,7 @@ def stock(cloud: AwsCloud) -> None:
 
 
 def charge(cloud: AwsCloud) -> None:
-    """AWS has charged for everything that was bought."""
+    """Charge everything that was bought."""
     for row in cloud.reservations.get(REGION, []):
         if row["State"] == "payment-pending":
             row["State"] = "scheduled"

@@ -1,10 +1,10 @@
-"""AWS behind its own client: moto, and in front of it a layer for what moto lacks or makes up.
+"""AWS for its own client: moto, with a layer in front for operations that moto lacks or that it implements incorrectly.
 
-The layer reads requests and writes answers with moto's parsers and serialisers, which follow botocore's models, and
-checks both against the model: an answer with a field that AWS does not have is a fault of the fake. What
-``tests.fakes.aws_cloud`` does not answer goes on to moto: zones, instance type offerings, machines.
+The layer parses requests and writes answers with moto's parsers and serialisers, which follow botocore's models, and
+checks both against the model: an answer with a field that AWS does not have is an error of the fake. Requests that
+``tests.fakes.aws_cloud`` does not answer are passed to moto: zones, instance type offerings, machines.
 
-Pinned to one version of moto in constraints.txt: ``moto.core`` is its inside.
+Pinned to one version of moto in constraints.txt: ``moto.core`` is an internal interface.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALLED = {"servicequotas": "service-quotas"}
 
 
 class AwsGate:
-    """The WSGI application: the cloud's operations first, then moto."""
+    """The WSGI application: the operations of `AwsCloud` first, then moto."""
 
     def __init__(self, cloud: AwsCloud) -> None:
         self._cloud = cloud
@@ -114,7 +114,7 @@ def _check(value: dict[str, Any], shape: Shape, what: str) -> None:
 
 
 def _check_names(value: Any, shape: Any, what: str) -> None:
-    """botocore's validator lets unknown members through."""
+    """Raises for unknown members, which botocore's validator accepts."""
     if shape.type_name == "structure":
         unknown = set(value) - set(shape.members)
         assert not unknown, f"{what}: AWS has no {sorted(unknown)}"
@@ -140,7 +140,7 @@ def _fault(fault: AwsFault, protocol: str) -> Response:
 
 @contextmanager
 def serve_cloud() -> Iterator[AwsCloud]:
-    """The cloud on a port of its own, for as long as the ``with`` lasts."""
+    """Serves the cloud on a free port during the block."""
     cloud = AwsCloud()
 
     class QuietMotoHandler(MotoRequestHandler):  # type: ignore[misc]  # mypy does not read moto

@@ -1,7 +1,8 @@
-"""What AWS sells besides capacity blocks: reservations now and later, savings plans, reserved instances, extensions.
+"""The products that AWS sells besides capacity blocks: reservations now and later, savings plans, reserved instances,
+extensions.
 
-Written after botocore's models and their documentation; `AwsCloud` checks every request and answer against them. The
-world that tests write: what is for sale, the state of new orders, how often lists leave new orders out.
+Written according to botocore's models and their documentation; `AwsCloud` checks every request and answer against them.
+Tests set what is for sale, the state of new orders, and how often lists omit new orders.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ Fault = Callable[..., Any]
 
 @dataclass
 class AwsShop:
-    """``now``: AWS's clock. ``offerings``: of reserved instances, by region; ``extensions``: for sale, by region, with
+    """``now``: AWS's clock.
+
+    ``offerings``: of reserved instances, by region; ``extensions``: for sale, by region, with
     ``CapacityReservationId``. ``reserved_as``, ``planned_as``, ``paid_as``: the states of new reservations (None: by
-    date), plans, and paid orders. ``unlisted``: so many lists of orders leave new ones out. ``quote_hours``: for how
-    long a cancellation is charged; ``quote_state``: of a new cancellation quote. ``returnable``: how long plans are."""
+    date), plans, and paid orders. ``unlisted``: the number of lists of orders that omit new ones. ``quote_hours``: the
+    time for which a cancellation is charged; ``quote_state``: of a new cancellation quote. ``returnable``: how long
+    plans can be returned.
+    """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     offerings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -38,7 +43,7 @@ class AwsShop:
     tokens: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
     def listed(self, rows: list[dict[str, Any]], *, new: bool = True) -> list[dict[str, Any]]:
-        """The rows, or none of them while new orders are listed late."""
+        """The rows; new ones are omitted as long as ``unlisted`` says."""
         if new and rows and self.unlisted > 0:
             self.unlisted -= 1
             return []
@@ -47,7 +52,7 @@ class AwsShop:
     # --- capacity reservations --------------------------------------------------------------------------------------
 
     def reserve(self, asked: dict[str, Any], known: list[dict[str, Any]], fault: Fault, unsold: Any) -> Any:
-        """CreateCapacityReservation. The same token with the same request creates nothing twice."""
+        """CreateCapacityReservation. Idempotent for the same token with the same request."""
         if asked.get("DryRun"):
             return fault(*_DRY)
         wanted = {name: value for name, value in asked.items() if name not in ("ClientToken", "DryRun")}
@@ -138,7 +143,7 @@ class AwsShop:
     def buy_reserved(
         self, asked: dict[str, Any], region: str, known: list[dict[str, Any]], fault: Fault, unsold: Any
     ) -> Any:
-        """PurchaseReservedInstancesOffering: no token and no tag; a repeated call buys again."""
+        """PurchaseReservedInstancesOffering: has neither token nor tag; a repeated call buys again."""
         wanted = asked["ReservedInstancesOfferingId"]
         row = next(
             (one for one in self.offerings.get(region, []) if one["ReservedInstancesOfferingId"] == wanted), None
@@ -166,7 +171,7 @@ class AwsShop:
         return {"ReservedInstancesId": bought["ReservedInstancesId"]}
 
     def list_reserved(self, asked: dict[str, Any], known: list[dict[str, Any]], fault: Fault) -> Any:
-        """CreateReservedInstancesListing: the same token lists nothing twice."""
+        """CreateReservedInstancesListing: idempotent for the same token."""
         if before := next((one for one in self.listings if one["ClientToken"] == asked["ClientToken"]), None):
             if before["asked"] != asked:
                 return fault("IdempotentParameterMismatch", 400, "the token was used with other parameters")
@@ -205,7 +210,7 @@ class AwsShop:
         return fault("InvalidReservedInstancesListingId", 400, "it is not listed")
 
     def buy_listings(self) -> None:
-        """Somebody buys everything that is listed."""
+        """Sell everything that is listed."""
         for one in self.listings:
             if one["Status"] == "active":
                 one["Status"] = "closed"
@@ -286,5 +291,5 @@ class AwsShop:
 
 
 def _utc(at: datetime) -> datetime:
-    """moto's parsers leave the zone out."""
+    """The time in UTC: moto's parsers drop the time zone."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)

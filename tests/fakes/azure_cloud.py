@@ -1,7 +1,7 @@
-"""Azure Resource Manager over TLS, with one small subscription in it.
+"""Azure Resource Manager over TLS, with one small subscription.
 
-What azure-mgmt-compute has models of is checked against them before it is sent; the other answers have the documented
-shape. Links to a next page name Azure's own host, as they do there. ``AzureCloud`` is the world that tests write.
+Answers for which azure-mgmt-compute has models are checked against them; the others have the documented shape. As at
+Azure, links to a next page contain Azure's own host name. ``AzureCloud`` has the state that tests set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
 class Credential:
-    """Hands out a token; ``expires_in`` seconds."""
+    """A credential that returns a token; ``expires_in``: seconds."""
 
     def __init__(self, token: str = "t0ken-of-the-test", expires_on: int = 4_000_000_000) -> None:
         self.token = token
@@ -44,7 +44,7 @@ class Credential:
 
 
 def sku(name: str, region: str, family: str, *restrictions: dict[str, Any], zones: tuple[str, ...] = ()) -> Any:
-    """A machine as Resource SKUs lists it."""
+    """A machine in the form of Resource SKUs."""
     return {
         "resourceType": "virtualMachines",
         "name": name,
@@ -103,7 +103,7 @@ def reservation(group: str, name: str, size: str, capacity: int, used: int, **mo
 
 
 def bought(id: str, size: str, quantity: int, **more: Any) -> dict[str, Any]:
-    """A reservation as Microsoft.Capacity lists it."""
+    """A reservation in the form of Microsoft.Capacity."""
     properties = {
         "reservedResourceType": "VirtualMachines",
         "instanceFlexibility": "On",
@@ -128,7 +128,7 @@ def bought(id: str, size: str, quantity: int, **more: Any) -> dict[str, Any]:
 
 
 def plan(id: str, **more: Any) -> dict[str, Any]:
-    """A savings plan as Microsoft.BillingBenefits lists it."""
+    """A savings plan in the form of Microsoft.BillingBenefits."""
     properties = {
         "displayName": id,
         "provisioningState": "Succeeded",
@@ -167,8 +167,11 @@ def machine(name: str, size: str = "Standard_ND96isr_H100_v5", **more: Any) -> d
 
 @dataclass
 class AzureCloud:
-    """The world. ``page``: rows a page. ``stuck``: every page links to the second. ``gap``: the second page is empty.
-    ``answers``: what an operation answers instead, by a part of its path, for ever. ``mangle``: changes the bytes."""
+    """The state of the cloud.
+
+    ``page``: rows per page. ``stuck``: every page links to the second. ``gap``: the second page is empty. ``answers``:
+    returned by an operation instead of its answer, by a part of its path, permanently. ``mangle``: changes the bytes.
+    """
 
     skus: list[dict[str, Any]] = field(default_factory=list)
     usages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -215,7 +218,7 @@ class AzureCloud:
                 return answer
         return _error(404, "InvalidResourceType", f"{request.method} {request.path}")
 
-    # One method an operation.
+    # One method per operation.
 
     def _skus(self, request: HttpRequest) -> HttpAnswer:
         wanted = re.fullmatch(r"location eq '(\w+)'", request.query.get("$filter", ""))
@@ -346,7 +349,7 @@ class AzureCloud:
         following = str(self.page if self.stuck else start + self.page)
         answer: dict[str, Any] = {"value": shown}
         if gap:
-            following = f"{token}+"  # the rows are behind the empty page
+            following = f"{token}+"  # the rows follow the empty page
         if self.stuck or gap or int(following) < len(rows):
             query = urlencode({**request.query, "$skiptoken": following})
             answer["nextLink"] = f"https://management.azure.com:443{request.path}?{query}"
@@ -385,7 +388,9 @@ def _error(status: int, code: str, message: str) -> HttpAnswer:
 
 @contextmanager
 def serve_tls(market: Callable[[HttpRequest], HttpAnswer], folder: Path) -> Iterator[tuple[FakeServer, Path]]:
-    """A server on loopback with a certificate of its own authority, and the file that holds the authority's."""
+    """Runs a server on loopback with a certificate of its own authority; yields it with the file of the authority's
+    certificate.
+    """
     authority = trustme.CA()
     bundle = folder / "authority.pem"
     authority.cert_pem.write_to_path(str(bundle))

@@ -1,4 +1,6 @@
-"""What Azure's SDK knows of a resource: whether a body written for a fake has only fields and types that it has."""
+"""Checks a resource against the models of Azure's SDK: whether a body written for a fake has only their fields and
+types.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from azure.mgmt.compute import models
 
 
 def faults(model: type, body: Any, at: str = "") -> list[str]:
-    """What is wrong with ``body`` as JSON of that model of azure-mgmt-compute; empty when nothing is."""
+    """The errors of ``body`` as JSON of that model of azure-mgmt-compute; empty if there are none."""
     return list(_faults(model, body, at or model.__name__))
 
 
@@ -40,7 +42,7 @@ def _faults(kind: Any, value: Any, at: str) -> Iterator[str]:
 
 
 def _is_one(kind: Any, value: Any) -> bool:
-    """Whether the value is of this plain type. Raises ValueError for a time that is none."""
+    """Whether the value has this plain type. Raises ValueError for an invalid time."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return value in [one.value for one in kind]
     if kind in (datetime.datetime, datetime.date):
@@ -65,6 +67,6 @@ def _faults_in_model(kind: Any, value: Any, at: str) -> Iterator[str]:
 @cache
 def _fields(model: Any) -> dict[str, Any]:
     """The types of a model's fields by the names that its JSON has for them."""
-    model({})  # its fields are worked out when one is made
+    model({})  # its fields are computed when an instance is created
     hints = typing.get_type_hints(model, None, {"_models": models, "datetime": datetime})
     return {field._rest_name: hints[name] for name, field in model._attr_to_rest_field.items() if name in hints}

@@ -1,4 +1,4 @@
-"""Azure's retail price list: meters as Microsoft documents them, filtered as asked, page after page."""
+"""Azure's retail price list: meters as documented by Microsoft, filtered as requested, in pages."""
 
 from __future__ import annotations
 
@@ -47,8 +47,11 @@ class RetailItem(StrictBody):
 
 
 class FakeRetailPrices:
-    """Answers ``GET /api/retail/prices``. Links to the next page name Azure's own host, as they do there. ``page``: how
-    many rows a page has. ``stuck``: every page links to the second one. ``gap``: the second page is empty."""
+    """Answers ``GET /api/retail/prices``.
+
+    As at Azure, links to the next page contain Azure's own host name. ``page``: rows per page. ``stuck``: every page
+    links to the second one. ``gap``: the second page is empty.
+    """
 
     def __init__(self, *meters: RetailItem, page: int = 100, stuck: bool = False, gap: bool = False) -> None:
         self.meters = list(meters)
@@ -64,7 +67,7 @@ class FakeRetailPrices:
             return HttpAnswer(400, {"Error": {"Message": "Invalid OData parameters supplied"}})
         found = [meter for meter in self.meters if _matches(meter, wanted)]
         at = int(request.query.get("$skip", 0))
-        gap = self.gap and at == self.page  # one row further on, the page is there
+        gap = self.gap and at == self.page  # the page begins one row later
         rows = [] if gap else found[at - at % self.page : at - at % self.page + self.page]
         following = self.page if self.stuck else at + 1 if gap else at - at % self.page + self.page
         more = self.stuck or following < len(found)
@@ -83,7 +86,7 @@ class FakeRetailPrices:
 
 
 def _matches(meter: RetailItem, wanted: str) -> bool:
-    """``eq`` terms hold all, ``contains`` terms at least one; case counts, as it does there."""
+    """Whether all ``eq`` terms and at least one ``contains`` term hold; case-sensitive, as at Azure."""
     equal = all(getattr(meter, field) == value for field, value in _EQUALS.findall(wanted))
     terms = _CONTAINS.findall(wanted)
     return equal and (not terms or any(value in getattr(meter, field) for field, value in terms))

@@ -1,5 +1,8 @@
-"""What Azure sells: capacity reservations in groups, reservations, savings plans. Bodies of azure-mgmt-compute are
-checked against its models; the others may have the fields that Microsoft's reference names, and no others."""
+"""The products that Azure sells: capacity reservations in groups, reservations, savings plans.
+
+Bodies of azure-mgmt-compute are checked against its models; the others may have only the fields of Microsoft's
+reference.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,11 @@ _PLANNED = {
 
 @dataclass
 class AzureShop:
-    """``price``: of one reserved machine for its term (USD). ``reserved``: capacity reservations by group and name;
-    ``orders``: reservation orders; ``aliases``: savings plans. ``resource_groups``: those that exist.
-    ``in_use``: machines are allocated in every capacity reservation."""
+    """``price``: of one reserved machine for its term (USD).
+
+    ``reserved``: capacity reservations by group and name; ``orders``: reservation orders; ``aliases``: savings plans.
+    ``resource_groups``: those that exist. ``in_use``: machines are allocated in every capacity reservation.
+    """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     price: int = 500_000
@@ -47,7 +52,7 @@ class AzureShop:
     in_use: bool = False
 
     def serve(self, request: HttpRequest) -> HttpAnswer | None:
-        """The answer to a request about what is sold; None for others."""
+        """The answer to a request about these products; None for others."""
         for method, pattern, name in _ROUTES:
             found = re.fullmatch(pattern, request.path)
             if found and request.method == method:

@@ -1,4 +1,4 @@
-"""Catalogue files in the three layouts, with the oddities that the published ones have."""
+"""Catalogue files in the three layouts, with the irregularities of the published ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS_COLUMNS = (
 
 
 def gpu_info(name: str, count: float, gib: int) -> str:
-    """SkyPilot's column of that name: a Python literal."""
+    """The value of SkyPilot's column of that name: a Python literal."""
     return GPU_INFO.format(name=name, count=count, mib=gib * 1024, total=int(gib * 1024 * count))
 
 
@@ -57,7 +57,7 @@ OURS_ROWS = [
 
 
 def table(columns: tuple[str, ...] | list[str], rows: list[list[str]]) -> str:
-    """The file's text."""
+    """The text of the file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([list(columns), *rows])
     return text.getvalue()

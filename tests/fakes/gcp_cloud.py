@@ -1,8 +1,8 @@
-"""Compute Engine and Cloud Billing on loopback: every request and every answer is checked against the discovery
-documents that Google ships with google-api-python-client, so an invented field or method is an error.
+"""Compute Engine and Cloud Billing on loopback: every request and answer is checked against the discovery documents
+that Google ships with google-api-python-client, so an invented field or method is an error.
 
-A list is given in pages of ``page`` rows; ``stuck`` makes the second page's token come again, ``gap`` puts an empty
-page after the first.
+Lists have pages of ``page`` rows; ``stuck`` repeats the second page's token, ``gap`` adds an empty page after the
+first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class DiscoveryDocument:
-    """One discovery document: which methods there are, and what their bodies look like."""
+    """One discovery document: the methods, and the schemas of their bodies."""
 
     def __init__(self, document: str) -> None:
         path = files("googleapiclient") / "discovery_cache" / "documents" / document
@@ -88,13 +88,13 @@ def _specs() -> tuple[DiscoveryDocument, DiscoveryDocument]:
 
 
 class GcpCloud:
-    """A project's view of Google Cloud; put rows into its lists.
+    """A project's view of Google Cloud; tests add rows to its lists.
 
     ``skus``; ``machine_types``, ``accelerator_types``, ``reservations``, ``future_reservations``, ``instances`` and
-    ``operations`` by zone; ``commitments`` by region; ``regions``: what `compute.regions.list` has; ``project``: what
-    `compute.projects.get` has. ``unreachable``: zones that Google says it could not ask. ``lenient``: answers are not
-    checked, to be wrong on purpose. ``before``: called with the method before each answer. ``refuse``: method id → an
-    answer to give instead. ``log``: (method id, path parameters, query, body) of what was asked.
+    ``operations`` by zone; ``commitments`` by region; ``regions``: the rows of `compute.regions.list`; ``project``: the
+    result of `compute.projects.get`. ``unreachable``: zones that Google reports as unreachable. ``lenient``: answers
+    are not checked, so that they may be invalid. ``before``: called with the method before each answer. ``refuse``:
+    method id → an answer to return instead. ``log``: (method id, path parameters, query, body) of each request.
     """
 
     def __init__(self, *, page: int = 1000) -> None:
@@ -216,7 +216,7 @@ class GcpCloud:
 
 
 def refusal(status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> HttpAnswer:
-    """An error as Google's REST services write it."""
+    """An error in the form of Google's REST services."""
     error = {"code": status, "message": message, "errors": [{"message": message, "reason": reason, "domain": "global"}]}
     return HttpAnswer(status, {"error": error}, headers or {})
 
@@ -226,8 +226,11 @@ def _token(token: str) -> Json:
 
 
 def fits(row: Json, query: dict[str, str]) -> bool:
-    """Whether the filter lets the row through; of the kinds that are sent: ``name ne "regexp"``, ``labels.key:*``,
-    ``labels.key = "value"`` and ``operationType = "type"``."""
+    """Whether the filter matches the row.
+
+    Supports the forms that are sent: ``name ne "regexp"``, ``labels.key:*``, ``labels.key = "value"`` and
+    ``operationType = "type"``.
+    """
     wanted = query.get("filter", "")
     if found := re.fullmatch(r'name ne "(.*)"', wanted):
         return not re.fullmatch(found[1], row["name"])

@@ -1,6 +1,6 @@
-"""Rows as Google's APIs write them, and a small market made of them.
+"""Rows in the form of Google's APIs, and a small market of them.
 
-Descriptions are worded as in the public SKU list, prices are near those of 2026; neither is anybody's quotation.
+Descriptions have the wording of the public SKU list, and prices are near those of 2026; neither are real quotes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILED = {"spot": "Preemptible", "1": "Commit1Yr", "3": "Commit3Yr"}
 
 
 def money(usd: str, currency: str = "USD") -> Json:
-    """An amount as Google writes it: whole units as text, the rest in billionths."""
+    """An amount in Google's form: whole units as text, the rest in billionths."""
     amount = Decimal(usd)
     units = int(amount)
     return {"currencyCode": currency, "units": str(units), "nanos": int((amount - units) * 10**9)}
@@ -35,7 +35,7 @@ def sku(
     currency: str = "USD",
     tiers: list[tuple[float, str]] | None = None,
 ) -> Json:
-    """One SKU. ``tiers``: (from which usage on, price) instead of the one price."""
+    """One SKU. ``tiers``: (usage from which the price applies, price), instead of a single price."""
     number = hashlib.sha256(repr((description, regions, usage, unit)).encode()).hexdigest().upper()[:12]
     code = "-".join(number[at : at + 4] for at in (0, 4, 8))
     return {
@@ -74,7 +74,7 @@ def sku(
 
 
 def parts(family: str, gpu: str, core: str, ram: str, card: str, *regions: str, how: str = "") -> list[Json]:
-    """The SKUs of a family's cores, memory and GPU. ``how``: empty for on demand, ``spot``, ``1`` or ``3`` years."""
+    """The SKUs of a family's cores, memory and GPU. ``how``: empty for on-demand, ``spot``, ``1`` or ``3`` years."""
     usage = _FILED.get(how, "OnDemand")
     if how in ("1", "3"):
         years = f"for {how} Year" + ("s" if how == "3" else "")
@@ -131,7 +131,7 @@ def machine_type(
 
 
 def accelerator_type(name: str, zone: str, most: int) -> Json:
-    """One accelerator type of a zone, of which a machine may have so many."""
+    """One accelerator type of a zone. ``most``: the maximum number per machine."""
     return {
         "kind": "compute#acceleratorType",
         "id": "10008",
@@ -170,7 +170,7 @@ def reservation(name: str, machine_type: str, count: int, used: int, **more: Any
 
 
 def advice(scores: dict[str, float], uptime: str | None = None) -> Callable[[str, Json], Json]:
-    """What `GcpCloud.advice` takes: obtainability by machine type, in zone ``-a`` of every region."""
+    """A function for `GcpCloud.advice`: obtainability by machine type, in zone ``-a`` of every region."""
 
     def told(region: str, body: Json) -> Json:
         (name,) = body["instanceFlexibilityPolicy"]["instanceSelections"]["machine"]["machineTypes"]
@@ -196,7 +196,7 @@ def put_machines(cloud: GcpCloud, zone: str, *rows: Json) -> None:
 
 
 def small_market(cloud: GcpCloud) -> GcpCloud:
-    """Two zones of Iowa and one of Tokyo: L4, A100, H100 and B200 machines, T4s for N1, and CPU machines around."""
+    """Two zones of Iowa and one of Tokyo: L4, A100, H100 and B200 machines, T4s for N1, and CPU machines."""
     for zone in (f"{IOWA}-a", f"{IOWA}-b", f"{TOKYO}-a"):
         put_machines(
             cloud,

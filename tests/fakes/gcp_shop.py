@@ -1,7 +1,8 @@
-"""What Google Cloud sells: reservations, future reservations in calendar mode, commitments, and the operations behind.
+"""The products that Google Cloud sells: reservations, future reservations in calendar mode and commitments, with their
+operations.
 
 `GcpCloud` checks every request and answer against Google's discovery documents. A repeated request id starts nothing
-twice; a second resource of a name is refused.
+again; a second resource with the same name is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ _KINDS = {
 
 @dataclass
 class GcpShop:
-    """``now``: Google's clock. ``free``: zone, start and end of what the calendar has, by machine type. ``fails``: the
-    error with which the operation of a new order ends. ``states``: of new orders, by kind."""
+    """``now``: Google's clock.
+
+    ``free``: zone, start and end of the calendar's capacity, by machine type. ``fails``: the error with which the
+    operation of a new order ends. ``states``: of new orders, by kind.
+    """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     free: dict[str, tuple[str, str, str]] = field(default_factory=dict)
@@ -44,7 +48,7 @@ class GcpShop:
     )
 
     def serve(self, cloud: GcpCloud, called: str, path: Json, query: Json, body: Any) -> HttpAnswer | None:
-        """The answer to a call that is about orders; None for others."""
+        """The answer to a call about orders; None for others."""
         resource, _, verb = called.rpartition(".")
         if resource in _KINDS:
             rows = _rows(cloud, resource, path[_KINDS[resource][1]])
@@ -102,7 +106,7 @@ class GcpShop:
         return HttpAnswer(200, self._operation(query["requestId"], verb, path, row["name"]))
 
     def delete_by_hand(self, rows: list[Json], name: str, place: Json, at: datetime) -> None:
-        """Somebody deletes a resource at Google's console."""
+        """Delete a resource, as a person would in Google's console."""
         rows.remove(next(row for row in rows if row["name"] == name))
         self._operation("", "delete", place, name).update(user="mo@example.com", endTime=at.isoformat())
 
@@ -141,7 +145,9 @@ class GcpShop:
 
 
 def _matches(operation: Json, wanted: str) -> bool:
-    """The two forms of filters: a field that is equal, or matches an expression in whole."""
+    """Whether the operation matches a filter of one of two forms: a field is equal to a value, or matches a regular
+    expression completely.
+    """
     found = re.fullmatch(r'(\w+) (=|eq) "(.*)"', wanted)
     assert found, f"no filter of Compute Engine: {wanted}"
     name, how, text = found.groups()

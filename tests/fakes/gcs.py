@@ -1,11 +1,11 @@
-"""Cloud Storage on loopback: a bucket as obstore speaks to it (the XML API), and as its discovery document has it.
+"""Cloud Storage on loopback: a bucket with the XML API, which obstore uses, and the JSON API of the discovery document.
 
-Each object is a resource of the document that Google ships with google-api-python-client: what is kept of it is checked
-against the schema ``Object``, and each request stands for a method of the document whose parameters it must have, the
-preconditions on generations among them. The same objects are to be had by the JSON API, ``objects.get`` and
-``objects.list``. Every write gives a new generation; generation 0 means "there is none". Lists are given in pages of
-``page``. Only the bearer tokens in ``tokens`` are let in, and those in ``bounds`` as far as they reach; ``writers``
-says whose wrote an object.
+Each object is a resource of the document that Google ships with google-api-python-client: its metadata are checked
+against the schema ``Object``, and each request corresponds to a method of the document that must have the request's
+parameters, including preconditions on generations. The same objects are available by the JSON API, ``objects.get`` and
+``objects.list``. Every write creates a new generation; generation 0 means "no object". Lists have pages of ``page``.
+Only bearer tokens in ``tokens`` are accepted, and those in ``bounds`` within their boundary; ``writers``: the token
+that wrote each object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.fakes.gcs_bounds import Boundary
 
 Json = dict[str, Any]
 _GENERATION = "x-goog-if-generation-match"
-_FIRST_GENERATION = 1_700_000_000_000_000  # as Google's look: microseconds
+_FIRST_GENERATION = 1_700_000_000_000_000  # like Google's: microseconds
 
 
 @cache
@@ -42,7 +42,7 @@ def _document() -> DiscoveryDocument:
 
 
 class GcsRefusal(Exception):
-    """An answer that is an error: the status and its code."""
+    """An error as the answer: the status and its code."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -51,7 +51,7 @@ class GcsRefusal(Exception):
 
 @dataclass(frozen=True)
 class GcsObject:
-    """One object: its bytes, and what the document calls its resource."""
+    """One object: its bytes, and its metadata in the form of the document's resource."""
 
     data: bytes
     resource: Json
@@ -88,7 +88,7 @@ class _Asked:
 
 
 class GcsBucket:
-    """``with GcsBucket("runs", "token") as bucket``: ``bucket.url`` is where it is."""
+    """``with GcsBucket("runs", "token") as bucket``: ``bucket.url`` is its URL."""
 
     def __init__(self, name: str, *tokens: str, page: int = 1000) -> None:
         self.name, self.tokens, self.page = name, set(tokens), page
@@ -211,7 +211,7 @@ class GcsBucket:
         return {} if wanted is None else {"ifGenerationMatch": wanted}
 
     def _means(self, verb: str, asked: _Asked) -> None:
-        """Whether the document has such a request: the method, and the preconditions as parameters of it."""
+        """Check that the document has such a request: the method, with the preconditions as its parameters."""
         path = f"/storage/v1/b/{self.name}/o" + ("" if verb == "POST" else f"/{quote(asked.name, safe='')}")
         routed = _document().route(verb, path)
         assert routed is not None, (verb, path)
@@ -311,11 +311,11 @@ def _handler(bucket: GcsBucket) -> type[BaseHTTPRequestHandler]:
                     self.wfile.write(answer.body)
                 self.wfile.flush()
             except OSError:
-                self.close_connection = True  # the client has gone
+                self.close_connection = True  # the client has closed the connection
 
         do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the bucket is what tests look at."""
+            """Log nothing: tests inspect the bucket."""
 
     return GcsHandler

@@ -1,7 +1,7 @@
-"""Google's token service for downscoped tokens, and what a boundary lets through, as its documentation has both.
+"""Google's token service for downscoped tokens, and the permissions of a boundary, according to its documentation.
 
-Of CEL it reads what is documented for boundaries: conditions on the name of the object or the prefix of a list, joined
-by ``||``. Anything else is refused, as a mistake would be. Google's library encodes the options twice.
+Supports the CEL that is documented for boundaries: conditions on the name of the object or the prefix of a list, joined
+by ``||``. Everything else is refused. Google's library encodes the options twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_RULES = 10
 
 
 class Boundary:
-    """What a token with it may do. Raises ValueError for what the service would refuse."""
+    """The permissions of a token. Raises ValueError for a boundary that the service would refuse."""
 
     def __init__(self, document: Any) -> None:
         rules = document["accessBoundary"]["accessBoundaryRules"]
@@ -52,7 +52,7 @@ class Boundary:
         return bucket, _ROLES[role], names, lists
 
     def allows(self, bucket: str, method: str, name: str) -> bool:
-        """``method``: of HTTP, or ``LIST`` with a prefix as its ``name``."""
+        """Whether the request is permitted. ``method``: of HTTP, or ``LIST`` with a prefix as its ``name``."""
         return any(
             of == bucket and method in methods and any(map(name.startswith, lists if method == "LIST" else names))
             for of, methods, names, lists in self._rules
@@ -60,7 +60,10 @@ class Boundary:
 
 
 class TokenService:
-    """Answers like ``sts.googleapis.com``. ``logins``: tokens that may be exchanged; ``given``: boundaries by token."""
+    """Answers like ``sts.googleapis.com``.
+
+    ``logins``: tokens that may be exchanged; ``given``: boundaries by issued token.
+    """
 
     def __init__(self, *logins: str) -> None:
         self.logins = set(logins)

@@ -1,4 +1,4 @@
-"""Hyperstack's price book and flavors, as its OpenAPI document 1.0 has them (`PricebookModel`, `FlavorFields`)."""
+"""Hyperstack's price book and flavors, according to its OpenAPI document 1.0 (`PricebookModel`, `FlavorFields`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lambda's Cloud API: instance types as its OpenAPI document has them, for whoever has the key."""
+"""Lambda's Cloud API: instance types according to its OpenAPI document, for requests with the key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The small clouds behind gpuhunt, each under its name: the answers that gpuhunt's own classes ask for.
+"""The small clouds that gpuhunt reads, each under its name: the answers that gpuhunt's classes request.
 
-Fields as gpuhunt 0.1.34 reads them and as the clouds' public documents have them; no login is checked but where a test
-orders it.
+Fields as gpuhunt 0.1.34 reads them and as the clouds' public documents have them. Logins are checked only if a test
+requests it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def vultr_plan(id: str, gpu: str, vram: int, hourly: Any, *locations: str) -> di
 
 
 def bodies() -> dict[str, Any]:
-    """What each path answers."""
+    """The answer of each path."""
     return {
         "/vultr/v2/plans-metal": {
             "plans_metal": [
@@ -154,7 +154,7 @@ def bodies() -> dict[str, Any]:
 
 
 class LongTail:
-    """Answers all of them. ``broken``: clouds that answer with what is set instead."""
+    """Answers for all of these clouds. ``broken``: answers to return instead, by cloud."""
 
     def __init__(self) -> None:
         self.bodies = bodies()

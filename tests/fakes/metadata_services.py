@@ -1,5 +1,6 @@
-"""The metadata services of AWS, Google Cloud and Azure, as far as interruption notices go: small, and as strict about
-headers as the real ones. ``taken``: set to the time (UTC) at which the machine goes, to have them say so."""
+"""The metadata services of AWS, Google Cloud and Azure, for interruption notices only: small, and as strict about
+headers as the real ones. ``taken``: set to the time (UTC) at which the machine ends, to make them announce it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _NOT_FOUND = HttpAnswer(404, b"not found")
 
 
 class AwsMetadata:
-    """IMDSv2 only: without a token from PUT /latest/api/token everything is 401."""
+    """IMDSv2 only: without a token from PUT /latest/api/token every request returns 401."""
 
     def __init__(self) -> None:
         self.taken: datetime | None = None
@@ -34,7 +35,7 @@ class AwsMetadata:
 
 
 class GcpMetadata:
-    """Answers only with ``Metadata-Flavor: Google``."""
+    """Answers only requests with ``Metadata-Flavor: Google``."""
 
     def __init__(self) -> None:
         self.taken: datetime | None = None

@@ -1,4 +1,4 @@
-"""Damages answers on purpose: seeded, so that what went wrong can be had again."""
+"""Damages answers, with a seed, so that each damage can be repeated."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ LOWEST, HIGHEST = Money.usd("0.0001"), Money.usd(100_000)
 
 @dataclass(frozen=True, slots=True)
 class DamagedBody:
-    """A damaged body, and which row of it was damaged: None when it may be any of them. ``what``: the damage;
-    ``readable``: whether it is still of the format that it had."""
+    """A damaged body, and the row that was damaged; None if it may be any.
+
+    ``what``: the damage; ``readable``: whether it is still in its original format.
+    """
 
     body: bytes
     row: int | None
@@ -41,7 +43,7 @@ class DamagedBody:
 
 
 def damaged_bytes(content: bytes, chance: random.Random) -> bytes:
-    """The file with one to three bytes changed or added, or its end cut off: its first half at least is left."""
+    """The file with one to three bytes changed or added, or its end removed; at least the first half is kept."""
     raw = bytearray(content)
     for _ in range(chance.randint(1, 3)):
         match chance.randrange(3):
@@ -55,8 +57,10 @@ def damaged_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> DamagedBody:
-    """Damage to one row in three of four cases, otherwise to the bytes. ``rows``: finds the list (or mapping) of rows
-    in the body."""
+    """Damage one row in three of four cases, otherwise the bytes.
+
+    ``rows``: finds the list (or mapping) of rows in the body.
+    """
     if chance.random() < 0.25:
         raw = bytearray(encode(body))
         for _ in range(chance.randint(1, 4)):
@@ -80,7 +84,7 @@ def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Dama
 
 
 def _changes(before: Any, raw: bytes) -> str:
-    """What damaged bytes changed, in the words of `_damaged`; empty where they are JSON no longer."""
+    """The changes made by damaged bytes, in the words of `_damaged`; empty if the body is not JSON any more."""
     try:
         after = json.loads(raw, parse_float=Decimal)
     except (ValueError, RecursionError):
@@ -100,7 +104,7 @@ def _differences(before: Any, after: Any, way: str) -> list[str]:
 
 
 def _damaged(value: Any, chance: random.Random, steps: list[str]) -> Any:
-    """The value with something odd somewhere in it. ``steps``: what was done, for messages."""
+    """The value with an implausible change somewhere in it. ``steps``: receives the changes, for messages."""
     inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     if not inner or chance.random() < 0.05:
         odd = chance.choice(_ODD)
@@ -120,7 +124,7 @@ def _damaged(value: Any, chance: random.Random, steps: list[str]) -> Any:
 
 
 class Hijacked:
-    """A market whose answer at one path, to requests that say some text, is replaced by the body set last."""
+    """A market whose answer at one path, to requests that contain some text, is replaced by the last set body."""
 
     def __init__(self, market: Market, path: str, says: str = "") -> None:
         self.market = market
@@ -139,7 +143,7 @@ _PRICED = r"(?i)price|bid|cost|rate|cents|dph|fee|value|units|nanos|amount|unit|
 
 @dataclass(frozen=True, slots=True)
 class AdapterAnswer:
-    """What an adapter made of an answer. ``error``: what it gave up with."""
+    """The result of an adapter for an answer. ``error``: the error with which it stopped."""
 
     offers: frozenset[Offer]
     skipped: Counter[SkippedRow]
@@ -148,9 +152,12 @@ class AdapterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MutationTarget:
-    """An adapter and the answer to damage. ``ask``: has the adapter read a body, None for the undamaged one, and raises
-    nothing but bugs; ``groups``: the offers that belong together, by group; ``group``: of a damaged row. ``fair``:
-    damage by which the answer itself says that there is no such offer; ``prices``: that may change a price."""
+    """An adapter and the answer to damage.
+
+    ``ask``: makes the adapter read a body, None for the undamaged one, and raises only bugs. ``groups``: the offers
+    that belong together, by group; ``group``: that of a damaged row. ``fair``: whether the damage removes the offer
+    from the answer in a valid way; ``prices``: whether the damage may change a price.
+    """
 
     damage: Callable[[random.Random], DamagedBody]
     ask: Callable[[bytes | None], AdapterAnswer]
@@ -162,8 +169,11 @@ class MutationTarget:
 
 @dataclass(slots=True)
 class MutationTally:
-    """What came of the mutants, with the messages. ``wrong``: a price that is not of this world, or of a row that was
-    not damaged, or that another figure of its row changed; ``untold``: an offer that is lost without a word."""
+    """The results of the damaged answers, with messages.
+
+    ``wrong``: a price that exists in no answer, or of an undamaged row, or that a change of another value of its row
+    changed; ``untold``: an offer that disappeared without a report.
+    """
 
     mutants: int = 0
     readable: int = 0
@@ -178,11 +188,11 @@ class MutationTally:
 
 
 def tally_mutants(target: MutationTarget, *, mutants: int, seed: int) -> MutationTally:
-    """Ask the adapter for ``mutants`` damaged answers and count what it makes of each.
+    """Pass ``mutants`` damaged answers to the adapter and count its results.
 
-    A crash is any exception but a `BrokerError`, or any error where one row is damaged. Every price is positive and of
-    this world, every offer whole, and the offers of undamaged rows are there as before. An offer that is lost is told:
-    by a skipped row, by an error, or by another offer in its place.
+    A crash is any exception except a `BrokerError`, or any error if one row is damaged. Every price must be positive
+    and plausible, every offer complete, and the offers of undamaged rows unchanged. A lost offer must be reported: by a
+    skipped row, by an error, or by another offer in its place.
     """
     chance, tally = random.Random(seed), MutationTally(mutants)
     whole = frozenset[Offer]().union(*target.groups.values())
@@ -228,7 +238,7 @@ def _sane(offer: Offer) -> bool:
 
 
 def answer_of(rows: Iterator[Offer | SkippedRow]) -> AdapterAnswer:
-    """What arrives of an adapter's answer, with the dates of its offers set to `NOW`. Raises only bugs."""
+    """The adapter's result, with the dates of its offers set to `NOW`. Raises only bugs."""
     offers: set[Offer] = set()
     skipped, error = Counter[SkippedRow](), None
     try:
@@ -245,9 +255,11 @@ def answer_of(rows: Iterator[Offer | SkippedRow]) -> AdapterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JsonAnswers:
-    """An adapter that reads JSON over HTTP, and the answer at ``path`` that is damaged: ``rows`` finds the list (or
-    mapping) of its rows. ``make``: the adapter, for the server's URL and a clock. ``says``: of several requests to one
-    path, the text in the body of the one that is answered so."""
+    """An adapter that reads JSON over HTTP, and the answer at ``path`` that is damaged.
+
+    ``rows``: finds the list (or mapping) of its rows. ``make``: creates the adapter, from the server's URL and a clock.
+    ``says``: if there are several requests to the path, text in the body of the one whose answer is damaged.
+    """
 
     make: Callable[[str, ManualClock], Provider]
     market: Market
@@ -264,8 +276,8 @@ class JsonAnswers:
 
     @contextmanager
     def target(self) -> Iterator[MutationTarget]:
-        """Served on loopback."""
-        body = json.loads(encode(self.body), parse_float=Decimal)  # so that no two rows share a part
+        """The target, served on loopback."""
+        body = json.loads(encode(self.body), parse_float=Decimal)  # so that rows share no objects
         hijacked = self.hijacked()
         with FakeServer(hijacked) as server:
             provider = self.make(server.url, ManualClock(NOW))
@@ -281,19 +293,21 @@ class JsonAnswers:
 
 
 def check_mutants(answers: JsonAnswers, *, mutants: int, seed: int = 20261121) -> None:
-    """No fault in `tally_mutants`, and at least half of the mutants are JSON still."""
+    """Check that `tally_mutants` finds no fault, and that at least half of the mutants are still JSON."""
     with answers.target() as target:
         check_tally(tally_mutants(target, mutants=mutants, seed=seed))
 
 
 def check_tally(tally: MutationTally) -> None:
-    """No crash, no wrong price, no untold loss; and at least half of the mutants could be read at all."""
+    """Check that there was no crash, no wrong price and no unreported loss, and that at least half of the mutants could
+    be read.
+    """
     assert not tally.faults, f"{len(tally.faults)} of {tally.mutants} mutants:\n" + "\n".join(tally.faults[:40])
     assert 2 * tally.readable >= tally.mutants, f"only {tally.readable} of {tally.mutants} mutants are readable"
 
 
 def _offers_by_row(provider: Provider, hijacked: Hijacked, body: Any, rows: Callable[[Any], Any]) -> list[set[Offer]]:
-    """What each row gives on its own."""
+    """The offers of each row, if it is the only one."""
     found = []
     keys = list(rows(body)) if isinstance(rows(body), dict) else list(range(len(rows(body))))
     for key in keys:

@@ -1,4 +1,4 @@
-"""Nebius's gRPC services on loopback, answering with the SDK's own messages: a field that its API lacks is an error."""
+"""Nebius's gRPC services on loopback, with the SDK's own messages: a field that its API lacks is an error."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ HOUR = "hour"
 
 @dataclass
 class NebiusMarket:
-    """``presets``: by platform, its memory per card (GB) and its presets with GPUs and dollars an hour; None: cannot be
-    estimated. ``spot``: platforms that may be preempted, at a third of the price. ``regions``: one project each.
-    ``available``: by preset, on demand and preemptible (None: not told at all). ``replace``: the bytes of an answer, by
-    the service's method, made of the usual ones. ``refuse``: a status by method."""
+    """``presets``: by platform, its memory per card (GB) and its presets with GPUs and dollars per hour; None: no
+    estimate. ``spot``: platforms with preemptible machines, at a third of the price. ``regions``: one project each.
+    ``available``: by preset, on demand and preemptible (None: not reported at all). ``replace``: makes the bytes of an
+    answer from the usual ones, by the service's method. ``refuse``: a status by method.
+    """
 
     presets: dict[str, tuple[int, dict[str, tuple[int, str | None]]]]
     spot: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class NebiusMarket:
         )
 
     def answer(self, method: str, request: bytes) -> Any:
-        """What the service says; None for a method that it lacks."""
+        """The answer of the service; None for a method that it lacks."""
         from nebius.api.nebius.common.v1 import ResourceMetadata
         from nebius.api.nebius.compute.v1 import ListPlatformsResponse
         from nebius.api.nebius.iam.v2 import ListProjectsResponse, ListTenantsResponse, Project, ProjectSpec, Tenant
@@ -117,7 +118,7 @@ class NebiusMarket:
 
     @contextmanager
     def served(self) -> Iterator[NebiusMarket]:
-        """On loopback, at ``url``, for as long as the ``with`` lasts."""
+        """Served on loopback, at ``url``, during the block."""
         import grpc
 
         market = self

@@ -1,4 +1,4 @@
-"""The two documents behind Oracle's cost estimator, as they are shaped (with the fields beside those that matter)."""
+"""The two documents of Oracle's cost estimator, with their real structure, including unused fields."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def gpu_shape(
 
 
 def product(part: str, usd: int | Decimal) -> Product:
-    """Priced in dollars, and in another currency before them."""
+    """A product priced in dollars, preceded by another currency."""
     yen = Localization(currencyCode="JPY", prices=[OciPrice(value=usd * 155)])
     return Product(
         partNumber=part, currencyCodeLocalizations=[yen, Localization(currencyCode="USD", prices=[OciPrice(value=usd)])]
@@ -84,7 +84,7 @@ def product(part: str, usd: int | Decimal) -> Product:
 
 
 class OciMarket:
-    """Answers the two documents."""
+    """Answers with the two documents."""
 
     def __init__(self, shapes: list[OciShape], products: list[Product]) -> None:
         self.documents: dict[str, list[OciShape] | list[Product]] = {"/shapes.json": shapes, "/products.json": products}

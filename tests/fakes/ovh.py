@@ -38,7 +38,7 @@ class OvhAddon(StrictBody):
 
 
 def ovh_machine(name: str, gpu: str, number: int, gib: int, usd: float, *regions: str, **more: Any) -> OvhAddon:
-    """A machine by the hour; no regions: the catalogue does not tell them."""
+    """A machine by the hour, without regions, as in the catalogue."""
     technical = {
         "name": name,
         "cpu": {"cores": 30, "type": "vCore", "frequency": 3.3},
@@ -58,7 +58,7 @@ def ovh_machine(name: str, gpu: str, number: int, gib: int, usd: float, *regions
 
 
 class OvhMarket:
-    """Answers ``GET /order/catalog/public/cloud``: US dollars for ``WE`` and ``US``, euros for all others."""
+    """Answers ``GET /order/catalog/public/cloud``: in US dollars for ``WE`` and ``US``, in euros otherwise."""
 
     def __init__(self, addons: Sequence[OvhAddon]) -> None:
         self.addons = addons

@@ -1,4 +1,4 @@
-"""Prime Intellect's availability, as its OpenAPI document and its SDK ``prime`` have it (`GPUAvailability`)."""
+"""Prime Intellect's availability, according to its OpenAPI document and its SDK ``prime`` (`GPUAvailability`)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PrimeMachine(StrictBody):
 
 
 class PrimeMarket:
-    """Answers ``GET /api/v1/availability/gpus``, at most ``a_page`` machines at a time."""
+    """Answers ``GET /api/v1/availability/gpus``, with at most ``a_page`` machines per answer."""
 
     def __init__(self, machines: Sequence[PrimeMachine], a_page: int = 100) -> None:
         self.machines = machines

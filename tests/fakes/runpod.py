@@ -1,4 +1,4 @@
-"""RunPod's GraphQL API: ``gpuTypes`` as the schema has it, answering only what a query asks for."""
+"""RunPod's GraphQL API: ``gpuTypes`` according to the schema, with only the fields that a query requests."""
 
 from __future__ import annotations
 
@@ -45,16 +45,19 @@ class GpuType(StrictBody):
     oneMonthPrice: Decimal | None = None
     threeMonthPrice: Decimal | None = None
     sixMonthPrice: Decimal | None = None
-    # What lowestPrice gives for each cloud.
+    # The result of lowestPrice for each cloud.
     in_secure: LowestPrice | None = None
     in_community: LowestPrice | None = None
-    # ... and in the secure cloud of a data centre.
+    # Its result in the secure cloud, by data centre.
     places: dict[str, LowestPrice] = Field(default_factory=dict)
 
 
 class RunpodMarket:
-    """Answers ``POST /graphql``. A field the schema does not have is an error of the whole query, as it is there.
-    ``gone``: fields that the schema had once."""
+    """Answers ``POST /graphql``.
+
+    As at RunPod, a field that the schema lacks is an error of the whole query. ``gone``: fields that the schema used to
+    have.
+    """
 
     def __init__(self, *rows: GpuType, gone: tuple[str, ...] = ()) -> None:
         self.rows = list(rows)
@@ -68,7 +71,7 @@ class RunpodMarket:
         except (KeyError, TypeError, ValueError) as error:
             return HttpAnswer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
         if selected[1] == "dataCenters":
-            # Two more fields that clients of RunPod ask for: name, location.
+            # Two more fields that clients of RunPod request: name, location.
             if not {field for _, field, _, _ in selected[3]} <= {"id", "name", "location", "listed"}:
                 return HttpAnswer(400, {"errors": [{"message": "Cannot query this field on type DataCenter."}]})
             ids = {place: True for row in self.rows for place in row.places} | {"EU-OLD-1": False}

@@ -1,4 +1,4 @@
-"""Scaleway's product catalogue and stock, as its SDK has them (`PublicCatalogProduct`), and the reference rates."""
+"""Scaleway's product catalogue and stock, according to its SDK (`PublicCatalogProduct`), and the reference rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE = "1.1586"
 
 
 def rates(day: str = "2026-11-20", usd: str = RATE) -> bytes:
-    """The European Central Bank's document of a day."""
+    """The European Central Bank's document of one day."""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'
         '<gesmes:Envelope xmlns:gesmes="http://www.gesmes.org/xml/2002-08-01" '
@@ -88,7 +88,7 @@ class ScalewayProduct(StrictBody):
 
 
 def scaleway_machine(kind: str, gpu: str, count: int, euro: str, zone: str, **more: Any) -> ScalewayProduct:
-    """A machine with GPUs; without a ``gpu`` one that has none. ``euro``: an hour, with a point."""
+    """A machine with GPUs, or without if ``gpu`` is empty. ``euro``: per hour, with a decimal point."""
     units, _, nanos = euro.partition(".")
     has = ScalewayHardware(gpu=ScalewayGpu(count=count, type=gpu) if gpu else None)
     plain: dict[str, Any] = {
@@ -101,7 +101,7 @@ def scaleway_machine(kind: str, gpu: str, count: int, euro: str, zone: str, **mo
 
 
 class ScalewayMarket:
-    """Answers the catalogue, the stock of each zone, and the bank's document, so that one server stands for both."""
+    """Answers the catalogue, the stock of each zone, and the bank's document: one server for both."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""A real HTTP server on loopback, with a market behind it and faults to order.
+"""A real HTTP server on loopback, with a simulated market and requested faults.
 
-It answers over sockets, so that time-outs, refused connections and bodies cut short are real ones. Faults are taken
-one per request, in the order in which they were ordered; then the market answers again. Faults may be ordered for the
-requests whose path holds some text. With ``tls`` it speaks HTTPS.
+It answers over sockets, so that time-outs, refused connections and truncated bodies are real. Each fault applies to one
+request, in the order in which they were requested; then the market answers again. Faults may be limited to requests
+whose path contains some text. With ``tls`` it uses HTTPS.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 class Fault(Enum):
-    """What can go wrong with one answer."""
+    """The faults of an answer."""
 
-    THROTTLED = auto()  # 429, and 7 s to wait
-    THROTTLED_FOR_LONG = auto()  # 429, and an hour to wait
-    BUSY = auto()  # 503, and 7 s to wait
+    THROTTLED = auto()  # 429, with a wait of 7 s
+    THROTTLED_FOR_LONG = auto()  # 429, with a wait of an hour
+    BUSY = auto()  # 503, with a wait of 7 s
     SERVER_ERROR = auto()  # 500
     HANG = auto()  # no answer until the client gives up
     TRUNCATED = auto()  # fewer bytes than announced
-    DISCONNECTED = auto()  # the line goes dead before any answer
-    NOT_JSON = auto()  # a maintenance page
-    WRONG_TYPE = auto()  # JSON, but of another shape
+    DISCONNECTED = auto()  # the connection is closed before an answer
+    NOT_JSON = auto()  # a maintenance page in HTML
+    WRONG_TYPE = auto()  # JSON of another structure
     EMPTY_BODY = auto()
     EXPIRED_LOGIN = auto()  # 401
     FORBIDDEN = auto()  # 403
-    REDIRECT = auto()  # to somewhere else
+    REDIRECT = auto()  # to another address
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What the client asked. ``body``: its JSON, or the text where it is none, None without one."""
+    """A client's request. ``body``: its JSON, the text if it is not JSON, None without one."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What the market says: a status, and JSON or the bytes themselves."""
+    """The market's answer: a status, and JSON or bytes."""
 
     status: int
     body: Any
@@ -65,7 +65,7 @@ Market = Callable[[HttpRequest], HttpAnswer]
 
 
 class Bare(float):
-    """A number that JSON writes as its digits stand."""
+    """A number that JSON writes with its original digits."""
 
     def __init__(self, digits: Decimal) -> None:
         self.digits = digits
@@ -78,7 +78,7 @@ class Bare(float):
 
 
 def encode(body: Any) -> bytes:
-    """JSON with every Decimal as the digits it has."""
+    """JSON with all digits of each Decimal."""
     return json.dumps(_bare(body)).encode()
 
 
@@ -93,7 +93,7 @@ def _bare(value: Any) -> Any:
 
 
 class FakeServer:
-    """``with FakeServer(market) as server``: ``server.url`` is where it is; ``server.requests`` what was asked."""
+    """``with FakeServer(market) as server``: ``server.url`` is its URL, ``server.requests`` the requests."""
 
     def __init__(self, market: Market, *, tls: ssl.SSLContext | None = None) -> None:
         self.market = market
@@ -113,7 +113,7 @@ class FakeServer:
         return f"{self._scheme}://127.0.0.1:{self._http.server_port}"
 
     def order(self, *faults: Fault, at: str = "") -> None:
-        """These faults, one for each of the next requests whose path holds ``at``."""
+        """Request these faults, one for each of the next requests whose path contains ``at``."""
         self._faults.extend((fault, at) for fault in faults)
 
     def reset(self) -> None:
@@ -136,7 +136,7 @@ class FakeServer:
 
         class FakeHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = 2**16  # head and body in one piece: two would wait 40 ms for each other (Nagle)
+            wbufsize = 2**16  # sends head and body in one packet: two would be delayed by 40 ms (Nagle)
 
             def do_GET(self) -> None:
                 fake._serve(self)
@@ -144,7 +144,7 @@ class FakeServer:
             do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: tests look at ``requests``."""
+                """Log nothing: tests inspect ``requests``."""
 
         return FakeHandler
 
@@ -200,7 +200,7 @@ _FAULTY = {
 def _body(raw: bytes) -> Any:
     try:
         return json.loads(raw, parse_float=Decimal) if raw else None
-    except ValueError:  # a form
+    except ValueError:  # form data
         return raw.decode()
 
 
@@ -215,4 +215,4 @@ def _send(http: BaseHTTPRequestHandler, answer: HttpAnswer, *, announced: int | 
         http.wfile.write(payload)
         http.wfile.flush()
     except OSError:
-        http.close_connection = True  # the client has gone
+        http.close_connection = True  # the client has closed the connection

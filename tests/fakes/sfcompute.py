@@ -1,4 +1,4 @@
-"""SF Compute's market: quotes, orders and contracts, with the fields of its command line's types and no others."""
+"""SF Compute's market: quotes, orders and contracts, with exactly the fields of its command line's types."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ class _AskedQuote(_SfcomputeBody):
 
 @dataclass
 class SfcomputeMarket:
-    """``cents``: what a node costs an hour, per instance type; ``bid``: what a node-hour of a contract brings (None:
-    nobody buys). Orders are filled by `fill`."""
+    """``cents``: the price of a node per hour, by instance type; ``bid``: the price paid for a node-hour of a contract
+    (None: nobody buys). Orders are filled by `fill`.
+    """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     cents: dict[str, int] = field(default_factory=lambda: {"h100i": 1600})

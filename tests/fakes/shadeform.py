@@ -1,4 +1,4 @@
-"""Shadeform's API: machine types as its OpenAPI document has them, for whoever has the key."""
+"""Shadeform's API: machine types according to its OpenAPI document, for requests with the key."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A stand-in for SkyPilot's SDK and API server: requests that take a moment, and machines that are processes here.
+"""A fake of SkyPilot's SDK and API server: requests take a moment, and machines are local processes.
 
-It does what version 0.14.1 was seen to do on a real cluster: a launch is pending, then running; its cluster is INIT
-until setup has run; a launch on a cluster that exists runs the job there once more; a job that ends has its cluster
-taken down (as on clouds); a machine that its cloud took away is listed until somebody asks to look anew; `down` of what
-is not there fails. A node is a home folder and whatever runs with that HOME. Secrets are in its environment only.
+It behaves as version 0.14.1 did on a real cluster: a launch is pending, then running; its cluster is INIT until setup
+has run; a launch on an existing cluster runs the job there again; after its job, a cluster is ended (as on clouds); a
+machine that its cloud took away is listed until a refresh is requested; `down` of a missing cluster fails. A node is a
+home folder and the processes with that HOME. Secrets are only in its environment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FakeSkyTask:
 
 @dataclass
 class FakeSkyRequest:
-    """As SkyPilot's payloads have it."""
+    """A request with the fields of SkyPilot's payloads."""
 
     name: str
     cluster_name: str | None
@@ -95,7 +95,7 @@ class FakeSkyCluster:
         return found
 
     def end(self) -> None:
-        """As a machine that is switched off."""
+        """End it like a machine that is switched off."""
         while victims := self.processes():
             for process in victims:
                 with suppress(psutil.Error):
@@ -103,7 +103,7 @@ class FakeSkyCluster:
             time.sleep(0.01)
 
 
-# The package index that a node would reach: obstore as it is installed here.
+# The package index that a node would use: obstore as installed here.
 _PYTHON = """#!/bin/sh
 case "$*" in
   "-m pip --version") echo pip ;;
@@ -115,11 +115,11 @@ esac
 """
 
 
-RefreshOfSky = StatusRefreshMode  # in `Sky` the name is its attribute
+RefreshOfSky = StatusRefreshMode  # in `Sky` an attribute has this name
 
 
 class Sky:
-    """What `import sky` gives, as far as the engine uses it."""
+    """The module `sky`, as far as the engine uses it."""
 
     Task = FakeSkyTask
     StatusRefreshMode = StatusRefreshMode
@@ -147,7 +147,7 @@ class Sky:
 
     def launch(self, task: FakeSkyTask, cluster_name: str, down: bool) -> str:
         assert down, "nobody would take it down"
-        print("Running on cluster:", cluster_name)  # to standard output, as SkyPilot's SDK does
+        print("Running on cluster:", cluster_name)  # to standard output, like SkyPilot's SDK
         self.tasks.append(task.config)
         return self._start("sky.launch", cluster_name, lambda request: self._launch(request, task.config, cluster_name))
 
@@ -190,25 +190,25 @@ class Sky:
         return "cancelled"
 
     def take_away(self, cluster_name: str) -> None:
-        """The cloud takes the machines back."""
+        """Take the machines back, as the cloud does."""
         cluster = self._clusters[cluster_name]
         cluster.there = False
         self._taken.add(cluster_name)
         cluster.end()
 
     def lose(self, cluster_name: str) -> None:
-        """SkyPilot gives the cluster up and finds no machine of it to end; the cloud has it."""
+        """Make SkyPilot abandon the cluster without finding a machine to end, while the cloud has it."""
         self._lost[cluster_name] = self._clusters.pop(cluster_name)
 
     def end_lost(self, cluster_name: str, region: str) -> None:
-        """End what the cloud has of that cluster."""
+        """End the cloud's machines of that cluster."""
         if lost := self._lost.pop(cluster_name, None):
             lost.there = False
             lost.end()
             self._ended[cluster_name] = (lost.launched_at, int(time.time()))
 
     def word(self, cluster_name: str, region: str) -> CloudWord:
-        """What the cloud says about who ended a cluster's machines."""
+        """The cloud's statement about who ended a cluster's machines."""
         if self.words_trouble is not None:
             raise self.words_trouble
         if cluster_name in self._taken:
@@ -226,7 +226,9 @@ class Sky:
         return self._clusters[cluster_name].home
 
     def ssh_host(self, cluster_name: str, node: int) -> tuple[list[str], str]:
-        """As SkyPilot's program writes it for OpenSSH's client; the way goes to an sshd of its own, not to a port."""
+        """The configuration for OpenSSH's client, as SkyPilot's program writes it; it uses a separate sshd process
+        instead of a port.
+        """
         assert node == 0, "the others are reached by the same words with another name"
         ssh = self._folder / "ssh"
         ssh.mkdir(exist_ok=True)
@@ -251,7 +253,7 @@ class Sky:
         return ["-F", str(ssh / cluster_name)], cluster_name
 
     def forget_requests(self) -> None:
-        """As a server that was installed anew."""
+        """Forget all requests, like a newly installed server."""
         self._requests.clear()
 
     def close(self) -> None:
@@ -347,7 +349,7 @@ class Sky:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """What SkyPilot notes of a cluster's end is when it noticed."""
+        """Remove a cluster. SkyPilot records as its end the time when it noticed it."""
         cluster = self._clusters.pop(name, None)
         if cluster is not None:
             self._ended[name] = (cluster.launched_at, int(time.time()))

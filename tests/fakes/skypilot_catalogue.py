@@ -1,7 +1,7 @@
-"""What SkyPilot 0.14.1 accepts as a place and a machine, on a catalogue of one machine per cloud.
+"""The places and machines that SkyPilot 0.14.1 accepts, with a catalogue of one machine per cloud.
 
-`write` puts that catalogue where the real SkyPilot reads its own; `check` refuses what the real one was seen to refuse
-with it. `tests/system/test_skypilot_places.py` drives the same requests through both.
+`write` stores that catalogue where the real SkyPilot reads its own; `check` refuses requests that the real one refused
+with it. `tests/system/test_skypilot_places.py` makes the same requests to both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Cloud: regions, zones by name, machines with the accelerators that the real one finds in them.
+# By cloud: regions, zones by name, machines with the accelerators that the real SkyPilot finds in them.
 _PLACES: Mapping[str, tuple[str, str]] = {
     "aws": ("us-east-1", "us-east-1a"),
     "gcp": ("us-central1", "us-central1-a"),
@@ -33,8 +33,9 @@ COLUMNS = (
 
 
 def check(wanted: Mapping[str, Any]) -> None:
-    """Raises the `ValueError` of the real one for ``resources`` of a task that name a region, a zone or a machine that
-    the catalogue does not have. Clouds without instance types, and clouds not listed here, are not looked at."""
+    """Raises the `ValueError` of the real SkyPilot for ``resources`` of a task with a region, zone or machine that the
+    catalogue lacks. Clouds without instance types, and clouds not listed here, are not checked.
+    """
     cloud, _, rest = str(wanted.get("infra", "")).partition("/")
     region, _, zone = rest.partition("/")
     if cloud not in _PLACES:
@@ -50,14 +51,14 @@ def check(wanted: Mapping[str, Any]) -> None:
 
 
 def write(home: Path) -> None:
-    """The catalogue as files below ``home/.sky``; zone IDs of AWS with the names that an account would have."""
+    """Write the catalogue as files below ``home/.sky``, with AWS zone IDs by the zone names of an account."""
     for cloud, machines in MACHINES.items():
         region, zone = _PLACES[cloud]
         zone = "use1-az6" if cloud == "aws" else zone
         rows: list[list[object]] = []
         for machine, cards in machines.items():
             ((card, count),) = cards.items() or [("", "")]
-            apart = cloud == "gcp"  # its accelerators have rows of their own
+            apart = cloud == "gcp"  # its accelerators have separate rows
             built_in = ["", ""] if apart else [card, count]
             rows.append([machine, *built_in, 8, 64, 2.0, region, "" if apart else gpu_info(card, count), 1.0, zone])
             if apart and card:
@@ -69,8 +70,9 @@ def write(home: Path) -> None:
 
 
 def write_common(home: Path, zones: Mapping[str, str], cards: Mapping[str, str] | None = None) -> None:
-    """The files beside the clouds' own: zone IDs of AWS by the names that an account has, and accelerators with the
-    cloud that has them."""
+    """The files that all clouds share: AWS zone IDs by an account's zone names, and accelerators with the cloud that
+    has them.
+    """
     names = ["AvailabilityZoneName", "AvailabilityZone"]
     write_file(home, "aws/az_mappings-default.csv", names, [[name, id] for name, id in zones.items()])
     known = {"H100": "AWS", "T4": "GCP"} if cards is None else cards
@@ -79,13 +81,13 @@ def write_common(home: Path, zones: Mapping[str, str], cards: Mapping[str, str] 
 
 
 def gpu_info(card: object, count: object) -> str:
-    """The column ``GpuInfo`` of a machine with those accelerators."""
+    """The value of the column ``GpuInfo`` for a machine with those accelerators."""
     gpu = {"Name": card, "Manufacturer": "NVIDIA", "Count": count, "MemoryInfo": {"SizeInMiB": 81920}}
     return str({"Gpus": [gpu], "TotalGpuMemoryInMiB": 81920}) if card else ""
 
 
 def write_file(home: Path, name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One file of the catalogue, where SkyPilot looks for it. Without a checksum beside it, none is fetched."""
+    """Write one file of the catalogue where SkyPilot reads it. Without a checksum file, SkyPilot downloads none."""
     place = home / ".sky" / "catalogs" / "v8" / name
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("w", newline="", encoding="utf-8") as file:

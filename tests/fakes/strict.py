@@ -1,4 +1,4 @@
-"""The base of what a fake answers: a field that the real service does not have is an error."""
+"""The base class of a fake's answers: a field that the real service lacks is an error."""
 
 from __future__ import annotations
 

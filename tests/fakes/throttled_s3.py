@@ -1,6 +1,6 @@
-"""An S3 bucket on loopback that only reads, and sends each connection so many bytes a second, as real stores do.
+"""A read-only S3 bucket on loopback that limits the bytes per second of each connection, as real stores do.
 
-Objects are kept as a size: their content is one block, repeated. So a checkpoint of any size takes no memory.
+Objects are stored as a size: their content is one repeated block. So a checkpoint of any size takes no memory.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ def sha256(size: int) -> str:
 
 
 class ThrottledS3:
-    """``with ThrottledS3(sizes, small) as server``: ``sizes``: objects by key; ``small``: objects with their content.
-    ``rate``: bytes a second for each connection; ``delay``: seconds before each answer. ``most_at_once``: the most
-    requests that were under way together; ``sent``: bytes of content; ``changed``: keys whose first byte is wrong."""
+    """``with ThrottledS3(sizes, small) as server``.
+
+    ``sizes``: objects by key; ``small``: objects with their content. ``rate``: bytes per second and connection;
+    ``delay``: seconds before each answer. ``most_at_once``: the maximum number of concurrent requests so far; ``sent``:
+    bytes of content; ``changed``: keys whose first byte is wrong.
+    """
 
     def __init__(self, sizes: dict[str, int], small: dict[str, bytes], rate: float, delay: float = 0.0) -> None:
         self.sizes, self.small, self.rate, self.delay = sizes, small, rate, delay
@@ -59,7 +62,7 @@ class ThrottledS3:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a machine needs in its environment to read ``s3://runs/…`` here."""
+        """The environment variables that a machine needs to read ``s3://runs/…`` here."""
         keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
         return {**keys, "AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"}
 
@@ -84,7 +87,7 @@ class ThrottledS3:
                     fake.most_at_once = max(fake.most_at_once, fake._under_way)
                 try:
                     fake._answer(self)
-                except OSError:  # the client wants no more
+                except OSError:  # the client has closed the connection
                     self.close_connection = True
                 finally:
                     with fake._lock:
@@ -98,13 +101,13 @@ class ThrottledS3:
                 fake._send(self, 200, 0, {"ETag": '"put"'})
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         return ThrottledHandler
 
     def _answer(self, http: BaseHTTPRequestHandler) -> None:
         if self.delay:
-            time.sleep(self.delay)  # what a store far away takes
+            time.sleep(self.delay)  # the delay of a distant store
         parts = urlsplit(http.path)
         key = unquote(parts.path).removeprefix("/runs").removeprefix("/")
         if not key:
@@ -136,7 +139,7 @@ class ThrottledS3:
     def _list(self, http: BaseHTTPRequestHandler, asked: dict[str, str]) -> None:
         prefix, delimiter, after = (asked.get(name, "") for name in ("prefix", "delimiter", "continuation-token"))
         every = self.sizes | {key: len(value) for key, value in self.small.items()}
-        if not (after and prefix == self._listed[0]):  # a later page goes on in the same list
+        if not (after and prefix == self._listed[0]):  # a later page continues the same list
             seen: dict[str, int | None] = {}
             for key, size in every.items():
                 if key.startswith(prefix):

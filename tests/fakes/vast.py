@@ -1,4 +1,4 @@
-"""Vast.ai's search: offers as its API reference has them, filtered, ordered and cut into pages as asked."""
+"""Vast.ai's search: offers according to its API reference, filtered, ordered and paged as requested."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ class VastListing(BaseModel):
 
 
 class VastMarket:
-    """Answers ``POST /api/v0/bundles/``. Where more rows match than a page holds and no order is asked for, the page is
-    a random sample, as it is there. ``page``: rows a page holds whatever is asked. ``stuck``: it always sends the first
-    page."""
+    """Answers ``POST /api/v0/bundles/``.
+
+    As at Vast.ai, if more rows match than fit into a page and no order is requested, the page is a random sample.
+    ``page``: the maximum rows of a page, whatever is requested. ``stuck``: it always sends the first page.
+    """
 
     def __init__(self, *listings: VastListing, page: int = 64, stuck: bool = False) -> None:
         self.listings = list(listings)
@@ -79,7 +81,7 @@ class VastMarket:
 
 
 def _offered(kind: str) -> Callable[[VastListing], VastListing]:
-    """How a listing looks in an answer of that kind."""
+    """Converts a listing to the form of an answer of that kind."""
 
     def look(listing: VastListing) -> VastListing:
         if kind == "bid":

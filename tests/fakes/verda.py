@@ -1,4 +1,4 @@
-"""Verda's API: a login, instance types, what each location has, and long-term periods."""
+"""Verda's API: login, instance types, stock of each location, and long-term periods."""
 
 from __future__ import annotations
 

@@ -55,13 +55,13 @@ class VultrMetal(VultrCost):
 
 
 def vultr_cost(hourly: float, preemptible: float = 0.0) -> dict[str, Any]:
-    """The prices of a plan, by its fields; 672 hours a month, as Vultr counts."""
+    """The price fields of a plan; 672 hours per month, as Vultr counts."""
     both = {"hourly_cost": hourly, "monthly_cost": hourly * 672}
     return {**both, "hourly_cost_preemptible": preemptible, "monthly_cost_preemptible": preemptible * 672}
 
 
 class VultrMarket:
-    """Answers both lists, ``a_page`` plans at a time."""
+    """Answers both lists, with ``a_page`` plans per page."""
 
     def __init__(self, plans: list[VultrPlan], metal: list[VultrMetal], a_page: int = 500) -> None:
         self._lists: dict[str, tuple[str, list[dict[str, Any]]]] = {

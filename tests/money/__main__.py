@@ -1,7 +1,7 @@
-"""Hold the broker to its promise over many random scripts: ``make property SEQUENCES=20000 STORE=sqlite``.
+"""Checks the promise of the broker with many random scripts: ``make property SEQUENCES=20000 STORE=sqlite``.
 
-Prints how many scripts and moves it played, each seed that broke a part of the promise, and of each such part a short
-script that breaks it. Ends with 1 where something was broken.
+Prints the number of scripts and moves played, each seed that broke a part of the promise, and for each such part a
+short script that breaks it. The exit status is 1 if something was broken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.money.lots import open_stage, play_lot
 from tests.money.planted import all_of_them
 from tests.money.tally import MUST_HAPPEN
 
-_A_LOT = 50  # scripts that one process plays before it tells how far it is
+_A_LOT = 50  # scripts that one process plays between reports of progress
 _TOLD_EVERY = 1000  # scripts
 
 

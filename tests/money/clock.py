@@ -1,4 +1,4 @@
-"""The time of the stage: what is true, and what the broker's clock shows, which may be wrong for a while."""
+"""The clocks of the money tests: the true time, and the broker's clock, which may be wrong for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StageClock:
     scale: float = 1.0
 
     def now(self) -> datetime:
-        """What the broker's clock shows."""
+        """The time of the broker's clock."""
         return self.true + self.wrong_by
 
     def sleep(self, seconds: float) -> None:

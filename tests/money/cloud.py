@@ -1,10 +1,10 @@
-"""The cloud of the money stage: an engine that keeps a record of its own of which machine existed when, and that can
-fail in every call.
+"""The simulated cloud of the money tests: an engine that records which machine existed when, and whose calls can all
+fail.
 
 Machines are billed from ``since`` to ``gone_at`` whatever the broker knows. On each machine an agent may run, which
-honours the last lease that it read: it stops at ``paid_until``, at ``ends_at``, when it is told to, or when nobody
-renewed its lease for ``max_unattended``. So a dead broker costs no more than what was granted. An agent that never
-started, or died, honours nothing; the record says for which time nobody but the broker could have stopped a machine.
+obeys the last lease that it read: it stops at ``paid_until``, at ``ends_at``, on request, or when its lease was not
+renewed for ``max_unattended``. So a dead broker costs no more than was granted. An agent that never started, or died,
+obeys nothing; the record has the times in which only the broker could have stopped a machine.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ERRORS: Mapping[str, Callable[[], Exception]] = {
 
 @dataclass(frozen=True, slots=True)
 class MachineFate:
-    """What becomes of the next machines. Seconds; None: never.
+    """What happens to the next machines. Seconds; None: never.
 
-    ``boots``: from the submission until there is a machine, billed from the beginning; ``queued``: it waits in a queue
-    all that time instead, and is billed from then on. ``comes``: what is there then: ``up``; ``no_capacity``: nothing,
-    and nothing is billed; ``broken``: what was started goes away again, and was billed. ``claims``: from then until the
-    agent starts; ``runs``: how long the command runs; ``fails``: it ends with an error. ``stops``: how long stopping
-    takes. ``says``: the cause that the agent writes down instead of the true one.
+    ``boots``: from the submission until the machine is up, billed from the beginning; ``queued``: it waits in a queue
+    during that time instead, and is billed afterwards. ``comes``: the result then: ``up``; ``no_capacity``: no machine,
+    and nothing is billed; ``broken``: the machine that started disappears, and was billed. ``claims``: from then until
+    the agent starts; ``runs``: how long the command runs; ``fails``: it ends with an error. ``stops``: how long
+    stopping takes. ``says``: the cause that the agent records instead of the true one.
     """
 
     boots: float = 60.0
@@ -78,20 +78,23 @@ class CloudMachine:
 
     @property
     def unfounded(self) -> bool:
-        """There never was a machine: its provider had none to give, as it said in the end."""
+        """Whether there never was a machine: its provider reported in the end that it had no capacity."""
         return self.fate.comes == "no_capacity" and self.gone_at == self.up_at
 
     def exists(self, at: datetime) -> bool:
         return self.gone_at is None or at < self.gone_at
 
     def agent_works(self, at: datetime) -> bool:
-        """Whether an agent runs there then that heeds its lease."""
+        """Whether an agent that obeys its lease runs there at that time."""
         return self.agent_from is not None and self.agent_from <= at and self.agent_until is None
 
 
 @dataclass
 class ScriptedCloud:
-    """``folders``: what nodes read and write. ``on_submit``: told of each launch that makes a machine."""
+    """``folders``: the documents that nodes read and write.
+
+    ``on_submit``: called with each launch that creates a machine.
+    """
 
     clock: StageClock
     folders: Folders
@@ -161,8 +164,11 @@ class ScriptedCloud:
         return Observation(EngineState.UP, machine.since)
 
     def _fails(self, call: str) -> Exception | None:
-        """Raise what the script wants of this call. A submission may also fail after its machine was made: an error of
-        the driver, after which nobody knows; that is returned."""
+        """Raise the exception that the script requests for this call.
+
+        A submission may also fail after its machine was created, by an error of the driver that leaves this unknown;
+        that error is returned.
+        """
         if not self.failing[call]:
             return None
         kind = self.failing[call].pop(0)
@@ -174,11 +180,11 @@ class ScriptedCloud:
     # --- what happens to machines -----------------------------------------------------------------------------------
 
     def live(self) -> list[CloudMachine]:
-        """Those that exist now, oldest first."""
+        """The machines that exist now, oldest first."""
         return [machine for machine in self.machines.values() if machine.exists(self.clock.true)]
 
     def take_back(self, machine: CloudMachine, *, noticed: bool = True) -> None:
-        """The provider wants it back. ``noticed``: the agent has time to write down why it ends."""
+        """The provider takes the machine back. ``noticed``: the agent has time to record the cause."""
         now = self.clock.true
         if noticed and machine.agent_works(now):
             self.folders.exits(machine.key, ExitRecord(now, Cause.PREEMPTED))
@@ -186,14 +192,14 @@ class ScriptedCloud:
         machine.gone_at, machine.interrupted = min(machine.gone_at or now, now), True
 
     def lose(self, machine: CloudMachine) -> None:
-        """The machine goes without a word, and the engine knows it no more."""
+        """The machine disappears without a report, and the engine does not know it any more."""
         now = self.clock.true
         machine.agent_until = machine.agent_until or now
         machine.gone_at = min(machine.gone_at or now, now)
         machine.forgotten, machine.lost_at = True, now
 
     def kill_agent(self, machine: CloudMachine) -> None:
-        """The agent dies; the machine goes on, billed."""
+        """The agent dies; the machine continues and is billed."""
         if machine.agent_works(self.clock.true):
             machine.agent_until = machine.agent_died = self.clock.true
 
@@ -201,7 +207,7 @@ class ScriptedCloud:
         return machine.gone_at is None
 
     def _end(self, machine: CloudMachine, cause: Cause, at: datetime) -> None:
-        """Stop the machine: the agent writes its last word, the machine goes a little later."""
+        """Stop the machine: the agent writes its exit record, and the machine ends a little later."""
         works = machine.agent_works(at)
         if works:
             said = machine.fate.says or cause
@@ -211,7 +217,7 @@ class ScriptedCloud:
         machine.gone_at = at + timedelta(seconds=machine.fate.stops if works else 1.0)
 
     def until(self, now: datetime) -> None:
-        """Bring machines and agents up to that time; nothing that the broker does happens meanwhile."""
+        """Advance machines and agents to that time, without actions of the broker."""
         for machine in self.machines.values():
             if machine.gone_at is not None and machine.agent_until is not None:
                 continue
@@ -231,7 +237,7 @@ class ScriptedCloud:
                 self._speaks(machine, began, now)
 
     def _stops(self, machine: CloudMachine, began: datetime) -> tuple[datetime, Cause] | None:
-        """When the agent stops by the lease that it has, and why."""
+        """When the agent stops according to its lease, and why."""
         lease, read_at = self.folders.granted(machine.key)
         ends: list[tuple[datetime, Cause]] = []
         if lease.stop is not None:

@@ -1,4 +1,4 @@
-"""A money world for tests of single situations; files with a world of their own define their fixtures themselves."""
+"""A money world for tests of single situations; files that need another one define their own fixtures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
-    # The line rests by the wall clock, while weeks pass here in a second: a busy machine would decide what is seen.
+    # The queue is placed at intervals of the wall clock, while weeks pass here within a second: the load of the machine
+    # would change the result.
     monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
     monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
     store, empty = stage

@@ -1,5 +1,6 @@
-"""The fifteen ways in which money was once lost, each as a change of one place of the program that brings it back, with
-what finds it. `tests.money.planted` plants them."""
+"""The fifteen defects by which money was once lost, each as a change of one place of the program that restores the
+defect, with the test that finds it. `tests.money.planted` plants them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PlantedFault:
-    """``finding``: its number, with a letter where it takes two faults. ``old`` occurs once in ``module`` (a path from
-    the root of the repository), and is replaced by ``new``. ``scripts``: the property breaks among so many of its first
-    scripts; 0: it is nothing that the property looks at, or finds within minutes. ``tests``: pytest's names of
-    tests that fail."""
+    """``finding``: its number, with a letter if it takes two faults.
+
+    ``old`` occurs once in ``module`` (a path from the root of the repository), and is replaced by ``new``. ``scripts``:
+    the property fails within this number of its first scripts; 0: the property does not cover it, or not within
+    minutes. ``tests``: pytest's names of tests that fail.
+    """
 
     finding: str
     what: str

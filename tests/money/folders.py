@@ -1,5 +1,6 @@
-"""The run folders of the money stage, in memory: leases as nodes read them, and what nodes write, which may come late,
-or not at all."""
+"""The run folders of the money tests, in memory: leases for nodes, and the documents of nodes, which may arrive late or
+never.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from tests.money.clock import StageClock
 
 @dataclass
 class Folders:
-    """``failing``: errors that the next calls (``prepare``, ``write_lease``, ``read``) raise. ``silent``: attempts of
-    which no document comes through."""
+    """``failing``: errors that the next calls (``prepare``, ``write_lease``, ``read``) raise.
+
+    ``silent``: attempts whose documents do not arrive.
+    """
 
     clock: StageClock
     nodes: dict[str, NodeState] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class Folders:
         return written[-1][0] if written else None
 
     def renew_access(self, view: JobView, attempt: AttemptView) -> None:
-        """These nodes need none."""
+        """Does nothing: these nodes need no credentials."""
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         self._fails("read")
@@ -57,7 +60,7 @@ class Folders:
         return ()
 
     def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
-        return {}  # as where nothing is signed
+        return {}  # documents are not signed
 
     # --- as nodes see them ------------------------------------------------------------------------------------------
 

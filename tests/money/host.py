@@ -1,4 +1,4 @@
-"""What the real broker is told of where it runs on the money stage: its policies, who acts, and what went wrong."""
+"""The environment of the real broker in the money tests: its policies, the acting people, and its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Witness:
-    """A policy set that notes what it was asked about."""
+    """A policy set that records what it judges."""
 
     def __init__(self, real: PolicySet, world: MoneyWorld) -> None:
         self._real, self._world = real, world
@@ -50,7 +50,7 @@ def plugged_in() -> Registries:
 
 
 class Errors(logging.Handler):
-    """Mistakes that the reconciler survived."""
+    """Collects errors from which the reconciler recovered."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,5 +1,6 @@
-"""What is held against every launch, at the moment at which the engine is asked for it: the rules in force must have
-judged it, now, and what they deny or nobody approved must not run."""
+"""The checks of every launch when the engine is called: the rules in force must have judged it at that time, and no
+launch may run that they deny or nobody approved.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ LATELY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One passage through the policies, as they were asked. ``at``: true time (UTC)."""
+    """One judgement by the policies. ``at``: true time (UTC)."""
 
     at: datetime
     version: str
@@ -69,7 +70,7 @@ def _not_judged(world: MoneyWorld, launch: Launch) -> Iterator[tuple[str, str]]:
 
 
 def _against(offer: Offer, per_gpu: Money, terms: ExpectedPolicy) -> Iterator[tuple[str, str]]:
-    """The rules that are against it, as the policy states them."""
+    """The rules that object to it, according to the policy."""
     if terms.max_price and per_gpu > Money.usd(terms.max_price.split()[1].lstrip("$")):
         yield "price", terms.max_price
     if terms.places and offer.provider == terms.places.split()[1]:
@@ -77,8 +78,9 @@ def _against(offer: Offer, per_gpu: Money, terms: ExpectedPolicy) -> Iterator[tu
 
 
 def _approved(world: MoneyWorld, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
-    """Whether somebody approved what the rule looks at: a provider, or also a price; in person, or through a standing
-    grant."""
+    """Whether a person approved what the rule judges: a provider, or also a price; in person, or by a
+    standing grant.
+    """
     known = [*world.approved.get(launch.job.name, ()), *_through_standing(world, launch)]
     return any(
         by == rule and provider == offer.provider and (rule != "price" or price >= per_gpu)
@@ -87,7 +89,7 @@ def _approved(world: MoneyWorld, launch: Launch, rule: str, offer: Offer, per_gp
 
 
 def _through_standing(world: MoneyWorld, launch: Launch) -> Iterator[tuple[str, str, Money]]:
-    """Rule, provider and price per GPU of everything that standing grants let through for this job."""
+    """Rule, provider and price per GPU of everything that standing grants allow for this job."""
     with world.store.reading() as look:
         bodies = [event.body for event in look.events(launch.key.rpartition("-")[0])]
     for body in bodies:

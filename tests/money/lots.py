@@ -1,6 +1,6 @@
-"""Plays many scripts in a process of its own, for `tests.money.__main__`.
+"""Plays many scripts in a separate process, for `tests.money.__main__`.
 
-A process started by ``spawn`` cannot import what stands in a ``__main__`` module; so this is a module of its own.
+A process started by ``spawn`` cannot import a ``__main__`` module; so this is a separate module.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from tests.money.world import Violation
 
 _stage: Stage
 _shortened = set[str]()
-_kept = ExitStack()  # the store would be closed as soon as nothing refers to what opened it
+_kept = ExitStack()  # otherwise the store would be closed when nothing refers to its context manager
 
 
 class PlayedLot(NamedTuple):
-    """What came of a lot: so many scripts; how often each move was made and what happened (`tests.money.tally`); each
-    part of the promise that a seed broke, with its story."""
+    """The result of a lot: the number of scripts; how often each move was made and each event happened
+    (`tests.money.tally`); each part of the promise that a seed broke, with a description.
+    """
 
     scripts: int
     moves: Counter[str]
@@ -33,11 +34,11 @@ class PlayedLot(NamedTuple):
 
 
 def open_stage(kind: str) -> None:
-    """Open the process's own store; it goes with the process."""
+    """Open this process's store; it is deleted with the process."""
     global _stage
     logging.disable(logging.WARNING)
     _stage = _kept.enter_context(_opened(kind))
-    # A fifth of the time would go into looking for garbage among what all scripts share.
+    # Searching the objects that all scripts share for garbage would take a fifth of the time.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -54,7 +55,9 @@ def _opened(kind: str) -> Iterator[Stage]:
 
 
 def play_lot(lot: tuple[int, int, int]) -> PlayedLot:
-    """Play the scripts of the seeds from the first to before the second figure, each of so many moves at most."""
+    """Play the scripts of the seeds from the first to before the second number, each with at most the third number of
+    moves.
+    """
     first, last, longest = lot
     moves, happened, broken = Counter[str](), Counter[str](), list[tuple[str, str]]()
     for seed in range(first, last):
@@ -67,7 +70,9 @@ def play_lot(lot: tuple[int, int, int]) -> PlayedLot:
 
 
 def _told(seed: int, script: Sequence[Move], one: Violation) -> str:
-    """What broke, with a short script the first time that this process finds that part of the promise broken."""
+    """The description of what broke, with a short script if this process finds that part of the promise broken for the
+    first time.
+    """
     if one.rule in _shortened:
         return f"\nseed {seed}: {one}"
     _shortened.add(one.rule)

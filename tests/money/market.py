@@ -1,4 +1,6 @@
-"""The market of the money stage: what capacity truly costs, and what of that the broker was told, when."""
+"""The market of the money tests: the true prices of capacity, and the prices that the broker has been told, with their
+times.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class MarketPool:
-    """One kind of capacity in one place. ``price``: USD an hour and machine at the beginning."""
+    """One kind of capacity in one place. ``price``: the initial price, USD per hour and machine."""
 
     provider: str
     region: str
@@ -33,7 +35,7 @@ class MarketPool:
     money: MoneyKind = MoneyKind.CASH
 
 
-LENT_POOL = "lent"  # what the team `web` bought, and lends where the policy says so
+LENT_POOL = "lent"  # bought by the team `web`, which lends it if the policy says so
 _SECONDS = Billing(minimum=MINUTE)
 _HOURS = Billing(granularity=HOUR)
 _FREE_HOUR = Billing(minimum=MINUTE, free_if_interrupted_within=HOUR)
@@ -48,13 +50,14 @@ POOLS: Mapping[str, MarketPool] = {
     "owned": MarketPool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
     LENT_POOL: MarketPool("aws", "us-east-1", 1, CapacityType.RESERVED, "0", money=MoneyKind.AMORTISED),
 }
-BOUGHT = {"owned": 1, LENT_POOL: 2}  # with the number of machines; not there at the beginning
+BOUGHT = {"owned": 1, LENT_POOL: 2}  # with the number of machines; not available at the beginning
 
 
 @dataclass
 class PriceLine:
-    """One pool's prices: the true ones, with the time (UTC) from which on each held, and when the broker was told of
-    each. ``since``: of the price, or of whether it can be had, what changed last."""
+    """One pool's prices: the true ones, each with the time (UTC) from which on it was in force, and when the broker was
+    told of each. ``since``: the last change of price or availability.
+    """
 
     true: list[tuple[datetime, Money]]
     told: list[datetime]
@@ -62,16 +65,16 @@ class PriceLine:
     available: bool = True
 
     def at(self, moment: datetime) -> Money:
-        """The price in force then; the first one holds before its time."""
+        """The price in force at that time; before the first price, the first."""
         return self.true[max(bisect_right(self.true, moment, key=lambda pair: pair[0]) - 1, 0)][1]
 
     def known(self, moment: datetime) -> Money:
-        """The newest price that had been told by then."""
+        """The newest price that the broker had been told by that time."""
         return self.true[max(bisect_right(self.told, moment) - 1, 0)][1]
 
 
 class StageMarket:
-    """Prices change when the script says so; the broker learns of it when the script tells."""
+    """Prices change when the script says so; the broker learns of it at the script's next poll."""
 
     def __init__(self, begins: datetime) -> None:
         self.begins = begins
@@ -88,19 +91,20 @@ class StageMarket:
         return self.lines[self._names[offer.pool]]
 
     def moves(self, name: str, price: Money, at: datetime) -> None:
-        """From then on it costs that; nobody was told yet."""
+        """Change the price from that time on, without telling the broker."""
         line = self.lines[name]
         line.true.append((at, price))
         line.since = at
 
     def opens(self, name: str, at: datetime, *, available: bool) -> None:
-        """Whether it can be had from then on; nobody was told yet."""
+        """Change the availability from that time on, without telling the broker."""
         line = self.lines[name]
         line.available, line.since = available, at
 
     def tell(self, store: Store, true: datetime, shown: datetime) -> None:
-        """Poll: all that is true now comes to the store, each price with the time from which on it held, in their
-        order. ``shown``: what the broker's clock shows now."""
+        """Poll: store everything that is true now, each price with the time from which on it was in force, in their
+        order. ``shown``: the present time of the broker's clock.
+        """
         untold = sorted({at for line in self.lines.values() for at, _ in line.true[len(line.told) :]})
         for moment in [at for at in untold if at < true] + [true]:
             offers = []

@@ -1,8 +1,8 @@
-"""What may happen on the money stage: every move with the values that each of its arguments may take, the plainest
-first; and the files that these values come to.
+"""The moves of the money tests, with the possible values of each argument, the simplest first, and the files made from
+these values.
 
 A script is a list of moves, such as ``("extend", {"job": 0, "max_cost": "$50"})``. Both drivers, Hypothesis and the
-seeded one, draw from these tables, and what they print is replayed by `tests.money.play.replay`.
+seeded one, draw from these tables, and their output can be replayed by `tests.money.play.replay`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ MOVES: Mapping[str, Options] = {
     "restart": {},
     "wrong_clock": {"by": ("400d", "5h", "40d", "-5h", "-40d"), "looks": (1, 2)},
 }
-# What makes a policy ask somebody, for the scripts that are about that.
+# Values with which a policy requires approvals, for scripts about approvals.
 ASKS: Options = {
     "ask_above": ("cost: $5", "cost: $20", "duration: 2h", "gpus: 4"),
     "max_price": ("ask $2", "ask $0.5"),
@@ -125,7 +125,7 @@ ANY_CAPACITY = "capacity_types: [owned, reserved, on_demand, spot]"
 
 
 def job_text(name: str, said: Mapping[str, Any]) -> str:
-    """The job file that these values come to."""
+    """The job file with these values."""
     machines = {
         "H100:1": f"resources: {{accelerators: 'H100:1', {ANY_CAPACITY}}}",
         "H100:8": f"resources: {{accelerators: 'H100:8', {ANY_CAPACITY}}}",
@@ -155,7 +155,7 @@ def job_text(name: str, said: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBudget:
-    """One budget as the test knows it. ``period``: as in the file, or the first and last day of a fixed one."""
+    """One budget as the test expects it. ``period``: as in the file, or the first and last day of a fixed one."""
 
     name: str
     period: str
@@ -166,8 +166,10 @@ class ExpectedBudget:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPolicy:
-    """A policy as the test knows it, beside the text that the broker reads. Prices are USD per GPU and hour, times
-    UTC; ``frozen``: half-open."""
+    """A policy as the test expects it, with the text that the broker reads.
+
+    Prices are USD per GPU and hour, times UTC; ``frozen``: half-open.
+    """
 
     text: str
     amounts: Mapping[ExpectedBudget, str]
@@ -178,7 +180,7 @@ class ExpectedPolicy:
 
 
 def terms_of(said: Mapping[str, Any], now: datetime) -> ExpectedPolicy:
-    """The policy that these values come to at that time (UTC, as the broker's clock shows it)."""
+    """The policy with these values at that time (UTC, by the broker's clock)."""
     zone, amounts, budgets = said["zone"], dict[ExpectedBudget, str](), list[str]()
     if not said["withdrawn"]:
         days = None

@@ -41,7 +41,7 @@ class Piece:
     amount: Fraction
 
     def within(self, begins: datetime, ends: datetime) -> Fraction:
-        """The part of it in that half-open time."""
+        """The part of it in that half-open period."""
         if self.until <= self.since:
             return self.amount if begins <= self.since < ends else Fraction(0)
         shared = min(self.until, ends) - max(self.since, begins)
@@ -59,13 +59,13 @@ def total(pieces: list[Piece]) -> Fraction:
 
 
 class Oracle:
-    """Of a world as it is now."""
+    """The oracle of a world in its present state."""
 
     def __init__(self, world: MoneyWorld) -> None:
         self.world = world
 
     def machines(self, job: str | None = None) -> list[CloudMachine]:
-        """Those that cost cash, of the job of that name."""
+        """The machines that cost cash, of the job with that name (None: of all)."""
         return [
             machine
             for machine in self.world.cloud.machines.values()
@@ -73,7 +73,7 @@ class Oracle:
         ]
 
     def bill(self, machine: CloudMachine) -> list[Piece]:
-        """What its provider bills for it: machine time, and the data that it read from elsewhere."""
+        """The provider's bill for it: machine time, and data that it read from elsewhere."""
         end = machine.gone_at or self.world.clock.true
         end = min(end, self.world.clock.true) if machine.gone_at is None else end
         offer, nodes = machine.launch.placement.offer, machine.launch.placement.nodes
@@ -95,7 +95,7 @@ class Oracle:
         return found + pieces
 
     def _moved(self, machine: CloudMachine) -> Iterator[Piece]:
-        """The data is read once for each start, by all nodes together."""
+        """The data is read once per start, by all nodes together."""
         data = machine.launch.job.data
         if data.location and data.size:
             per_gb = egress_rate(data.location, machine.launch.placement.offer.location).per_gb
@@ -104,7 +104,7 @@ class Oracle:
     def _rate_at(self, machine: CloudMachine, moment: datetime) -> Money:
         offer = machine.launch.placement.offer
         if offer.lent_from:
-            return offer.price or Money.ZERO  # what its owner is paid; its provider bills nothing more
+            return offer.price or Money.ZERO  # the amount paid to its owner; its provider bills nothing more
         line = self.world.market.line_of(machine.launch.placement.offer)
         spot = machine.launch.placement.offer.capacity_type is CapacityType.SPOT
         return line.at(moment if spot else machine.submitted)
@@ -121,7 +121,7 @@ class Oracle:
     # --- what could not be helped -----------------------------------------------------------------------------------
 
     def slack(self, machine: CloudMachine) -> list[Piece]:
-        """For how much of its bill the broker could do nothing."""
+        """The part of its bill that the broker could not prevent."""
         return [*self._unknown_prices(machine), *self._unheeded(machine)]
 
     def _unknown_prices(self, machine: CloudMachine) -> Iterator[Piece]:
@@ -140,7 +140,7 @@ class Oracle:
                 yield Piece(last, last, _cost(over, nodes, end, end + step).amount)
             return
         looks = self.world.looks
-        # The looks that learned of something new, and what they learned.
+        # The ticks that learned of a new price, with that price.
         learned: list[tuple[datetime, Money]] = [(machine.submitted, line.known(machine.submitted))]
         for told in line.told:
             number = bisect_right(looks, told)
@@ -159,8 +159,9 @@ class Oracle:
                 yield _cost(after - before, nodes, at, at + GRACE)
 
     def _paid_until(self, machine: CloudMachine) -> tuple[datetime, datetime] | None:
-        """When an agent that heeds its lease would have stopped for want of money, and when it would have stopped at
-        all: told to stop before that, its money lasts as the lease before says."""
+        """When an agent that obeys its lease would have stopped for lack of money, and when it would have stopped at
+        all: if it was told to stop earlier, the money lasts as the previous lease says.
+        """
         written = self.world.folders.leases.get(machine.key, [])
         paid: datetime | None = None
         for number, (lease, at) in enumerate(written):
@@ -173,7 +174,7 @@ class Oracle:
         return None
 
     def _mute(self, machine: CloudMachine, end: datetime) -> tuple[datetime, datetime] | None:
-        """The time in which no agent was there that could have stopped it: while it starts, or after the agent died."""
+        """The time in which no agent existed that could have stopped it: before the agent started, or after it died."""
         stops = timedelta(seconds=machine.fate.stops)
         if machine.agent_from is None or machine.agent_from >= end:
             return machine.since, end
@@ -192,7 +193,7 @@ class Oracle:
             return
         since, heard = max(paid, mute[0]), mute[1]
         looks = self.world.looks
-        # This look tells it to stop; once its grace is over, the next one ends it.
+        # This tick tells it to stop; once its grace is over, the next tick ends it.
         first = bisect_right(looks, max(stops, mute[0]) + GRACE)
         second = bisect_left(looks, looks[first] + GRACE) if first < len(looks) else first
         until = min(heard, looks[second] + GRACE) if second < len(looks) else heard

@@ -1,4 +1,4 @@
-"""Which period of a budget a moment falls into, worked out anew with the time zone database alone."""
+"""The budget period of a moment, computed independently, with only the time zone database."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _midnight(day: date, zone: str) -> datetime:
 
 
 def period_of(budget: ExpectedBudget, moment: datetime) -> tuple[datetime, datetime]:
-    """The period, half-open, in UTC; of fixed days the one that there is."""
+    """The period, half-open, in UTC; for fixed days, the only one."""
     if budget.days is not None:
         first, last = budget.days
         return _midnight(first, budget.zone), _midnight(last + timedelta(days=1), budget.zone)
     day = moment.astimezone(ZoneInfo(budget.zone)).date()
     first, after = _days(budget.period, day)
     begins, ends = _midnight(first, budget.zone), _midnight(after, budget.zone)
-    while moment >= ends:  # clocks that go back over midnight turn the calendar back, and no day begins twice
+    while moment >= ends:  # clocks set back over midnight repeat a date, but no day begins twice
         first, after = _days(budget.period, after)
         begins, ends = ends, _midnight(after, budget.zone)
     return begins, ends

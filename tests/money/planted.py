@@ -1,7 +1,7 @@
-"""Plants each fault of `tests.money.faults` and tells what finds it: ``python -m tests.money --planted``.
+"""Plants each fault of `tests.money.faults` and reports what finds it: ``python -m tests.money --planted``.
 
-Each gets a process of its own in which the module with the fault takes the place of the one in the repository when it
-is imported; no file is changed. Nothing of the broker may be imported before that.
+Each fault gets a separate process in which the module with the fault is imported instead of the one in the repository;
+no file is changed. Nothing of the broker may be imported before that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def source_with(fault: PlantedFault) -> str:
-    """The module's text with the fault. Raises LookupError where the place is not there exactly once."""
+    """The module's text with the fault. Raises LookupError if the place does not occur exactly once."""
     text = (ROOT / fault.module).read_text(encoding="utf-8")
     if (times := text.count(fault.old)) != 1:
         raise LookupError(f"finding {fault.finding}: its place occurs {times} times in {fault.module}, expected once")
@@ -54,7 +54,7 @@ class _PlantedFinder(MetaPathFinder):
 
 
 def by_property(scripts: int) -> tuple[int, str] | None:
-    """The number of scripts after which the promise was broken, and which part of it; None where it held."""
+    """The number of scripts after which the promise was broken, and the broken part; None if it was not."""
     import logging
 
     from tests.money.play import drawn, replay
@@ -69,7 +69,7 @@ def by_property(scripts: int) -> tuple[int, str] | None:
 
 
 def by_test(names: Sequence[str]) -> str | None:
-    """The first of these tests that fails; None where all pass."""
+    """The first of these tests that fails; None if all pass."""
     import pytest
 
     class FailureRecorder:
@@ -86,7 +86,7 @@ def by_test(names: Sequence[str]) -> str | None:
 
 
 def tried(fault: PlantedFault, way: str) -> str:
-    """What finds that fault in this process, in words; empty where nothing does. ``way``: property or tests."""
+    """What finds that fault in this process, in words; empty if nothing does. ``way``: property or tests."""
     sys.meta_path.insert(0, _PlantedFinder(fault))
     if way == "tests":
         return by_test(fault.tests) or ""
@@ -95,7 +95,7 @@ def tried(fault: PlantedFault, way: str) -> str:
 
 
 def _apart(fault: PlantedFault, way: str) -> str:
-    """`tried` in a process of its own. Raises RuntimeError where that ends otherwise."""
+    """`tried` in a separate process. Raises RuntimeError if that process fails."""
     command = [sys.executable, "-m", "tests.money.planted", fault.finding, way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -104,7 +104,7 @@ def _apart(fault: PlantedFault, way: str) -> str:
 
 
 def all_of_them(findings: Sequence[str]) -> int:
-    """Plant each, one after the other; print the table. Returns 1 where something is not found."""
+    """Plant each fault in turn; print the table. Returns 1 if one is not found."""
     missed = []
     print(
         "| finding | fault | planted in | found by the property | found by a test |\n|---|---|---|---|---|", flush=True

@@ -22,10 +22,10 @@ NAMES, CHANCES = list(WEIGHTS), list(WEIGHTS.values())
 
 
 def drawn(seed: int, moves: int = 25) -> list[Move]:
-    """The script of that seed: a policy and a job first, then anything."""
+    """The script of that seed: a policy and a job first, then any moves."""
     chance = random.Random(seed)
-    # How often a job, a policy or a fate has the plainest values: differs from script to script, so that there are both
-    # scripts about one thing and scripts about everything.
+    # How often a job, a policy or a fate has the simplest values. It differs between scripts, so that some scripts are
+    # about one thing and others about everything.
     plain = {name: chance.choice((0.3, 0.6, 0.9)) for name in ("submit", "policy", "fate")}
     script = [_move("policy", chance, plain), _move("submit", chance, plain)]
     more = chance.choices(NAMES, CHANCES, k=chance.randint(3, moves))
@@ -36,8 +36,9 @@ def drawn(seed: int, moves: int = 25) -> list[Move]:
 
 
 def _with_arrays(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
-    """The script with arrays among its jobs. They are drawn by themselves: the rest of a seed's script is as it
-    was without them."""
+    """The script with arrays among its jobs. They are drawn separately, so the rest of a seed's script does
+    not change.
+    """
     plain = plainly["submit"]
     return [
         (name, {**said, "array": JOB["array"][0] if chance.random() < plain else chance.choice(JOB["array"])})
@@ -48,8 +49,9 @@ def _with_arrays(script: list[Move], chance: random.Random, plainly: Mapping[str
 
 
 def _with_lending(script: list[Move], chance: random.Random) -> list[Move]:
-    """Of five scripts one where a team has bought machines: it lends them as its policies say, and two teams want them.
-    Drawn by itself, as arrays are."""
+    """In one of five scripts, a team has bought machines: it lends them according to its policies, and two teams
+    request them. Drawn separately, like arrays.
+    """
     if chance.random() >= 0.2:
         return script
     found: list[Move] = [("capacity", {"pool": LENT_POOL, "there": True})]
@@ -66,8 +68,9 @@ def _with_lending(script: list[Move], chance: random.Random) -> list[Move]:
 
 
 def _about_approvals(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
-    """The script with policies that ask, and answers soon after what may be asked about: left to chance, there is
-    hardly ever somebody to be asked, and then an answer while it is waited for."""
+    """The script with policies that require approvals, and answers soon after possible requests: by chance alone, an
+    answer would hardly ever meet a pending request.
+    """
     found: list[Move] = []
     for name, said in script:
         if name == "policy":
@@ -96,8 +99,10 @@ def replay(
     ignoring: frozenset[str] = frozenset(),
     happened: Counter[str] | None = None,
 ) -> list[Violation]:
-    """Play a script on an empty store; what of the promise it broke. ``ignoring``: parts that are not looked at;
-    ``happened``: what happened is added to it."""
+    """Play a script on an empty store; returns the parts of the promise that it broke.
+
+    ``ignoring``: parts that are not checked; ``happened``: receives the events.
+    """
     store, empty = stage
     empty()
     world = MoneyWorld(store, ignoring=ignoring)
@@ -114,7 +119,7 @@ def replay(
 def shortest(
     stage: Stage, script: Sequence[Move], rule: str, ignoring: frozenset[str] = frozenset(), tries: int = 400
 ) -> list[Move]:
-    """A shorter and plainer script that breaks the same part of the promise."""
+    """A shorter and simpler script that breaks the same part of the promise."""
     best = list(script)
 
     def breaks(candidate: list[Move]) -> bool:
@@ -142,7 +147,7 @@ def shortest(
 
 
 def printed(script: Sequence[Move]) -> str:
-    """The script as Python, with the values that are not the plain ones."""
+    """The script as Python, without values that are the simplest ones."""
     lines = [f"    ({name!r}, {_telling(name, said)!r})," for name, said in script]
     return "\n".join(["SCRIPT = [", *lines, "]"])
 

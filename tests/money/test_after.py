@@ -1,4 +1,4 @@
-"""Jobs that come after others, on the money stage: no money is held for them before they begin."""
+"""Jobs that come after others, in the money tests: no money is held for them before they begin."""
 
 from __future__ import annotations
 

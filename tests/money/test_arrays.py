@@ -1,4 +1,4 @@
-"""Arrays on the money stage: what is held, and that each task is done once whatever is killed, at the right cost."""
+"""Arrays in the money tests: the holds, and that each task is done once, at the correct cost, whatever is killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def again(world: MoneyWorld, array: JobView) -> JobView:
 def until_closed(world: MoneyWorld, array: JobView, looks: int = 400) -> JobView:
     for _ in range(looks):
         world.passes(5 * MINUTE)
-        world.do("tell", {})  # prices grow old
+        world.do("tell", {})  # stored prices become stale
         world.look()
         if again(world, array).closed:
             break
@@ -106,7 +106,7 @@ def test_each_task_is_retried_by_itself_and_one_that_fails_stops_no_other(world:
     array = enter(world, "range: 3, parallel: 3", retry=1)
     world.look()
     world.passes(25 * MINUTE)
-    world.do("fate", {"runs": 1800.0})  # of machines that are asked for from now on
+    world.do("fate", {"runs": 1800.0})  # for machines requested from now on
     array = until_closed(world, array)
     assert [task.failures for task in tasks(world, array)] == [1, 1, 1]
     assert array.state is JobState.SUCCEEDED
@@ -158,7 +158,7 @@ def test_what_goes_on_from_a_task_is_no_task(world: MoneyWorld) -> None:
 
 
 def test_all_tasks_together_cost_no_more_than_the_array_may(world: MoneyWorld) -> None:
-    world.do("fate", {"runs": 10 * 3600.0})  # longer than a share pays for
+    world.do("fate", {"runs": 10 * 3600.0})  # longer than a task's share of the money lasts
     array = enter(world, "range: 30, parallel: 3", max_cost="$50", max_duration="3h")
     limits = [task.max_cost or Money.ZERO for task in tasks(world, array)]
     assert len(limits) > 1
@@ -185,7 +185,7 @@ def test_a_limit_that_running_tasks_would_not_keep_is_refused(world: MoneyWorld)
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4 if FULL else 1))
 def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, seed: int) -> None:
-    """Brokers are killed between any two looks, agents and machines die, the provider takes machines back."""
+    """Brokers are killed between any two ticks, agents and machines die, the provider takes machines back."""
     chance = random.Random(seed)
     capacity = chance.choice(("on_demand", "spot"))
     array = enter(world, "range: 9, parallel: 4", capacity=capacity, max_duration="10d", max_cost="$900")
@@ -213,7 +213,7 @@ def test_a_machine_without_an_agent_is_given_up_by_a_broker_that_restarts_at_eve
     array = enter(world, "range: 1")
     for _ in range(3):
         world._tick()
-    world.clock.true += 5 * MINUTE  # the agent starts, and dies before its first word
+    world.clock.true += 5 * MINUTE  # the agent starts, and dies before its first report
     (machine,) = world.cloud.live()
     world.cloud.kill_agent(machine)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""Scripts that once broke the promise. Each is as short as it can be, and plays in a fraction of a second."""
+"""Scripts that once broke the promise. Each is as short as possible, and runs in a fraction of a second."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""For how long held money counts, and under which periods: what a job may burn in a period was judged for that period,
-whatever its file says, however it is extended, however long it waits, whatever its price does and wherever a month
-ends. Played with the real use cases, reconciler, policies and store, on both databases."""
+"""How long held money counts, and in which periods: spend of a job in a period was judged for that period, whatever its
+file says, however it is extended, however long it waits, whatever its price does and wherever a month ends.
+
+Played with the real use cases, reconciler, policies and store, on both databases.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,13 @@ class PlayedWorld:
         self._store.activate_policy({"stage.yaml": text}, by="cat")
 
     def submit(self, **said: Any) -> JobView:
-        """Submitted, and seen by the reconciler."""
+        """Submit a job, and run the reconciler."""
         view = self.ask(**said)
         self.world.look()
         return self.view(view)
 
     def ask(self, **said: Any) -> JobView:
-        """Submitted."""
+        """Submit a job."""
         name = f"job{len(self.world.names) + 1}"
         self.world.names.append(name)
         now = self.world.clock.now()
@@ -86,13 +88,13 @@ class PlayedWorld:
         return jobs.find(self.world.broker, view.id)
 
     def spent(self, begins: datetime, ends: datetime) -> Money:
-        """By the cloud's own record."""
+        """The spend by the cloud's own record."""
         oracle = Oracle(self.world)
         pieces = [piece for machine in oracle.machines() for piece in oracle.bill(machine)]
         return Money(round(sum(piece.within(begins, ends) for piece in pieces)))
 
     def months(self, zone: str = "UTC") -> Sequence[Money]:
-        """What October 2026 and the months after it came to, on the calendar of a time zone."""
+        """The spend of October 2026 and of the following months, by the calendar of a time zone."""
         edges = [_midnight(datetime(2026 + m // 12, m % 12 + 1, 1).date(), zone) for m in range(9, 18)]
         return [self.spent(a, b) for a, b in pairwise(edges)]
 
@@ -193,8 +195,9 @@ def test_two_jobs_of_which_one_waited_into_the_next_month_spend_no_more_than_tha
 
 
 def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_next_month_unjudged(store: Store) -> None:
-    """Dated at $4 an hour for 20 hours, of which ten are December's; then the price falls to a quarter, and the money
-    would last into the fourth of December."""
+    """Dated at $4 an hour for 20 hours, of which ten are in December; then the price falls to a quarter, and the money
+    would last until the fourth of December.
+    """
     played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
     cheap = played.submit(providers="aws", capacity="spot", nodes=4, max_duration="30d", max_cost="$80")
     assert cheap.latest is not None
@@ -205,7 +208,7 @@ def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_nex
         played.submit(providers="aws", capacity="on_demand", max_duration="10h", max_cost="$40")
     played.submit(providers="aws", capacity="on_demand", max_duration="10h", max_cost="$25")
     played.until(DECEMBER + 9 * HOUR)
-    played.passes(2 * HOUR, every=timedelta(minutes=10))  # its time nears its end: the rest is judged for more
+    played.passes(2 * HOUR, every=timedelta(minutes=10))  # its time nears its end: a longer time is judged
     played.passes(5 * DAY)
     november, december = played.months()[1:3]
     assert Money.usd(8) < november < Money.usd(12)
@@ -214,7 +217,8 @@ def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_nex
 
 def ends_unseen(store: Store, amount: str, december: str = "") -> tuple[PlayedWorld, JobView]:
     """Judged for the ten hours until December and ten after them; then the price falls, so that its money would last
-    longer, and nobody looks until its node has stopped it at the end of what was judged."""
+    longer, and no reconciler runs until its node has stopped it at the end of the judged time.
+    """
     played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", amount))
     job = played.submit(providers="aws", capacity="spot", nodes=4, max_duration="30d", max_cost="$80")
     played.world.do_price("aws-spot", "0.25", told=True)
@@ -254,8 +258,10 @@ def test_what_a_node_stopped_because_nobody_looked_waits_for_a_person_where_the_
 def test_what_costs_more_than_it_was_dated_takes_no_more_of_the_present_month(
     store: Store, looks: timedelta, times: str
 ) -> None:
-    """$40 were judged for the ten hours until December, at $1 an hour for four machines. Then the price rises: what
-    runs on would take more of November, of which the rest is another's."""
+    """$40 were judged for the ten hours until December, at $1 an hour for four machines.
+
+    Then the price rises: if they continued, they would use more of November, the rest of which is held by another job.
+    """
     played = PlayedWorld(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", "100"))
     on_spot = {"providers": "aws", "capacity": "spot", "nodes": 4, "max_duration": "20h"}
     job = played.submit(**on_spot)

@@ -1,4 +1,6 @@
-"""Machines that a team bought and lends: the borrower pays, the purchase is credited, and the owner's jobs go first."""
+"""Machines that a team bought and lends: the borrower pays, the purchase is credited, and the owner's jobs take
+precedence.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A refused request says what would pass: judged by the same gate, and typed as it is printed. Played with the real
-use cases, policies and store over a month end, with prices by hand."""
+"""A refused request names what would pass: judged by the same gate, and entered as printed.
+
+Played with the real use cases, policies and store across a month's end, with prices set by the test.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tests.empty_store import empty_store
 from tests.money.moves import ZONES, job_text
 from tests.money.test_holds import PLAIN, PlayedWorld
 
-START = datetime(2026, 11, 30, 14, tzinfo=UTC)  # ten hours of November are left
+START = datetime(2026, 11, 30, 14, tzinfo=UTC)  # ten hours of November remain
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
 HOUR, MINUTE, CENT = timedelta(hours=1), timedelta(minutes=1), Money.usd("0.01")
 MONTHLY = "budgets: [{name: monthly, amount: $AMOUNT, period: month}]\n"
@@ -52,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def begun(store: Store, policy: str, **said: Any) -> tuple[PlayedWorld, JobView]:
-    """A job of $3 an hour beside another that holds $50 of November."""
+    """A job of $3 an hour beside another that holds $50 in November."""
     played = PlayedWorld(store, START, policy)
     view = played.ask(**VAST, **said)
     played.ask(**OTHER)
@@ -67,7 +69,7 @@ def refused(played: PlayedWorld, view: JobView, more: JobLimits) -> tuple[tuple[
 
 
 def typed(played: PlayedWorld, line: str) -> JobLimits:
-    """What the command that was printed asks for."""
+    """The limits that the printed command requests."""
     program, *words, job = shlex.split(line)[:4]
     assert [program, *words] == ["gpubroker", "jobs", "extend"]
     assert played.world.views()
@@ -79,7 +81,7 @@ def typed(played: PlayedWorld, line: str) -> JobLimits:
 
 
 def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
-    """Of $77, another job has $50: $27 are left. All of the $28 asked for burn in November, at $3 an hour."""
+    """Of $77, another job holds $50: $27 remain. All of the requested $28 would be used in November, at $3 an hour."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
     (now, later), hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert (now.max_cost, now.max_duration, now.not_before, now.needs_approval) == (Money.usd(27), None, None, False)
@@ -92,7 +94,7 @@ def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
 
 
 def test_the_most_time_that_fits_is_told_to_the_minute(store: Store) -> None:
-    """$27 last nine hours; the provider bills by the hour, and stopping takes two minutes: 7 h 58 min are left."""
+    """$27 last nine hours; the provider bills by the hour, and stopping takes two minutes: 7 h 58 min remain."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_duration="5h")
     (now, later), _ = refused(played, view, JobLimits(max_duration=20 * HOUR))
     assert now.max_duration == 7 * HOUR + 58 * MINUTE
@@ -122,7 +124,7 @@ def test_what_fits_in_no_later_month_is_not_promised(store: Store) -> None:
 
 
 def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) -> None:
-    """Others hold $100 of November and $39 of December: all of $125 fits into neither, $30 and $91 fit into both."""
+    """Others hold $100 in November and $39 in December: neither has room for $125, and $30 and $91 fit into the two."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "130"), max_cost="$20", max_duration="30d")
     played.ask(**{**OTHER, "max_cost": "$89"})
     now, later = refused(played, view, JobLimits(max_cost=Money.usd(125)))[0]
@@ -131,14 +133,14 @@ def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) 
 
 
 def test_a_later_time_is_judged_for_as_long_as_the_money_lasts(store: Store) -> None:
-    """All of $90 from midnight on: $72 of it on the first of December, $18 on the second."""
+    """All $90 from midnight on: $72 on the first of December, $18 on the second."""
     daily = "budgets: [{name: daily, amount: $77, period: day}]\n"
     played, view = begun(store, daily, max_cost="$20", max_duration="30d")
     assert refused(played, view, JobLimits(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
 
 
 def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Store) -> None:
-    """The first of December begins at night. The rule that asks for hours allows the request now."""
+    """The first of December begins at night. The rule about hours allows the request now."""
     hours = "guardrails: [{name: office, working_hours: {from: '06:00', to: '22:00'}}]\n"
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77") + hours, max_cost="$20", max_duration="3d")
     (now,), _ = refused(played, view, JobLimits(max_cost=Money.usd(28)))
@@ -146,7 +148,7 @@ def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Stor
 
 
 def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -> None:
-    """On the 20th, $50 of November and of that day are another's: $27 are left of the month, and $42 of the day."""
+    """On the 20th, other jobs hold $50 of November and of that day: $27 remain of the month, and $42 of the day."""
     both = "  - {name: monthly, amount: $77, period: month}\n  - {name: daily, amount: $92, period: day}\n"
     played = PlayedWorld(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
     view = played.ask(**VAST, max_cost="$20", max_duration="30d")
@@ -177,7 +179,7 @@ def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
 
 
 def test_what_others_hold_may_be_waited_for(store: Store) -> None:
-    """Of $77, $20 are held by the job itself and $50 by another: $30 fit once that one has released $3."""
+    """Of $77, the job itself holds $20 and another one $50: $30 fit once that one has released $3."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
     _, hint = refused(played, view, JobLimits(max_cost=Money.usd(30)))
     assert "once other jobs have released $3.00 of what they hold (`gpubroker budget show monthly`)" in hint
@@ -249,7 +251,7 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
     asked = JobLimits(Money.usd(draw.randrange(300, 2000)), timedelta(hours=draw.randrange(100, 2000)))
     try:
         extend(played.world.broker, view, asked, by=ANN)
-        return  # a budget of days has room for any time
+        return  # a budget by day has room for any time
     except NotAllowed as error:
         now = [one for one in error.alternatives if one.not_before is None]
     for one in now:
@@ -273,7 +275,7 @@ def by_period(line: budgets.BudgetLine) -> dict[datetime, Money]:
 
 
 def test_a_limit_that_would_let_the_job_fall_back_to_a_dearer_place_is_not_promised(store: Store) -> None:
-    """Up to ten hours it may run at gcp, too, at $5 an hour: 7 h 58 min at $3 fit, and are not what would be held."""
+    """With up to ten hours it may also run at gcp, at $5 an hour: 7 h 58 min at $3 fit, but more would be held."""
     short = "guardrails: [{name: short, max_job_duration: 10h, when: 'offer.provider == \"gcp\"'}]\n"
     played = PlayedWorld(store, START, MONTHLY.replace("AMOUNT", "77") + short)
     played.ask(**VAST, max_cost="$30", max_duration="3d")

@@ -1,5 +1,7 @@
-"""The table of planted faults fits the program: each has its place, and what finds it exists. Whether it is found is
-tried by ``python -m tests.money --planted``."""
+"""The table of planted faults matches the program: the place of each exists, and so do the tests that find it.
+
+Whether they find it is tested by ``python -m tests.money --planted``.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A preview of policies is what happens: random lives of jobs on the money stage, with policies applied and rolled
-back, and at each change what was foretold is compared with what the next look of a new broker process does."""
+"""A preview of policies predicts what happens: in random lives of jobs, policies are applied and rolled back, and each
+time the prediction is compared with the effects of the next tick of a new broker process.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tests.money.stores import new_postgres, postgres_store, sqlite_store
 from tests.money.world import SECOND, MoneyWorld
 
 BEGINS = datetime(2026, 11, 20, 9, tzinfo=UTC)
-# What a look does not do yet, or does without a word to the job: a grace that began, a warning on record.
+# Effects that a tick does not have yet, or has without an event of the job: a grace that began, a recorded warning.
 UNTOLD = {Effect.STOPS_LATER, Effect.WARNS}
 
 
@@ -40,7 +41,7 @@ def stage_folders(world: MoneyWorld) -> Iterator[None]:
 
 
 def effect_of(body: ev.EventBody) -> Effect | None:
-    """What an event says that has happened, in the words of a preview."""
+    """The effect of an event, in the terms of a preview."""
     match body:
         case ev.StopRequested(cause=Cause.MOVED):
             return Effect.MOVES
@@ -63,7 +64,7 @@ def effect_of(body: ev.EventBody) -> Effect | None:
 
 
 def happened(world: MoneyWorld, before: Mapping[str, JobView]) -> dict[str, Effect]:
-    """The first thing of that kind that happened to each job since."""
+    """The first such effect on each job since then."""
     found: dict[str, Effect] = {}
     for view in world.views():
         seq = before[view.id].seq if view.id in before else 0
@@ -76,7 +77,7 @@ def happened(world: MoneyWorld, before: Mapping[str, JobView]) -> dict[str, Effe
 
 
 def asked_anew(world: MoneyWorld, view: JobView) -> Effect | None:
-    """What a job that waits for an answer is told by the record of a decision alone."""
+    """The effect on a job that waits for an answer, which only the record of a decision shows."""
     with world.store.reading() as look:
         newest = next(iter(look.decisions(job_id=view.id, limit=1)), None)
     if view.asked is None or newest is None or newest.at != world.clock.now():
@@ -93,9 +94,10 @@ def files_of(world: MoneyWorld, said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def applied(world: MoneyWorld, files: Mapping[str, str]) -> dict[str, Effect]:
-    """Preview, apply, and let a new broker process look once, at the same moment; what happened, once it was compared
-    with what was foretold."""
-    world.look()  # everything that can be known of machines is known
+    """Preview, apply, and run one tick of a new broker process, at the same time; returns the effects, after comparing
+    them with the prediction.
+    """
+    world.look()  # all observable states of machines are known
     before = {view.id: view for view in world.views()}
     with stage_folders(world):
         does, would = rehearse(world.broker), rehearse(world.broker, files)
@@ -149,7 +151,7 @@ SCRIPT = st.lists(ROUND, min_size=1, max_size=4).map(
 
 
 def shortage(world: MoneyWorld) -> None:
-    """Two machines are lost while none can be had; then there is capacity again, which no job has tried yet."""
+    """Two machines are lost while there is no capacity; then there is capacity again, which no job has tried yet."""
     for there in (False, True):
         for pool in POOL_NAMES[:-1]:
             world.do("capacity", {"pool": pool, "there": there})

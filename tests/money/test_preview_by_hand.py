@@ -1,4 +1,4 @@
-"""What the preview of a policy says of jobs in known states, by hand."""
+"""The preview of a policy for jobs in known states, each set up explicitly."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_budget_that_is_exceeded_by_a_new_amount_stops_jobs_after_its_grace(wo
 
 
 def test_a_job_that_only_its_owner_may_wake_sleeps_on(world: MoneyWorld) -> None:
-    """Its own limit stopped it, no rule."""
+    """Its own limit stopped it, not a rule."""
     running(world, max_duration="2h")
     world.do("wait", {"span": "5h", "looks": 20})
     assert world.views()[0].state is JobState.PAUSED_BUDGET
@@ -146,7 +146,7 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
 
 
 def waiting(world: MoneyWorld) -> JobView:
-    """A job that lost its machine, and waits for another one that can be had by now."""
+    """A job that lost its machine, and waits for another one, which has become available."""
     view = running(world)
     world.do("capacity", {"pool": "gcp", "there": False})
     world.do("lose", {})
@@ -192,7 +192,7 @@ def test_a_launch_that_is_under_way_is_given_up_where_it_is_not_allowed_any_more
 
 def test_what_would_have_been_stopped_is_let_go(world: MoneyWorld) -> None:
     view = running(world)
-    world.store.activate_policy(files_of(world, CHEAP), by="cat")  # and nobody has looked yet
+    world.store.activate_policy(files_of(world, CHEAP), by="cat")  # and no reconciler has run yet
     with stage_folders(world):
         (one,) = preview(world.broker, files_of(world, {}), None).jobs
     assert (one.job_id, one.effect, [rule.name for rule in one.rules]) == (view.id, Effect.LET_GO, ["price"])
@@ -241,7 +241,7 @@ def test_a_job_waits_that_would_have_rented(world: MoneyWorld) -> None:
 
 
 def test_one_budget_for_several_that_wait_is_given_out_in_their_turn(world: MoneyWorld) -> None:
-    """Each alone would fit; together they do not, and the preview knows which."""
+    """Each job alone would fit; together they do not, and the preview knows which ones get the money."""
     for _ in range(3):
         world.do(*GCP)
         world.look()

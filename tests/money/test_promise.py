@@ -1,6 +1,7 @@
-"""The promise as a property: over random sequences of everything that may happen, spend per budget and period is never
-above its amount, every hold is released once, the ledger balances, and nothing is launched that the rules in force did
-not judge."""
+"""The promise as a property: over random sequences of all possible events, spend per budget and period never exceeds
+its amount, every hold is released once, the ledger balances, and nothing is launched that the rules in force did not
+judge.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from tests.money.promise import broken
 from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import MoneyWorld
 
-OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
+OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in at least one of ten scripts on average
 SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "5"))
-# Parts of the promise that are known not to hold yet.
+# Parts of the promise that are known to be broken.
 KNOWN: frozenset[str] = frozenset()
 
 
@@ -45,7 +46,9 @@ def on_postgres(new_postgres: Callable[[], str]) -> Iterator[Stage]:
 
 
 def hold_to_it(stage: Stage, sequences: int, first: int = 0) -> None:
-    """Play the scripts of so many seeds; the first that breaks the promise fails the test, made short."""
+    """Play the scripts of ``sequences`` seeds; the first one that breaks the promise fails the test, with a shortened
+    script.
+    """
     happened = Counter[str]()
     for seed in range(first, first + sequences):
         found = replay(stage, drawn(seed), KNOWN, happened)
@@ -78,7 +81,7 @@ def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) 
 
 
 class _PromiseMachine(RuleBasedStateMachine):
-    """Hypothesis chooses the moves; its own report is the script."""
+    """Hypothesis chooses the moves; its report is the script."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()

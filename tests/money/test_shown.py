@@ -1,5 +1,7 @@
-"""What people are shown of held money: which budget and period it is of, by the figures of the gate and the ledger.
-Played with the real use cases, policies and store over a month end."""
+"""The figures of held money shown to people: budget and period agree with the gate and the ledger.
+
+Played with the real use cases, policies and store across a month's end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.money.test_holds import PLAIN, PlayedWorld
 from tests.money.test_promise import SEQUENCES
 from tests.money.world import MoneyWorld
 
-START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)  # 6.2 hours of November are left in UTC, 5.2 in Berlin
+START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)  # 6.2 hours of November remain in UTC, 5.2 in Berlin
 TWO = (
     "budgets:\n  - {name: utc, amount: $500, period: month}\n"
     "  - {name: berlin, amount: $500, period: month, timezone: Europe/Berlin, scope: {user: ann}}\n"
@@ -85,7 +87,8 @@ def test_the_limit_that_decides_is_told(played: PlayedWorld) -> None:
     ).admission
     assert planned is not None
     assert planned.limited_by == {MoneyKind.CASH: HoldLimit.MAX_DURATION}
-    # Ten hours, a minute of the provider's minimum and two to stop, at $4 an hour: the dearest machine it may get.
+    # Ten hours, the provider's minimum of a minute and two minutes to stop, at $4 an hour: the most expensive machine
+    # that it may get.
     assert str(planned.money[MoneyKind.CASH]) == "$40.20"
 
 
@@ -121,7 +124,7 @@ def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played
 
 
 def shown_is_held(world: MoneyWorld) -> int:
-    """Compare what is shown of every budget with the ledger; how many shares were compared."""
+    """Compare the shown figures of every budget with the ledger; returns the number of compared shares."""
     with world.store.reading() as look:
         entries = look.entries()
     seen = 0

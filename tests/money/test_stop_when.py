@@ -1,5 +1,6 @@
-"""Tasks that are far behind are stopped early, on the money stage: what ran is paid, what was held for the rest is
-free, and the array goes on."""
+"""Tasks that are far behind are stopped early, in the money tests: their past time is paid, the rest of their hold is
+released, and the array continues.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def enter(world: MoneyWorld, array: str, **said: object) -> JobView:
 
 
 def played(world: MoneyWorld, array: JobView, loss: Callable[[int, int], float], *, kill: bool = False) -> JobView:
-    """The array at its end. Each task reports every five minutes: its minutes as steps, and its loss at them."""
+    """The array at its end. Each task reports every five minutes: its minutes as the step, and its loss at
+    that step.
+    """
     for look in range(200):
         for machine in world.cloud.live():
             node = world.folders.node(machine.key)

@@ -1,5 +1,7 @@
-"""One broker on the money stage: the real use cases, reconciler, store, policies, gate and ledger, over a scripted
-cloud, market, run folders and clock. The script sets the times between ticks; meanwhile nodes stop by their leases."""
+"""One broker in the money tests: the real use cases, reconciler, store, policies, gate and ledger, with a simulated
+cloud, market, run folders and clock. The script sets the times between ticks; in between, nodes stop according to their
+leases.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from tests.money.moves import MOVES, ExpectedBudget, ExpectedPolicy, job_text, t
 from tests.money.periods import period_of
 from tests.unreadable import DAMAGES, damage_view
 
-BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europe's clocks go back that night
+BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europe's clocks are set back that night
 PURCHASE = "purchase-of-web"
 MICROSECOND, SECOND, MINUTE = timedelta(microseconds=1), timedelta(seconds=1), timedelta(minutes=1)
 
@@ -56,7 +58,7 @@ class Violation(AssertionError):
 
 
 class MoneyWorld:
-    """``store``: an empty one. ``ignoring``: parts of the promise that are not looked at."""
+    """``store``: an empty one. ``ignoring``: parts of the promise that are not checked."""
 
     def __init__(self, store: Store, begins: datetime = BEGINS, ignoring: frozenset[str] = frozenset()) -> None:
         self.store, self.ignoring = store, ignoring
@@ -65,9 +67,9 @@ class MoneyWorld:
         self.cloud = ScriptedCloud(self.clock, self.folders, self._launched)
         self.market = StageMarket(begins)
         self.judged: list[Judged] = []
-        self.looks: list[datetime] = []  # looks at which nothing was in the broker's way
+        self.looks: list[datetime] = []  # ticks that nothing disturbed
         self.in_force: list[tuple[datetime, ExpectedPolicy | None]] = []
-        self.admitted: list[tuple[int, bool, Entry]] = []  # policy in force, clock wrong, what was held
+        self.admitted: list[tuple[int, bool, Entry]] = []  # policy in force, whether the clock was wrong, the hold
         self.found: list[Violation] = []
         self.names: list[str] = []
         self.approved: dict[str, list[tuple[str, str, Money]]] = {}  # by job: rule, provider, price per GPU
@@ -83,7 +85,7 @@ class MoneyWorld:
     # --- the broker -------------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """A new broker process: nothing is remembered but what is stored."""
+        """Start a new broker process, which knows only what is stored."""
         plugged = replace(plugged_in(), load_policies=self._policies)
         settings = Settings(home=Path("/nowhere"), store=self.store_url, runs="s3://runs/here")
         self.broker = Broker(settings, plugged, EVERYBODYS, store=self.store, clock=self.clock)
@@ -91,15 +93,15 @@ class MoneyWorld:
         with mock.patch.object(reconciler_setup, "run_folders", return_value=self.folders):
             self.reconciler = reconciler_setup.reconciler(self.broker)
 
-    store_url = "postgresql://nowhere/stage"  # never opened: the store is given
+    store_url = "postgresql://nowhere/stage"  # never opened: the store is passed in
 
     def _policies(self, files: Mapping[str, str]) -> PolicySet:
         text = files.get("stage.yaml")
         real = loaded(text) if text else plugged_in().load_policies({})
-        return cast(PolicySet, Witness(real, self))  # it has all that the real one has
+        return cast(PolicySet, Witness(real, self))  # it has all attributes of the real one
 
     def look(self) -> None:
-        """Two looks of the reconciler, a second apart where the first one did something."""
+        """Two ticks of the reconciler, a second apart if the first one did something."""
         for _ in range(2):
             if not self._tick():
                 break
@@ -137,7 +139,7 @@ class MoneyWorld:
             self.found.append(found)
 
     def passes(self, by: timedelta) -> None:
-        """Time passes, and nobody looks."""
+        """Let time pass without a tick."""
         self.clock.true += by
         self.cloud.until(self.clock.true)
 
@@ -147,7 +149,7 @@ class MoneyWorld:
         return self.in_force[-1][1]
 
     def views(self) -> list[JobView]:
-        """Every job, oldest first, tasks of arrays included."""
+        """Every job, oldest first, including tasks of arrays."""
         with self.store.reading() as look:
             return list(reversed(look.jobs(with_tasks=True)))
 
@@ -158,7 +160,7 @@ class MoneyWorld:
         self.in_force.append((self.clock.true, terms))
 
     def note_admitted(self) -> None:
-        """What was held since the last call was admitted under the policy in force."""
+        """Record that the holds since the last call were admitted under the policy in force."""
         from broker.store.ledger.ledger import entry_of
         from broker.store.tables.ledger import ENTRY
 
@@ -182,11 +184,13 @@ class MoneyWorld:
     # --- the moves --------------------------------------------------------------------------------------------------
 
     def do(self, name: str, said: Mapping[str, Any]) -> None:
-        """Make one move; what is not said has its plainest value. What a use case refuses is no mistake; anything else
-        that it raises is one, and so is a store that cannot be used."""
+        """Make one move; missing arguments have their simplest value.
+
+        A refusal by a use case is no error; any other exception is, including one of the store.
+        """
         try:
             getattr(self, f"do_{name}")(**({key: values[0] for key, values in MOVES[name].items()} | dict(said)))
-        except StoreProblem as error:  # nothing makes the store fail here: a run without one would promise nothing
+        except StoreProblem as error:  # nothing makes the store fail here: a run without a store would prove nothing
             self._broken("works", f"{name} found no store: {error}", error)
         except BrokerError:
             self.did["moves refused"] += 1
@@ -262,12 +266,12 @@ class MoneyWorld:
                 self.approved.setdefault(view.job.name, []).append((rule, provider, price))
 
     def _approver(self, view: JobView) -> str:
-        """Somebody who may answer the first question that is open."""
+        """A person who may answer the first open request."""
         asked = view.asked
         return next((name for one in asked.open for name in one.approvers), "cat") if asked else "cat"
 
     def _question(self, view: JobView) -> tuple[str, Money] | None:
-        """The place and the price per GPU that people are asked about."""
+        """The place and the price per GPU that the approvers are asked about."""
         from broker.app.jobs.approval_reevaluation import last_judged
         from broker.core.policy.decisions import inputs_of
 
@@ -293,7 +297,7 @@ class MoneyWorld:
         self._apply(terms_of(said, self.clock.now()))
 
     def do_price(self, pool: str, times: str, told: bool) -> None:
-        self.passes(MICROSECOND)  # a launch of this moment was made at the price before
+        self.passes(MICROSECOND)  # a launch at this moment was made at the previous price
         line = self.market.lines[pool]
         price = Money(max(round(line.true[-1][1].micros * float(times)), 1000))
         if line.true[-1][0] < self.clock.true and price < Money.usd("5000"):
@@ -302,7 +306,7 @@ class MoneyWorld:
             self.do_tell()
 
     def do_tell(self) -> None:
-        # Never at the very moment of a look: whether that look knew of it would be lost.
+        # Never at the exact time of a tick: otherwise it would be unknown whether that tick knew of it.
         self.passes(MICROSECOND)
         self.market.tell(self.store, self.clock.true, self.clock.now())
         self.passes(MICROSECOND)
@@ -349,7 +353,7 @@ class MoneyWorld:
             (self.folders.silent.add if silent else self.folders.silent.discard)(found.key)
 
     def do_garble(self, job: int, how: int) -> None:
-        """What the store has of a job makes no sense, until it heals."""
+        """Make the stored view of a job unreadable, until it is repaired."""
         view = self._job(job)
         if view is not None:
             self._garbled[view.id] = damage_view(self.store, view.id, list(DAMAGES.values())[how])
@@ -383,14 +387,14 @@ class MoneyWorld:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Everything is cancelled, nothing fails any more, and time passes until every job is closed."""
+        """Cancel everything, stop all failures, and let time pass until every job is closed."""
         self.do_heal()
         self.do_tell()
         self.note_admitted()
         for view in self.views():
             if not view.state.final:
                 jobs.cancel(self.broker, view, by=person(view.user))
-        # Silence counts at most 30 s a look; 15 minutes of it end what never spoke.
+        # Silence counts at most 30 s per tick; 15 minutes of it end machines that never reported.
         for minutes in (0, 1, 3, 3, *[0.5] * 40, 60, 3, 600, 3, 2000, 3, 20000, 3):
             self.passes(minutes * MINUTE)
             self.look()

@@ -82,7 +82,7 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
         _C.id > entry,
         _C.account == Account.SPENT.value,
         _C.money != MoneyKind.SANDBOX.value,
-        _C.covers_to + 0 >= min(left for _, left, _ in edges),  # by number: few entries are so new, many cover so much
+        _C.covers_to + 0 >= min(left for _, left, _ in edges),  # no index by time: the few newest are found by id
         _C.covers_from < max(right for _, _, right in edges),
     )
     for row in connection.execute(query):
