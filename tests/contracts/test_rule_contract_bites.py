@@ -101,7 +101,7 @@ class Remembering(DoubleRule):
 
 
 class Spending(DoubleRule):
-    """Removes the request from the action."""
+    """Empties the hold of the action that it judges."""
 
     def judge(self, action: Action, facts: Facts) -> Any:
         verdict = super().judge(action, facts)

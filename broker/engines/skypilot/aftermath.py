@@ -158,8 +158,9 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
 
 
 def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
-    """The observation of machines that SkyPilot no longer lists but the cloud has still reported ``since`` that time:
-    they are billed, and are ended here.
+    """Record that the cloud still reports machines that SkyPilot no longer lists, so that they are billed until now.
+
+    ``since``: how long this has been so; after `_LOST_AFTER`, the machines are ended.
     """
     slot.write(_SEEN, {"at": now.isoformat()})
     if since >= _LOST_AFTER:

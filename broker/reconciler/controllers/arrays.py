@@ -123,8 +123,8 @@ def _start(
 def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
     """The number of tasks to start, and the maximum cost of each (None: no limit).
 
-    Fewer than ``slots`` if the rest of the array's ``max_cost`` does not pay for as many unlimited holds. With
-    ``others`` running, no task is started with less: the money that they leave unused is awaited.
+    Fewer than ``slots`` if the rest of the array's ``max_cost`` does not pay for as many unlimited holds. If it does
+    not pay for a single one: none while ``others`` run, as these may leave a part of their money unused; else one.
     """
     if view.max_cost is None or not slots:
         return slots, None

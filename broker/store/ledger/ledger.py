@@ -278,8 +278,9 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
 def held_behind(
     connection: Connection, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime
 ) -> Sequence[Burn]:
-    """The part of `held` of jobs without spend and without machines that were submitted after ``submitted_at`` (UTC); of
-    those submitted at exactly that time, jobs with a later id.
+    """The part of `held` of jobs without spend and without machines that were submitted after ``submitted_at`` (UTC).
+
+    Of those submitted at exactly that time, jobs with a later id.
     """
     asked = question(_held_behind, connection, budget, looks_up=has_patterns(budget))
     told = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
