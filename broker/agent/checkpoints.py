@@ -4,7 +4,7 @@
 
     checkpoints/<id>/rank-<k>/<path>     the files of one rank
     checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them exist
-    checkpoints/<id>/torn.json           a node of a gang found a file changed that the others do not read
+    checkpoints/<id>/torn.json           a node of a gang found a changed file that the others do not read
     checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part exists
 
 A checkpoint exists once its manifest exists. Ids sort as text in the order of saving: attempt, highest step named so

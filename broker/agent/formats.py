@@ -13,7 +13,7 @@
     <job>/checkpoints/<id>/…                agent    see `broker.agent.checkpoints`
 
 Times are ISO 8601 in UTC on the clock that the spec names; intervals are seconds of the wall clock. Readers ignore
-keys they do not know, so a newer writer does not break an older reader.
+unknown keys, so a newer writer does not break an older reader.
 """
 
 from __future__ import annotations
@@ -61,12 +61,11 @@ def rank_of(name: str, document: str) -> int | None:
 class Intervals:
     """The agent's intervals in seconds of the wall clock.
 
-    ``scan``: for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
-    ``outputs``: look for results. ``metrics``: sample the accelerators. ``figures``: pass on what
-    the program reported. ``notice``: check for a preemption.
-    ``session``: look for signs of use.
-    ``promise``: how long a program may take to start before its checkpoints are missed. ``patience``: retries of an
-    unreachable run folder at start and end; waiting for other ranks.
+    ``scan``: look for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
+    ``outputs``: look for results. ``metrics``: sample the accelerators. ``figures``: forward the metrics that the
+    program reported. ``notice``: check for a preemption. ``session``: look for signs of use. ``promise``: how long a
+    program may take to start before missing checkpoints are reported. ``patience``: how long an unreachable run folder
+    is retried at start and end, and how long other ranks are waited for.
     """
 
     scan: float = 2.0
@@ -177,12 +176,14 @@ class SessionSpec:
 
 @dataclass(frozen=True)
 class Spec:
-    """An attempt's spec. ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: checkpoints kept.
-    ``every``: seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node
-    where the commands run (None: one of the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns
-    of results, relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is
-    restored while this one has none, and which (None: the newest). ``inputs``: results of other jobs. ``session``: what
-    makes it one in which people work.
+    """An attempt's spec.
+
+    ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: the number of checkpoints kept. ``every``:
+    seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node where the
+    commands run (None: the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns of results,
+    relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is restored while this
+    job has none, and the id of that checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its
+    settings if it is an interactive session.
     """
 
     job_id: str

@@ -17,8 +17,8 @@ Importable in every command that the agent runs. Standard library only; without 
         if stop:
             sys.exit(143)
 
-If several processes train together, each gets its own answer: let all agree (an all-reduce of ``should_checkpoint()``)
-before they act on it, and let one of them save.
+If several processes train together, each gets its own answer: combine the answers (an all-reduce of
+``should_checkpoint()``) before acting on them, and save from one process only.
 """
 
 from __future__ import annotations

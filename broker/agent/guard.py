@@ -3,8 +3,8 @@
 A separate program, run as a script, standard library only. File descriptor 0 is the *leash*: ``T`` on it sends SIGTERM
 to the command's process group; its end (the other side closed it, or died) kills everything with SIGKILL. File
 descriptor 1 carries reports, one per line: ``started PID``, ``failed WHY``, ``exited STATUS`` (negative: the signal
-that killed the command), ``left STATUS`` (how a process ended that the command left behind), ``empty`` (no process of
-the group is left).
+that killed the command), ``left STATUS`` (how a process ended that the command had left running), ``empty`` (no process
+of the group is left).
 
 Usage: guard.py OUTPUT_FD WITNESS UMASK COMMAND…      WITNESS: a file to write the time of death into, or ``-``
 

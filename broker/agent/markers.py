@@ -1,4 +1,4 @@
-"""Whether a checkpoint is complete by its own format: files that frameworks write last, and files with a known length.
+"""Whether a checkpoint's own format shows that it is complete: by files that are written last, or by a stated length.
 
 - ``*.distcp`` of torch.distributed.checkpoint are complete with ``.metadata`` beside them, which is written last.
 - ``checkpoint-500`` of the Hugging Face Trainer is complete with its ``trainer_state.json``, which is written last.

@@ -1,12 +1,12 @@
 """The metadata services of clouds, where a preemption is announced first. Queried without a login or a proxy.
 
-| cloud | what is asked | notice | source |
+| cloud | queried | notice | source |
 |---|---|---|---|
 | AWS | ``spot/instance-action`` with an IMDSv2 token | 2 minutes | EC2 user guide, Spot Instance interruption notices |
 | Google Cloud | ``instance/preempted`` | 30 seconds | Compute Engine, Preemption process |
 | Azure | Scheduled Events of type Preempt or Terminate | 30 seconds and more | Azure, Scheduled Events for Linux VMs |
 
-AWS's rebalance recommendation is not a notice: most such machines run on for hours. It becomes a warning.
+AWS's rebalance recommendation is not a notice: most such machines run for hours more. It becomes a warning.
 """
 
 from __future__ import annotations

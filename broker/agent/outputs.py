@@ -3,10 +3,10 @@
 ::
 
     attempts/<n>/outputs/<path>        the files of rank 0; of rank k below outputs-<k>
-    attempts/<n>/outputs.json          which there are, with sizes and SHA-256; of rank k outputs-<k>.json
+    attempts/<n>/outputs.json          the list of files, with sizes and SHA-256; of rank k outputs-<k>.json
 
-A file is uploaded once it rests (unchanged over two scans), again whenever it has changed and rested, every minute
-while it keeps changing, and at the end as it is. Files that the job was submitted with are no results unless they
+A file is uploaded once it is unchanged over two scans, in the same way again after each later change, every minute
+while it keeps changing, and at the end in any state. Files that the job was submitted with are no results unless they
 changed. A symbolic link counts as its target, if the target is below the same folder.
 """
 

@@ -2,8 +2,8 @@
 
 ::
 
-    <runs>/snapshots-<owner>/trees/<sha256>.json     what a folder holds; named after these bytes, written last
-    <runs>/snapshots-<owner>/files/<ab>/<sha256>     one content, whatever files have it
+    <runs>/snapshots-<owner>/trees/<sha256>.json     a folder's entries; named by its own hash, written last
+    <runs>/snapshots-<owner>/files/<ab>/<sha256>     one content, shared by all files that have it
 
 A tree exists once its list exists: the list is written after every content that it names.
 """

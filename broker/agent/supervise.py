@@ -7,12 +7,12 @@
       └─▶ lost: another machine runs the attempt; exit without writing
     at any moment: a newer attempt exists ─▶ kill the command, write nothing more
 
-Every event arrives as a message in one inbox. Nothing here waits for the store while the command is unwatched.
+Every event arrives as a message in one inbox. The agent supervises the command even while it waits for the store.
 
-The time to stop is paid for too. The hold covers three times the spec's ``grace`` after ``paid_until``: one share for
-the command to save and exit, one to upload the checkpoint, one for ``exit.json``. A step that begins early may use what
-earlier steps left. No step continues past the end of its share, nor does the upload of a job that ended by itself. A
-share is at least one second of wall time: on a fast sandbox clock, processes do not run faster.
+The time to stop is paid for, too. The hold covers three times the spec's ``grace`` after ``paid_until``: one share for
+the command to save and exit, one to upload the checkpoint, one for ``exit.json``. A step that begins early may use the
+time left by earlier steps. No step continues past the end of its share, nor does the upload of a job that ended by itself. A
+share is at least one second of wall-clock time: processes do not run faster on a fast sandbox clock.
 """
 
 from __future__ import annotations

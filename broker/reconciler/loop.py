@@ -215,8 +215,11 @@ class Reconciler:
             self._hear(0.0)
 
     def _write(self) -> set[str]:
-        """Record what was noted, and queue these jobs for their next steps; returns their ids. A job that is as it was
-        found could not be recorded, and waits for the next look: a store that fails would be tried again and again."""
+        """Record the noted events, and queue their jobs for the next steps; returns the ids of these jobs.
+
+        A job that has not changed could not be recorded, and waits for the next tick, so that a failing store is not
+        tried repeatedly in this one.
+        """
         try:
             written = self._recording.write(self._clock.now())
         except BrokerError as error:

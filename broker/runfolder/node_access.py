@@ -1,11 +1,11 @@
 """Credentials for nodes that reach one job's run folder and nothing else; here: narrowed sessions of an AWS role.
 
-| store | way |
+| store | method |
 |---|---|
-| S3 | AWS STS `AssumeRole` with a session policy: a session has what the role *and* the policy allow |
+| S3 | AWS STS `AssumeRole` with a session policy: a session may do what both the role *and* the policy allow |
 | Google Cloud Storage | tokens with a Credential Access Boundary (`gcs_access`) |
-| Azure Blob Storage | user-delegation signatures, for the job's folder where there are directories (`azure_access`) |
-| stores that speak S3 without STS | none: nodes use their own identity |
+| Azure Blob Storage | user-delegation signatures, for the job's folder if the account has directories (`azure_access`) |
+| stores with the S3 API but without STS | none: nodes use their own identity |
 """
 
 from __future__ import annotations

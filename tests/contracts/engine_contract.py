@@ -1,6 +1,6 @@
 """What every engine promises (`broker.core.ports.Engine`), as a suite, with real processes.
 
-An engine's own test file subclasses `EngineContract`, says which registered engine it is about, and gives it a bench::
+An engine's own test file subclasses `EngineContract`, names the registered engine that it tests, and defines a bench::
 
     class TestLocal(EngineContract):
         plugin = "local"
@@ -9,7 +9,7 @@ An engine's own test file subclasses `EngineContract`, says which registered eng
         def bench(self, tmp_path):
             return Bench(make=lambda: Local(tmp_path / "home", SystemClock()), placement=…, …)
 
-Every check takes the bench alone, so that `test_engine_contract_bites.py` can turn each of them on a liar.
+Every check takes only the bench, so that `test_engine_contract_bites.py` can run each of them on a faulty engine.
 """
 
 from __future__ import annotations

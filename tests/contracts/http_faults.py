@@ -1,6 +1,6 @@
-"""What every provider over HTTP makes of a server's faults, as a suite.
+"""How every provider over HTTP must handle a server's faults, as a suite.
 
-Subclass it, say how the provider is made and which market is behind it, and whether it logs in::
+Subclass it, define how the provider is created, its simulated market, and whether it logs in::
 
     class TestFaultsOfAcme(HttpFaults):
         logs_in = True

@@ -1,6 +1,6 @@
 """What every provider promises (`broker.core.ports.Provider`), as a suite.
 
-A provider's own test file subclasses `ProviderContract`, says which registered provider it is about, and gives it::
+A provider's own test file subclasses `ProviderContract`, names the registered provider that it tests, and defines it::
 
     class TestOwned(ProviderContract):
         plugin = "owned"
@@ -9,8 +9,8 @@ A provider's own test file subclasses `ProviderContract`, says which registered 
         def provider(self, clock):
             return Owned(clock=clock)
 
-The world behind the fixture stays the same between two polls but for the clock, which the suite moves. Every check
-takes the same two arguments, so that `test_provider_contract_bites.py` can turn each of them on a liar.
+The simulated market of the fixture stays the same between two polls; the suite moves only the clock. Every check takes
+the same two arguments, so that `test_provider_contract_bites.py` can run each of them on a faulty provider.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every rule promises (`broker.core.ports.Rule`), as a suite.
 
-A rule's own test file subclasses `RuleContract`, says which registered rule it is about, and gives it a case::
+A rule's own test file subclasses `RuleContract`, names the registered rule that it tests, and defines a case::
 
     class TestMaxConcurrentGpus(RuleContract):
         plugin = "max_concurrent_gpus"
@@ -9,9 +9,9 @@ A rule's own test file subclasses `RuleContract`, says which registered rule it 
         def case(self):
             return Case(rule, stopped=(action, facts), passed=(action, facts))
 
-The rule of the case is about `TEAM` alone. ``stopped`` is something it objects to, ``passed`` the near twin that it
-lets through. Every check takes the same argument, so that `test_rule_contract_bites.py` can turn each of them on a
-liar. The makers of jobs, placements and actions below are for those cases.
+The rule of the case applies to `TEAM` alone. ``stopped`` is an action to which it objects, ``passed`` a similar one that
+it passes. Every check takes the same argument, so that `test_rule_contract_bites.py` can run each of them on a faulty
+rule. The functions below that create jobs, placements and actions are for these cases.
 """
 
 from __future__ import annotations

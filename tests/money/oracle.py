@@ -1,15 +1,15 @@
-"""What was truly spent, from the cloud's own record of which machine existed when, at which price, and for how much of
-that the broker could do nothing. Nothing here reads the ledger.
+"""The true spend, from the cloud's own record of machines and prices, and the part of it that the broker could not
+prevent, called slack. Nothing here reads the ledger.
 
-Slack, and nothing else is allowed beyond a limit:
+Only the slack may exceed a limit:
 
-* spot prices: what a rise costs until the first look that could know of it, and for the time that stopping takes then
-  (two minutes were kept for that at the price before);
-* machines without a living agent, which heed no lease: what they cost after the time until which they were paid, until
-  the second look that nothing disturbed, and no call failed. A word to stop does not shorten that time: the money stays
-  held until the machine is gone.
+* spot prices: the cost of a rise until the first tick that could know of it, and for the time that stopping takes then
+  (two minutes were held for that at the previous price);
+* machines without a running agent, which obey no lease: their cost after the time until which they were paid, until the
+  second tick that nothing disturbed and in which no call failed. A request to stop does not shorten that time: the
+  money stays held until the machine is gone.
 
-A machine with a living agent at a fixed price has none.
+A machine with a running agent at a fixed price has no slack.
 """
 
 from __future__ import annotations

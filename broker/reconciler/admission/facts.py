@@ -42,7 +42,7 @@ def facts_of(
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
     in_line: dict[tuple[str, str | None], Sequence[Burn]] = {}  # by budget and job
-    last: list[tuple[Action, Facts]] = []  # who judges an action asks again for its record
+    last: list[tuple[Action, Facts]] = []  # asked again when the decision is recorded
 
     def facts_for(action: Action) -> Facts:
         if not last or last[0][0] is not action:

@@ -38,18 +38,18 @@ def with_asks(
 
 
 def waits_with_money(action: Action) -> bool:
-    """Whether this is the start of an admitted job for which enough is set aside, or the check right before its launch.
+    """Whether this is the start of an admitted job whose hold suffices, or the check right before its launch.
 
-    Jobs that wait past the end of a budget period take their holds into the next one, where all of them together may
-    exceed the amount, as they may after an owner lowered it. So such a start is judged without the holds of those that
-    wait behind it, in the order of submission: each is judged at its own start. The time from which a hold counts is no
-    order: each start dates the hold anew, so a job would be behind all others once its launch failed.
+    Jobs that wait past the end of a budget period take their holds into the next period. There, their sum may exceed
+    the amount, as it may after an owner lowered the amount. So such a start is judged without the holds of the jobs
+    that wait behind it, in the order of submission; each of those is judged at its own start. The date of a hold gives
+    no such order: each start gives the hold a new date, so a job would be behind all others once its launch failed.
     """
     return action.kind is ActionKind.RE_PLACE and action.submitted_at is not None and bool(action.own)
 
 
 def held_behind(look: Reading, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
-    """What jobs hold under the budget that wait behind the judged one, from ``now`` on."""
+    """The holds under the budget, from ``now`` on, of jobs that wait behind the judged one."""
     assert action.submitted_at is not None, "only starts of jobs on record are in line"
     until = told_as_one_until(budget, now)
     return [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", action.submitted_at, until)]
@@ -58,7 +58,7 @@ def held_behind(look: Reading, budget: BudgetSpec, action: Action, now: datetime
 def with_behind(
     uses: Mapping[str, tuple[BudgetUse, ...]], behind: Mapping[str, Sequence[Burn]]
 ) -> dict[str, tuple[BudgetUse, ...]]:
-    """The states of budgets, each with what jobs hold under it that wait behind the judged one."""
+    """The states of budgets, each with the holds under it of jobs that wait behind the judged one."""
     return {
         name: tuple(replace(use, behind=held_in((use.period_start, use.period_end), behind[name])) for use in periods)
         for name, periods in uses.items()
