@@ -11,8 +11,8 @@ Every event arrives as a message in one inbox. The agent supervises the command 
 
 The time to stop is paid for, too. The hold covers three times the spec's ``grace`` after ``paid_until``: one share for
 the command to save and exit, one to upload the checkpoint, one for ``exit.json``. A step that begins early may use the
-time left by earlier steps. No step continues past the end of its share, nor does the upload of a job that ended by itself. A
-share is at least one second of wall-clock time: processes do not run faster on a fast sandbox clock.
+time left by earlier steps. No step continues past the end of its share, nor does the upload of a job that ended by
+itself. A share is at least one second of wall-clock time: processes do not run faster on a fast sandbox clock.
 """
 
 from __future__ import annotations

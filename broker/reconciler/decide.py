@@ -228,7 +228,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its agreed time is over
     if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, wait_reasons.BehindOthers):
-        return End(JobState.STOPPED, latest.stop_reason)  # whatever its end was, if it ended before it could be stopped
+        return End(JobState.STOPPED, latest.stop_reason)  # even if it ended before it could be stopped
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
     match Next.PAUSE if refused else latest.next:

@@ -119,7 +119,7 @@ class NewsRecorder:
             current = [one for one in noted if last.get(one.view.id) == one.view.seq]
             after = {view.id: view for view in tx.append_each([(one.view, one.items) for one in current])}
             ends = {id: end for id, view in after.items() if (end := _end_of(view, now)) is not None}
-            closes = {id for id in ends if after[id].job.seal is None}  # its sealed secrets are erased first
+            closes = {id for id in ends if after[id].job.seal is None}  # sealed secrets are erased before that
             post_due(tx, [view for id, view in after.items() if id not in closes], now, self._every)
             release_all(tx, [after[id] for id in ends if id in closes], now)
             closed: DatedBody = (now, None, ev.JobClosed())

@@ -4,7 +4,7 @@
 |---|---|
 | S3 | AWS STS `AssumeRole` with a session policy: a session may do what both the role *and* the policy allow |
 | Google Cloud Storage | tokens with a Credential Access Boundary (`gcs_access`) |
-| Azure Blob Storage | user-delegation signatures, for the job's folder if the account has directories (`azure_access`) |
+| Azure Blob Storage | user-delegation signatures, for the job's folder if there are directories (`azure_access`) |
 | stores with the S3 API but without STS | none: nodes use their own identity |
 """
 

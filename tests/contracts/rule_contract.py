@@ -9,9 +9,9 @@ A rule's own test file subclasses `RuleContract`, names the registered rule that
         def case(self):
             return Case(rule, stopped=(action, facts), passed=(action, facts))
 
-The rule of the case applies to `TEAM` alone. ``stopped`` is an action to which it objects, ``passed`` a similar one that
-it passes. Every check takes the same argument, so that `test_rule_contract_bites.py` can run each of them on a faulty
-rule. The functions below that create jobs, placements and actions are for these cases.
+The rule of the case applies to `TEAM` alone. ``stopped`` is an action to which it objects, ``passed`` a similar one
+that it passes. Every check takes the same argument, so that `test_rule_contract_bites.py` can run each of them on a
+faulty rule. The functions below that create jobs, placements and actions are for these cases.
 """
 
 from __future__ import annotations

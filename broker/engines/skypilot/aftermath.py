@@ -49,7 +49,7 @@ class CloudWitness:
     """Asks clouds who ended machines, and stores the answers with the attempt."""
 
     def __init__(self, words: Mapping[str, WordOf], ends: Mapping[str, EndOf]) -> None:
-        """By SkyPilot's name of the cloud: ``words`` ask who ended machines, ``ends`` end machines."""
+        """``words`` ask a cloud who ended machines, ``ends`` end machines; both by SkyPilot's name of the cloud."""
         self._words, self._ends = words, ends
 
     def before_end(self, slot: Slot, key: str) -> None:

@@ -144,7 +144,7 @@ class TopUp(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "else it goes by nothing"
-        known = about.known  # changes since then are judged by the records of the next check
+        known = about.known  # perhaps outdated: `_judge` reads it again in its transaction
         if known is None:
             with self._journal.reading() as look:
                 known = _known(look, view)

@@ -68,7 +68,7 @@ def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
-            # If no end of the machine is known, the time has no end.
+            # An attempt that is over may never have had a machine; then the time ends with the attempt.
             gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
             # The price of the decision may be dated before it.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))

@@ -1,4 +1,4 @@
-"""What all rows have in common."""
+"""The base class of all rows."""
 
 from __future__ import annotations
 
