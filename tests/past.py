@@ -212,6 +212,39 @@ def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
         )
 
 
+def told(store: Store, now: datetime, *, times: int = 3000) -> None:
+    """So many notices were delivered, a minute between, of many budgets, periods and watches, but for the last four:
+    two wait, two were given up. As often budgets passed marks, and people signed in, which is in the audit log."""
+    at, one = f"({to_micros(now)} - ({times} - n) * 60000000)", "(n - n / 20 * 20)"
+    rows = {
+        "notice (key, target, title, body, severity, made_at, tries, next_try, delivered_at, error)": (
+            f"CASE WHEN n - n / 2 * 2 = 0 THEN 'budget/b-' ELSE 'watch/w-' END || {one} || '/' || n,"
+            f" 'ops', '', '', 'info', {at}, 1, CASE WHEN n > {times - 2} THEN {at} END,"
+            f" CASE WHEN n <= {times - 4} THEN {at} END, CASE WHEN n > {times - 4} THEN 'answered 503' ELSE '' END"
+        ),
+        "budget_mark (budget, period_start, amount, mark, at)": f"'b-' || {one}, {at}, 1000000, 'half', {at}",
+        "api_token (id, person, label, scopes, digest, made_at, made_by, expires_at, revoked_by)": (
+            f"'token-' || n, 'user-' || {one}, 'a password', '[\"read\"]', '', {at}, 'user-' || {one}, {at}, ''"
+        ),
+        "page_session (digest, person, token, made_at, seen_at, ends_at)": (
+            f"'session-' || n, 'user-' || {one}, 'token-' || n, {at}, {at}, {at} + 2592000000000"
+        ),
+        "api_request (person, key, digest, at, body)": f"'user-' || {one}, 'key-' || n, '', {to_micros(now)} - n, ''",
+        "audit_log (number, at, person, origin, token, action, subject, outcome, before, after, reason)": (
+            f"n, {at}, 'user-' || {one}, 'cli', '', 'session.begin', 'user-' || {one}, 'done', '', '', ''"
+        ),
+    }
+    with store._database.writing() as connection:
+        numbers = _numbers(connection, times)
+        for name in range(20):
+            connection.exec_driver_sql(
+                "INSERT INTO person (name, service, roles, teams, added_at)"
+                f" VALUES ('user-{name}', false, '[]', '{{}}', {to_micros(now)})"
+            )
+        for into, values in rows.items():
+            connection.exec_driver_sql(f"INSERT INTO {into} SELECT {values} FROM {numbers}")
+
+
 def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> Reconciler:
     """A reconciler for the running jobs, with engine and run folders in memory; it places no jobs."""
     engine, mailbox = StageEngine(clock), StageMailbox(clock)

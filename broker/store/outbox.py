@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, false, not_, or_, select, update
 
 from broker.core.notices import Notice, Severity
+from broker.store.engine.beginnings import begins
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.notices import NOTICE
@@ -79,7 +80,8 @@ class Outbox:
             due = select(NOTICE).where(*_due([first.target], now, waits))
             if not every:
                 due = due.where(NOTICE.c.thread == thread)
-            rows = connection.execute(due.order_by(NOTICE.c.made_at, NOTICE.c.key).limit(_MOST_TOGETHER)).all()
+            oldest = NOTICE.c.made_at + 0  # what is due, put in order; not every notice by the index of that order
+            rows = connection.execute(due.order_by(oldest, NOTICE.c.key).limit(_MOST_TOGETHER)).all()
             return [_claimed(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
@@ -126,7 +128,7 @@ class Outbox:
     def under(self, prefix: str) -> list[Dispatch]:
         """The notices whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
-            mine = select(NOTICE).where(NOTICE.c.key.startswith(prefix, autoescape=True))
+            mine = select(NOTICE).where(*begins(connection, NOTICE.c.key, prefix))
             rows = connection.execute(mine.order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target))
             return [_dispatch(row._mapping) for row in rows]
 

@@ -9,22 +9,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
 from typing import Any
 
 import pytest
 
+from broker.core.access.api_tokens import ApiToken
+from broker.core.access.audit import AuditRecord
+from broker.core.access.sessions import PageSession
+from broker.core.market.capacity import Charge
 from broker.core.market.offers import OfferQuery
+from broker.core.market.watches import Trigger, Watch
+from broker.core.notices import Notice
 from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
 from broker.finops.focus.months import BillingMonth
 from broker.store import Store
+from broker.store.access.access import AccessStore, AccessWriting
 from broker.store.archive import Archive
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.pages import WantedJobs
 from broker.store.jobs.reading import StoreReading
+from broker.store.ledger.budget_marks import BudgetMarks
+from broker.store.ledger.charges import Charges
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market.market_history import MarketHistory
+from broker.store.market.watches import Watches
+from broker.store.outbox import Outbox
 from tests.app.test_query_plans import (
     NOW,
     STREAMED,
@@ -60,6 +73,53 @@ def look(ask: Callable[[StoreReading, str], object]) -> Query:
 
 def market(ask: Callable[[MarketHistory], object]) -> Query:
     return lambda site: ask(site.broker.store.market)
+
+
+def access(ask: Callable[[AccessWriting], object]) -> Query:
+    """Ask a question about people, or change something about one, in a transaction."""
+
+    def use(site: QuerySite) -> None:
+        with site.broker.store.access.writing() as tx:
+            ask(tx)
+
+    return use
+
+
+def outbox(ask: Callable[[Outbox], object]) -> Query:
+    return lambda site: ask(site.broker.store.outbox)
+
+
+def charges(ask: Callable[[Charges], object]) -> Query:
+    return lambda site: ask(site.broker.store.charges)
+
+
+def send_with(box: Outbox) -> None:
+    """Claim what goes to the same target."""
+    (first,) = box.newest(1, failed=False)
+    for every in (False, True):
+        one = replace(first, notice=replace(first.notice, thread="one"))
+        box.claim_with(one, NOW, HOUR, {"ops": SINCE}, every=every)
+
+
+def watched(site: QuerySite) -> None:
+    """A watch, from its start to its end."""
+    watches, watch = site.broker.store.watches, Watch("w", Trigger.STALE, NOW, "ann", age=HOUR)
+    assert watches.add(watch)
+    ((_, before),) = watches.all()
+    after, notice = replace(before, number=1), Notice("watch/w/1", "", "")
+    assert watches.move(watch, before, after, notice=notice, targets=["ops"], at=NOW)
+    assert watches.remove("w")
+
+
+def marked(site: QuerySite) -> None:
+    """A mark of a budget, passed and told of."""
+    marks, notice = site.broker.store.budget_marks, Notice("budget/b-1/now", "", "")
+    assert marks.passed("b-1", NOW, Money.usd("1"), {"80%": notice}, (), {"80%": ["ops"]}, NOW)
+
+
+TOKEN = ApiToken("new", "user-1", "mine", frozenset(), "", NOW, "user-1", NOW + HOUR)
+SESSION = PageSession("new", "user-1", "new", NOW, NOW, NOW + HOUR)
+CHARGE = Charge("cloud", SINCE, NOW, Money.usd("1"), "new-1")
 
 
 QUERIES: dict[str, Query] = {
@@ -127,6 +187,56 @@ QUERIES: dict[str, Query] = {
     "Store.offers": lambda site: site.broker.store.offers(),
     "Store.count_offers": lambda site: site.broker.store.count_offers(),
     "Store.fold_use": lambda site: site.broker.store.fold_use(NOW - timedelta(days=800)),
+    "Outbox.add": outbox(lambda o: o.add(Notice("sweep/one", "", ""), ["ops"], NOW)),
+    "Outbox.claim": outbox(lambda o: o.claim(["ops"], NOW, HOUR)),
+    "Outbox.claim_with": outbox(send_with),
+    "Outbox.retry": outbox(lambda o: o.retry(NOW, ["ops"])),
+    "Outbox.delivered": outbox(lambda o: o.delivered(o.newest(1, failed=False)[0], NOW)),
+    "Outbox.failed": outbox(lambda o: o.failed(o.newest(1, failed=False)[0], "answered 503", NOW)),
+    "Outbox.newest": outbox(
+        lambda o: (
+            o.newest(20, failed=False),
+            o.newest(20, failed=True),
+            o.newest(20, failed=True, targets=["mail"]),
+        )
+    ),
+    "Outbox.of": outbox(lambda o: o.of(["budget/b-2/2", "watch/w-1/1"])),
+    "Outbox.under": outbox(lambda o: o.under("budget/b-2/22")),
+    "Charges.record": charges(lambda c: c.record([CHARGE], source="api", at=NOW, whole_of=("cloud", SINCE))),
+    "Charges.sources": charges(lambda c: c.sources("nobody")),
+    "Watches.add": watched,
+    "Watches.all": watched,
+    "Watches.move": watched,
+    "Watches.remove": watched,
+    "BudgetMarks.passed": marked,
+    "BudgetMarks.since": lambda site: site.broker.store.budget_marks.since("b-1", SINCE, Money.usd("1")),
+    "AccessReading.audit": access(
+        lambda a: (
+            a.audit(limit=20),
+            a.audit(limit=20, person="user-1"),
+            a.audit(limit=20, subject="user-1"),
+            a.audit(limit=20, person="user-1", subject="user-1"),
+        )
+    ),
+    "AccessReading.person": access(lambda a: a.person("user-1")),
+    "AccessReading.token": access(lambda a: a.token("token-1")),
+    "AccessReading.token_and_owner": access(lambda a: a.token_and_owner("token-1")),
+    "AccessReading.session_and_owner": access(lambda a: a.session_and_owner("session-1")),
+    "AccessReading.tokens": access(lambda a: a.tokens("user-1")),
+    "AccessReading.self_given_tokens": access(lambda a: a.self_given_tokens("user-1")),
+    "AccessReading.request": access(lambda a: a.request("user-1", "key-1")),
+    "AccessReading.session": access(lambda a: a.session("session-1")),
+    "AccessWriting.add_token": access(lambda a: a.add_token(TOKEN)),
+    "AccessWriting.token_used": access(lambda a: a.token_used("token-1", NOW)),
+    "AccessWriting.revoke_token": access(lambda a: a.revoke_token(TOKEN, by="ann", at=NOW)),
+    "AccessWriting.begin_request": access(lambda a: a.begin_request("user-1", "new", "", NOW)),
+    "AccessWriting.finish_request": access(lambda a: a.finish_request("user-1", "new", 200, "")),
+    "AccessWriting.forget_request": access(lambda a: a.forget_request("user-1", "new")),
+    "AccessWriting.begin_session": access(lambda a: a.begin_session(SESSION)),
+    "AccessWriting.session_seen": access(lambda a: a.session_seen("session-1", NOW)),
+    "AccessWriting.end_session": access(lambda a: a.end_session("session-1")),
+    "AccessWriting.end_sessions": access(lambda a: a.end_sessions("user-1")),
+    "AccessWriting.log": access(lambda a: a.log(AuditRecord(NOW, "ann", "cli", "person.add", "user-1"))),
     "Store.rejected_in_sql": lambda site: site.broker.store.rejected_in_sql(OfferQuery(accelerators=("L4",))),
 }
 # Nothing in these tests fills it, and PostgreSQL reads an empty table from end to end.
@@ -150,6 +260,8 @@ ABOUT_EVERYTHING = {
     "Archive.due_events": "which jobs ended long ago, in portions: asked for once a day, by the index of ends",
     "Archive.take_out": "the events of given jobs, which it deletes",
     "MarketHistory.prune": "deletes what is old, and counts it",
+    "AccessReading.people": "everybody who may sign in",
+    "Charges.all": "every charge, asked for by tests alone",
 }
 # No questions to tables that grow.
 NO_QUERIES = frozenset(
@@ -165,9 +277,22 @@ NO_QUERIES = frozenset(
         *("StoreWriting.revoke_standing", "StoreWriting.use_standing"),
         *("StoreWriting.job", "StoreWriting.spent_until"),  # as of StoreReading
         *("StoreWriting.append_each", "Store.asking"),
+        *("AccessStore.reading", "AccessStore.writing"),
+        # Of each person there are a few rows, or one; of logins and sign-ins, those under way.
+        *("AccessReading.device_login", "AccessReading.device_login_of", "AccessReading.person_of"),
+        *("AccessReading.password", "AccessReading.password_origin", "AccessReading.second_factor"),
+        *("AccessReading.invitation", "AccessWriting.keep_person", "AccessWriting.keep_password"),
+        *("AccessWriting.keep_password_origin", "AccessWriting.forget_password_origins", "AccessWriting.invite"),
+        *("AccessWriting.keep_second_factor", "AccessWriting.drop_second_factor", "AccessWriting.end_invitations"),
+        *("AccessWriting.begin_device_login", "AccessWriting.keep_device_login", "AccessWriting.end_device_login"),
+        *("AccessWriting.begin_provider_sign_in", "AccessWriting.take_provider_sign_in"),
+        *("AccessWriting.end_granted_logins", "AccessWriting.link_identity"),
     }
 )
-PARTS = (StoreReading, StoreWriting, MarketHistory, Store, Archive)
+PARTS = (
+    *(StoreReading, StoreWriting, MarketHistory, Store, Archive),
+    *(Outbox, Charges, Watches, BudgetMarks, AccessStore, AccessWriting),
+)
 
 
 def methods() -> Iterator[tuple[type, str]]:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
+    "0039": tuple(f"DROP INDEX notice_{name}" for name in ("begins", "newest", "undelivered")),
     "0038": (
         "DROP TABLE archive_intent",
         *(f"ALTER TABLE archive_file DROP COLUMN {name}" for name in ("runs", "before")),

@@ -48,6 +48,7 @@ REVISIONS = (
     "0036",
     "0037",
     "0038",
+    "0039",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

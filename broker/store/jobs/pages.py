@@ -12,12 +12,11 @@ from sqlalchemy import Connection, func, literal_column, select, tuple_
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.store.engine.beginnings import begins
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
 from broker.store.tables.jobs import JOB
-
-_LAST = "\U0010ffff"  # sorts after every other character
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +101,10 @@ def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool =
 
     ``with_tasks``: include tasks of arrays.
     """
-    # A range by code points. PostgreSQL has special operators and an index class for it, as its default order depends
-    # on the locale; in another order it may read all jobs instead of the range.
-    id_, sqlite = JOB.c.id, connection.dialect.name == "sqlite"
-    not_before, before = (">=", "<") if sqlite else ("~>=~", "~<~")
-    order = id_ if sqlite else id_.op("USING")(literal_column("~<~"))
-    query = select(*quarantine.COLUMNS).where(id_.op(not_before)(prefix), id_.op(before)(prefix + _LAST))
+    # In another order than that of the range, PostgreSQL may read all jobs instead of the range.
+    id_ = JOB.c.id
+    order = id_ if connection.dialect.name == "sqlite" else id_.op("USING")(literal_column("~<~"))
+    query = select(*quarantine.COLUMNS).where(*begins(connection, id_, prefix))
     if not with_tasks:
         query = query.where(no_task(alone=False))
     return connection.execute(query.order_by(order).limit(limit)).all()

@@ -26,7 +26,12 @@ class NoticeRow(Row, table=True):
     ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
 
     __tablename__: ClassVar[str] = "notice"
-    __table_args__ = (Index("notice_waiting", "next_try", sqlite_where=text("next_try IS NOT NULL")),)
+    __table_args__ = (
+        Index("notice_waiting", "next_try", sqlite_where=text("next_try IS NOT NULL")),
+        Index("notice_begins", "key", sqlite_where=text("0")),  # for PostgreSQL, as ``job_id_begins``
+        Index("notice_newest", "made_at", "key"),
+        Index("notice_undelivered", "made_at", "key", sqlite_where=text("delivered_at IS NULL")),
+    )
 
     key: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
