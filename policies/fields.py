@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import did_you_mean
-from broker.core.ports import LEAST_HISTORY
+from broker.core.ports import LEAST_HISTORY, LEAST_NOTICES
 from broker.core.validation import each
 from broker.core.values.money import Money
 from broker.core.values.units import PositiveDuration, parse_money
@@ -48,6 +48,12 @@ def parse_hold_quantile(value: object) -> float:
 def _kept_for_plans(time: timedelta) -> timedelta:
     if time < LEAST_HISTORY:
         raise ValueError(f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history")
+    return time
+
+
+def _kept_once_told(time: timedelta) -> timedelta:
+    if time < LEAST_NOTICES:
+        raise ValueError(f"expected {LEAST_NOTICES.days}d or more, because what is still so would be told again")
     return time
 
 
@@ -205,6 +211,7 @@ When = Annotated[
 ]
 Percent = Annotated[float, PlainValidator(parse_percent), WithJsonSchema({"type": "string", "examples": ["5%"]})]
 KeptHistory = Annotated[PositiveDuration, AfterValidator(_kept_for_plans)]
+KeptNotices = Annotated[PositiveDuration, AfterValidator(_kept_once_told)]
 HoldQuantile = Annotated[
     float, PlainValidator(parse_hold_quantile), WithJsonSchema({"type": "string", "examples": ["95%", "100%"]})
 ]

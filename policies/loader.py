@@ -273,6 +273,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
         keep_events=_longest(one.defaults.keep_events for one in contents),
         keep_prices=_longest(one.defaults.keep_prices for one in contents),
+        keep_notices=_longest(one.defaults.keep_notices for one in contents),
         lending=tuple(
             LendingTerms(one.team, one.to, one.price_per_gpu_hour, one.share)
             for content in contents

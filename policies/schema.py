@@ -38,7 +38,18 @@ from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import MayAsk
 from policies.conditions import variables
-from policies.fields import HoldOrRent, HoldQuantile, KeptHistory, Limit, Name, Patterns, Percent, PolicyPart, When
+from policies.fields import (
+    HoldOrRent,
+    HoldQuantile,
+    KeptHistory,
+    KeptNotices,
+    Limit,
+    Name,
+    Patterns,
+    Percent,
+    PolicyPart,
+    When,
+)
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
 from policies.scope import Scope
@@ -96,7 +107,8 @@ class Defaults(PolicyPart):
     ago, except each job's newest checkpoint; ``keep_snapshots``: and the files that such jobs were submitted with, once
     no result or checkpoint of them is left. ``keep_events``, ``keep_prices``: `gpubroker serve` and `gpubroker store
     archive` move events of jobs that ended longer ago, and older price history, from the database to Parquet files in
-    the run store. The longest of several files applies; by default all stay.
+    the run store. ``keep_notices``: `gpubroker serve` deletes delivered notices that are older. The longest of several
+    files applies; by default all stay.
     ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
     and 100% for others; the highest of several files applies.
@@ -115,6 +127,7 @@ class Defaults(PolicyPart):
     keep_snapshots: PositiveDuration | None = None
     keep_events: KeptHistory | None = None
     keep_prices: KeptHistory | None = None
+    keep_notices: KeptNotices | None = None
     hold_quantile: HoldQuantile | None = None
 
 

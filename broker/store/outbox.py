@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, false, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, false, not_, or_, select, update
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.beginnings import begins
@@ -16,6 +16,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.notices import NOTICE
 
 _MOST_TOGETHER = 50  # the maximum number of notices in one message
+_MOST_DELETED = 500  # the maximum number of notices deleted in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,21 @@ class Outbox:
         with self._database.writing() as connection:
             mine = (*_is(dispatch.notice.key, dispatch.target), NOTICE.c.delivered_at.is_(None))
             connection.execute(update(NOTICE).where(*mine).values(**values))
+
+    def prune(self, before: datetime) -> int:
+        """Delete what was made before then (UTC) and delivered; returns how much that is. A notice with such a key is
+        new afterwards. In portions, so that other writers do not wait long."""
+        old = select(NOTICE.c.key, NOTICE.c.target).where(NOTICE.c.made_at < to_micros(before))
+        old = old.where(NOTICE.c.delivered_at.is_not(None)).order_by(NOTICE.c.made_at).limit(_MOST_DELETED)
+        count = 0
+        while True:
+            with self._database.writing() as connection:
+                found = connection.execute(old).all()
+                for row in found:
+                    connection.execute(delete(NOTICE).where(*_is(row.key, row.target)))
+            count += len(found)
+            if len(found) < _MOST_DELETED:
+                return count
 
     def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
         """The newest notices, newest first.

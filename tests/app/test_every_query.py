@@ -200,6 +200,7 @@ QUERIES: dict[str, Query] = {
             o.newest(20, failed=True, targets=["mail"]),
         )
     ),
+    "Outbox.prune": outbox(lambda o: o.prune(NOW - timedelta(minutes=500))),
     "Outbox.of": outbox(lambda o: o.of(["budget/b-2/2", "watch/w-1/1"])),
     "Outbox.under": outbox(lambda o: o.under("budget/b-2/22")),
     "Charges.record": charges(lambda c: c.record([CHARGE], source="api", at=NOW, whole_of=("cloud", SINCE))),

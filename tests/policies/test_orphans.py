@@ -36,6 +36,14 @@ def test_plans_keep_a_month_of_history() -> None:
         assert "30d or more" in refused.value.problems[0].message
 
 
+def test_what_was_told_is_not_told_again_soon() -> None:
+    said = load(files("{keep_notices: 100d}", "{keep_notices: 400d}")).defaults
+    assert said.keep_notices == timedelta(days=400)
+    with pytest.raises(InvalidInput) as refused:
+        load(files("{keep_notices: 99d}"))
+    assert "100d or more" in refused.value.problems[0].message
+
+
 @pytest.mark.parametrize("text", ["30", "0s", "-1h", "soon", "true"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from broker.core.notices import Notice, Severity
-from broker.store import Store
+from broker.store import Store, outbox
 
 T = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -101,6 +103,29 @@ def test_what_is_being_sent_is_not_tried_again_by_another(store: Store) -> None:
     assert store.outbox.claim(["ops"], T + 5 * MINUTE, 2 * MINUTE) is not None
     assert store.outbox.retry(T + 6 * MINUTE, ["ops"]) == 0
     assert store.outbox.claim(["ops"], T + 6 * MINUTE, 2 * MINUTE) is None
+
+
+def test_only_what_was_delivered_long_ago_is_deleted(store: Store) -> None:
+    for n in range(3):
+        store.outbox.add(Notice(f"k{n}", "", ""), ["ops", "gone"], T + n * MINUTE)
+        dispatch = store.outbox.claim(["ops"], T + n * MINUTE, MINUTE)
+        assert dispatch is not None
+        store.outbox.delivered(dispatch, T + n * MINUTE)
+    assert store.outbox.prune(T + 2 * MINUTE) == 2
+    left = {(one.notice.key, one.target) for one in store.outbox.newest(9, failed=False)}
+    assert left == {("k0", "gone"), ("k1", "gone"), ("k2", "gone"), ("k2", "ops")}
+    assert store.outbox.prune(T + 2 * MINUTE) == 0
+
+
+def test_many_are_deleted_in_portions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_MOST_DELETED", 2)
+    for n in range(5):
+        store.outbox.add(Notice(f"k{n}", "", ""), ["ops"], T)
+        dispatch = store.outbox.claim(["ops"], T, MINUTE)
+        assert dispatch is not None
+        store.outbox.delivered(dispatch, T)
+    assert store.outbox.prune(T + MINUTE) == 5
+    assert store.outbox.newest(9, failed=False) == []
 
 
 def test_what_waits_for_a_target_that_is_gone_has_failed(store: Store) -> None:

@@ -68,6 +68,7 @@ class PolicyDefaultsResult(Result):
     keep_snapshots: Seconds | None
     keep_events: Seconds | None
     keep_prices: Seconds | None
+    keep_notices: Seconds | None
     hold_quantile: float | None
     lending: list[LendingResult]
 

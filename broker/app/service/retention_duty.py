@@ -17,9 +17,9 @@ _WITHIN = timedelta(days=14)
 
 
 class KeepingFiles(PeriodicDuty):
-    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over; moves
-    events older than ``keep_events`` and price history older than ``keep_prices`` to the archive. ``say``: receives
-    each error once, also of a single run folder."""
+    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over, and
+    delivered notices older than ``keep_notices``; moves events older than ``keep_events`` and price history older than
+    ``keep_prices`` to the archive. ``say``: receives each error once, also of a single run folder."""
 
     name = "keeping files"
     first_after, every = 600.0, 86_400.0
@@ -31,6 +31,8 @@ class KeepingFiles(PeriodicDuty):
 
     def once(self) -> DeletedFiles:
         """One round. Raises as `delete_due` and `archive_history`."""
+        if (kept := self._broker.policy().defaults.keep_notices) is not None:
+            self._broker.store.outbox.prune(self._broker.clock.now() - kept)
         done = delete_due(self._broker, _WITHIN, self._failed)
         self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
         trouble = dict(done.trouble)

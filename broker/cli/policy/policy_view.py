@@ -127,6 +127,8 @@ def _kept_files(said: PolicyDefaults) -> dict[str, str]:
         kept["keep_events"] = f"events move to the archive {formats.length(said.keep_events)} after the job's end"
     if said.keep_prices is not None:
         kept["keep_prices"] = f"price history moves to the archive after {formats.length(said.keep_prices)}"
+    if said.keep_notices is not None:
+        kept["keep_notices"] = f"delivered notices are kept for {formats.length(said.keep_notices)}"
     return kept
 
 

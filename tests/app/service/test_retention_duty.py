@@ -16,6 +16,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.job.after import Predecessor
 from broker.core.job.jobs import Job
+from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.runfolder.retention import AttemptFiles, left_by_attempts
 from tests.actors import with_clock
@@ -60,6 +61,19 @@ def test_each_kind_of_file_goes_when_its_time_is_over(broker: Broker) -> None:
     assert left(old) == set()
     assert left(long_gone) == {"result.txt", "0.log"}, "due so long ago is left to people"
     assert KeepingFiles(broker, say=print).once().deleted == ()
+
+
+@pytest.mark.parametrize(("says", "kept"), [("keep_notices: 100d", ["new"]), ("keep_logs: 5d", ["new", "old"])])
+def test_delivered_notices_go_when_their_time_is_over(broker: Broker, says: str, kept: list[str]) -> None:
+    broker.store.activate_policy({"short.yaml": f"version: 1\npolicy: short\ndefaults: {{{says}}}\n"}, by="ann")
+    outbox = broker.store.outbox
+    for key, days in (("old", 101), ("new", 99)):
+        outbox.add(Notice(key, "", ""), ["ops"], NOW - days * DAY)
+        sent = outbox.claim(["ops"], NOW, DAY)
+        assert sent is not None
+        outbox.delivered(sent, NOW - days * DAY)
+    KeepingFiles(broker, say=print).once()
+    assert [one.notice.key for one in outbox.newest(9, failed=False)] == kept
 
 
 def test_only_jobs_that_are_due_are_looked_at(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
