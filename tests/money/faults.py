@@ -120,7 +120,7 @@ FAULTS = (
         "10",
         "a job that cannot be read stops everything",
         "broker/store/jobs/quarantine.py",
-        "            except UnreadableJob:  # reported by `jobs`\n                continue\n",
+        "            except UnreadableJob:  # listed in `jobs`\n                continue\n",
         "            except UnreadableJob:\n                raise\n",
         ("tests/store/jobs/test_quarantine.py",),
         scripts=30,
