@@ -115,8 +115,9 @@ class NewsRecorder:
         for one in noted:
             self.catch_up(one.view, now)
         with self._journal.writing() as tx:
-            last = tx.last_events([one.view.id for one in noted])
-            current = [one for one in noted if last.get(one.view.id) == one.view.seq]
+            # A job whose stored view cannot be read is not among them: a newer version may have written it.
+            stored = {view.id: view.seq for view in tx.views([one.view.id for one in noted])}
+            current = [one for one in noted if stored.get(one.view.id) == one.view.seq]
             after = {view.id: view for view in tx.append_each([(one.view, one.items) for one in current])}
             ends = {id: end for id, view in after.items() if (end := _end_of(view, now)) is not None}
             closes = {id for id in ends if after[id].job.seal is None}  # sealed secrets are erased before that

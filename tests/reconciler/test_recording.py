@@ -21,6 +21,7 @@ from broker.reconciler.worklist import Worklist
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
+from tests.unreadable import damage_view
 
 JOBS = ("j-1", "j-2", "j-3")
 
@@ -84,6 +85,26 @@ def test_what_cannot_be_recorded_of_one_job_is_recorded_of_the_others(stage: Sta
         kinds = {job_id: look.events(job_id)[-1].body.kind for job_id in JOBS}
         assert kinds == {"j-1": "machine_up", "j-2": "launched", "j-3": "cancel_requested"}
         assert {job_id: worklist.view(job_id) for job_id in JOBS} == {view.id: view for view in look.unclosed()}
+
+
+def test_nothing_is_recorded_over_a_view_that_a_newer_version_wrote(stage: Stage, clock: ManualClock) -> None:
+    stage.reconciler.tick()
+    stage.mailbox.starts("j-1-1")
+    stage.mailbox.starts("j-2-1")
+    worklist = Worklist(stage.store)
+    worklist.look()
+    recorder = NewsRecorder(stage.store, worklist, MINUTE, lambda _: None)
+    now = clock.now()
+    for job_id in ("j-1", "j-2"):
+        view = worklist.view(job_id)
+        assert view is not None
+        recorder.note(view, [(now, None, ev.CancelRequested(by="ann"))])
+    damage_view(stage.store, "j-1")
+    recorder.write(now)
+    with stage.store.reading() as look:
+        told = {job_id: [event.body.kind for event in look.events(job_id)] for job_id in ("j-1", "j-2")}
+    assert "cancel_requested" not in told["j-1"]
+    assert "cancel_requested" in told["j-2"]
 
 
 def test_an_older_view_appends_nothing(stage: Stage) -> None:
