@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -16,7 +17,7 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 @dataclass(frozen=True, eq=False)
-class BoundRule(Generic[ConfigT]):
+class BoundRule(ABC, Generic[ConfigT]):
     """A rule (`broker.core.ports.Rule`) with its name, configuration, scope and place in the file. It equals only
     itself. A subclass defines ``kind``, ``Config``, ``_judge`` and ``looks_at``."""
 
@@ -31,10 +32,10 @@ class BoundRule(Generic[ConfigT]):
         """The verdict; what is outside the scope is allowed."""
         return self._judge(action, facts) if self.scope.covers(action) else out_of_scope(self)
 
+    @abstractmethod
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         """The verdict on an action within the scope."""
-        raise NotImplementedError
 
+    @abstractmethod
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         """The facts that an approval of it covers."""
-        raise NotImplementedError

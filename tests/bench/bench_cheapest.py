@@ -72,7 +72,7 @@ def explained(store: Store, query: OfferQuery | None) -> list[str]:
     with store._database.reading() as connection:
         for statement, values in statements:
             if any(f"FROM {table}" in statement for table in ("offer", "pool")):
-                plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, COSTS OFF) {statement}", values)  # type: ignore[arg-type]
+                plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, COSTS OFF) {statement}", values)  # type: ignore[arg-type]  # as sent
                 told += [f"    {row[0]}" for row in plan]
     return told
 

@@ -57,7 +57,7 @@ class SharedCloud:
     # --- the engine -------------------------------------------------------------------------------------------------
 
     def submit(self, launch: Launch) -> str:
-        if self._launch_takes:
+        if self._launch_takes:  # a real launch mostly waits; this is what two replicas can overlap
             self._clock.sleep(self._launch_takes)
         folder = self._machines / launch.key
         folder.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from broker.core.errors import BrokerError
 from broker.store.engine.leader import LeaderRole
 
 
-class PeriodicDuty:
+class PeriodicDuty(ABC):
     """A duty of `broker.app.service.serve` that does its work `once` in each round.
 
     ``first_after``, ``every``: seconds of the wall clock before the first round (at most ``every``) and between two.
@@ -32,9 +33,9 @@ class PeriodicDuty:
         self._every = self.every if every is None else every
         self._said: set[str] = set()
 
+    @abstractmethod
     def once(self) -> object:
         """One round."""
-        raise NotImplementedError
 
     def run(self, stop: threading.Event) -> None:
         """A round whenever no other process has the role, until ``stop`` is set. Errors are reported, and the next

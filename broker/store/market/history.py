@@ -31,8 +31,7 @@ _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capa
 # when the score and the rate have their values.
 _MORE = ("since", "learned", "polled_by", "series", "code", "signalled")
 _PAST: Sequence[str] = (*PLACE, "source", "as_of", *SAID, "doubt", "doubt_detail", *_MORE)
-# The type checker requires the names here, and rejects ``Any`` for them.
-_PastRow: Any = namedtuple("_PastRow", _PAST)  # type: ignore[misc]
+_PastRow: Any = namedtuple("_PastRow", _PAST)  # type: ignore[misc]  # mypy wants the names written here
 
 
 class PastChange(NamedTuple):
