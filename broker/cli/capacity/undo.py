@@ -114,8 +114,8 @@ def _undo(terminal: Terminal, id: str, at_most: str | None, *, yes: bool, dry_ru
         return
     most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
     if not yes:
-        needs_terminal(terminal)
         terms = undoing.undo_terms(terminal.broker(), id)
+        needs_terminal(terminal)
         terminal.show(*purchases_view.terms(id, terms)[:1])
         if terms.charge <= most:  # otherwise `undo` refuses
             confirm_undo(terminal, id)

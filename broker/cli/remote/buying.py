@@ -165,9 +165,9 @@ def sell(
 def _undo(context: typer.Context, id: str, at_most: str | None, *, yes: bool, dry_run: bool) -> None:
     terminal, most = Terminal.of(context), _usd("--at-most", at_most) or "0"
     if dry_run or not yes:
+        found = api_of(context).get(f"/purchases/{id}/undo")
         if not dry_run:
             needs_terminal(terminal)
-        found = api_of(context).get(f"/purchases/{id}/undo")
         columns = (text("way"), money("charge_usd", "costs"), money("refund_usd", "gives back"), time("until"))
         terminal.result(found, lambda: facts(columns, found))
         if dry_run:

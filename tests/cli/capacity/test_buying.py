@@ -224,6 +224,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     assert gpubroker("capacity", "cancel", asked["id"], "--yes", by=person("carl")).code == 3
     unasked = gpubroker("capacity", "cancel", asked["id"], by=ANN)
     assert (unasked.code, "no terminal for the confirmation" in unasked.err) == (2, True)
+    assert "unknown purchase 'nix'" in gpubroker("capacity", "cancel", "nix").err, "a wrong name is said first"
     with monkeypatch.context() as declining:
         declining.setattr(Terminal, "asks", property(lambda terminal: True))
         declining.setattr(typer, "confirm", lambda *_, **__: False)
