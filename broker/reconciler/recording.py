@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events import events as ev
 from broker.core.events.views import JobView
 from broker.ledger.journal import DatedBody, Journal, NoLongerCurrent, writing_if
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """The number of jobs written in one transaction, which blocks all other writers."""
+_REFUSALS = 2  # so many in a row are the store's own trouble: it may be locked, and each try waits for seconds
 
 
 @dataclass(slots=True)
@@ -100,16 +101,29 @@ class NewsRecorder:
         return {one.view.id: one.view for one in noted}
 
     def _written(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
+        """Record all together; if that fails, each alone, until the store refuses `_REFUSALS` in a row."""
+        written, error = self._tried(noted, now)
+        if error is None:
+            return written
+        refusals = 0
+        for one in noted:
+            if refusals < _REFUSALS:
+                alone, error = self._tried([one], now) if len(noted) > 1 else ({}, error)
+                written |= alone
+                refusals = refusals + 1 if isinstance(error, StoreProblem) else 0
+                if error is None:
+                    continue
+                _log(one, error)
+            self._failed.add(one.view.id)
+        return written
+
+    def _tried(self, noted: Sequence[NotedNews], now: datetime) -> tuple[dict[str, JobView], Exception | None]:
         try:
             written = self._write(noted, now) if noted else {}
-            self._failed -= {one.view.id for one in noted}
-            return written
         except Exception as error:  # noqa: BLE001  # whose error it is, shows when each is recorded alone
-            if len(noted) > 1:
-                return {id: view for one in noted for id, view in self._written([one], now).items()}
-            _log(noted[0], error)
-            self._failed.add(noted[0].view.id)
-            return {}
+            return {}, error
+        self._failed -= {one.view.id for one in noted}
+        return written, None
 
     def _write(self, noted: Sequence[NotedNews], now: datetime) -> dict[str, JobView]:
         for one in noted:

@@ -139,6 +139,24 @@ def test_what_cannot_be_recorded_waits_for_the_next_look(stage: Stage, monkeypat
         assert {view.attempts[0].handle for view in look.unclosed()} == {"j-1-1", "j-2-1", "j-3-1"}
 
 
+def test_a_store_that_refuses_everything_is_not_tried_for_each_job(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+
+    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
+        tried.append(len(news))
+        raise StoreProblem("it is locked")
+
+    monkeypatch.setattr(StoreWriting, "append_each", fails)
+    stage.clock.advance(timedelta(seconds=10))
+    stage.reconciler.tick()
+    assert tried == [3, 1, 1], "together, and two alone"
+    monkeypatch.undo()
+    stage.pass_time()
+    assert stage.engine.submitted == ["j-1-1", "j-2-1", "j-3-1"]
+
+
 def test_a_job_of_which_something_cannot_be_recorded_is_judged_all_the_same(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
