@@ -144,16 +144,13 @@ def _command(through_server: bool) -> Any:
     return typer.main.get_command(_made(COMMANDS | THROUGH_SERVER) if through_server else app)
 
 
-def _of_server(terminal: Terminal, arguments: Sequence[str]) -> str:
-    """The name of the command if it acts through a team server: the user is logged in to one, and it is not of this
-    machine. Otherwise empty."""
+def _through_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
+    """Whether the command acts through a team server: the user is logged in to one, and it is not of this machine."""
     name = next((one for one in arguments if not one.startswith("-")), None)
     words = tuple(one for one in arguments if not one.startswith("-"))[:2]
-    if words in PARTS_OF_THIS_MACHINE:
-        return ""
-    if name is None or name not in COMMANDS or name in OF_THIS_MACHINE or terminal.server is None:
-        return ""
-    return name
+    if words in PARTS_OF_THIS_MACHINE or name not in COMMANDS or name in OF_THIS_MACHINE:
+        return False
+    return terminal.server is not None
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -190,8 +187,8 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
 
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
-        terminal.through_server = _of_server(terminal, arguments)
-        code = _command(bool(terminal.through_server)).main(
+        terminal.through_server = _through_server(terminal, arguments)
+        code = _command(terminal.through_server).main(
             args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal
         )
         return code if isinstance(code, int) else 0

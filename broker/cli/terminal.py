@@ -44,13 +44,14 @@ class NotThroughServer(AskAPerson):
 
 class Terminal:
     """One run of the program. ``as_json``: stdout gets one JSON document and nothing else. ``actor``: who runs it.
-    ``through_server``: the name of a command that acts through a team server and opens no store; or empty."""
+    ``through_server``: the command acts through a team server and opens no store."""
 
     def __init__(self, registries: Callable[[], Registries], actor: Actor, *, as_json: bool) -> None:
         self.registries = registries
         self.actor = actor
         self.as_json = as_json
-        self.through_server = ""
+        self.through_server = False
+        self._command = ""
         self._broker: Broker | None = None
 
     @staticmethod
@@ -58,6 +59,7 @@ class Terminal:
         """The terminal that `broker.cli.program.run` created."""
         terminal = context.find_object(Terminal)
         assert terminal is not None
+        terminal._command = context.command_path.partition(" ")[2]
         return terminal
 
     @cached_property
@@ -120,6 +122,13 @@ class Terminal:
         """The variables of this process."""
         return os.environ
 
+    def only_here(self, options: Mapping[str, object]) -> None:
+        """Check options that a team server does not offer, by name. Raises `NotThroughServer` if the command acts
+        through a server and one has a value."""
+        for name, value in options.items():
+            if self.through_server and value:
+                raise NotThroughServer(f"{self._command} {name}")
+
     @cached_property
     def server(self) -> TeamApi | None:
         """The team server that the user is logged in to; None without a login. Sends no request. Raises `InvalidInput`
@@ -133,11 +142,17 @@ class Terminal:
 
         return TeamApi(login)
 
+    @property
+    def api(self) -> TeamApi:
+        """The API of that server, for a command that acts through it."""
+        assert self.server is not None
+        return self.server
+
     def broker(self, *, look_after: bool = True) -> Broker:
         """The broker, created on first use. ``look_after``: also warn of variables that are not settings, and restart a
         background reconciler that stopped with work left."""
         if self.through_server:
-            raise NotThroughServer(self.through_server)
+            raise NotThroughServer(self._command)
         if self._broker is None:
             from broker.app.wiring import Broker
             from broker.core.actors import ProcessAccount

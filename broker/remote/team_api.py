@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
+from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from broker.app.results.values import Result
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable, place
 from broker.remote.connecting import connected
 from broker.remote.logins import SavedLogin
@@ -19,6 +21,7 @@ _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans befo
 _TRIES = 3
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
+R = TypeVar("R", bound=Result)
 
 
 class ServerRefusal(BrokerError):
@@ -64,6 +67,34 @@ class TeamApi:
     def close(self) -> None:
         """Close the connections. Idempotent."""
         self._http.close()
+
+    def fetch(self, kind: type[R], path: str, **parameters: Any) -> R:
+        """The result at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server cannot
+        be reached."""
+        return self._read(kind, self.get(path, **parameters))
+
+    def query(self, kind: type[R], path: str, body: Mapping[str, Any], **parameters: Any) -> R:
+        """The result of a query that is too long for an address. Changes nothing. Repeated if the server cannot be
+        reached."""
+        return self._read(kind, self.ask(path, body, **parameters))
+
+    def request(self, kind: type[R], path: str, body: Mapping[str, Any] | None = None) -> R:
+        """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
+        key."""
+        return self._read(kind, self.change(path, body))
+
+    def rows(self, kind: type[R], path: str, rows: str, limit: int, **parameters: Any) -> Iterator[R]:
+        """At most ``limit`` results of a list that comes in pages. ``rows``: the name of the list in the document."""
+        return (self._read(kind, row) for row in self.pages(path, rows, limit, **parameters))
+
+    def _read(self, kind: type[R], document: Document) -> R:
+        try:
+            return kind.model_validate(document, extra="ignore")  # of a newer server
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, first["loc"]))
+            said = f"the answer is not what this version of gpubroker expects: {field}: {first['msg']}"
+            raise Malformed(said, where=self.url, hint="use the same version here and on the server") from error
 
     def get(self, path: str, **parameters: Any) -> Document:
         """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from broker.app.results.values import Result
 from broker.core.errors import UnknownName
 from broker.core.job.file.schema import json_schema
 
@@ -145,8 +146,13 @@ def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of that document, or of job files. Raises `UnknownName`."""
     if name == JOB_FILE:
         return json_schema()
+    return {"$schema": _DIALECT, **result_class(name).model_json_schema(mode="serialization", by_alias=True)}
+
+
+def result_class(name: str) -> type[Result]:
+    """The class of that document. Raises `UnknownName`, also for that of job files."""
     if name not in DOCUMENTS:
         raise UnknownName("document", name, NAMES)
-    module, _, model_name = DOCUMENTS[name].partition(":")
-    model = getattr(import_module(f"broker.app.results.{module}"), model_name)
-    return {"$schema": _DIALECT, **model.model_json_schema(mode="serialization", by_alias=True)}
+    module, _, class_name = DOCUMENTS[name].partition(":")
+    found: type[Result] = getattr(import_module(f"broker.app.results.{module}"), class_name)
+    return found

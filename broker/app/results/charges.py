@@ -86,8 +86,8 @@ class BilledReport(Result):
     open. ``for_others``: charges by provider for resources outside gpubroker."""
 
     by: str
-    since: Moment | None = Field(serialization_alias="from")
-    until: Moment | None = Field(serialization_alias="to")
+    since: Moment | None = Field(validation_alias="from", serialization_alias="from")
+    until: Moment | None = Field(validation_alias="to", serialization_alias="to")
     rows: list[ComparedGroup]
     total: ComparedSums
     attempts: list[ComparedAttempt]

@@ -24,7 +24,7 @@ class PeriodShare(Result):
     period_start: Moment
     period_end: Moment
     held: Money
-    start: Moment = Field(serialization_alias="from")
+    start: Moment = Field(validation_alias="from", serialization_alias="from")
     until: Moment
 
 
@@ -67,7 +67,7 @@ class HoldTerms(Result):
 
     money: MoneyKind
     held: Money
-    start: Moment = Field(serialization_alias="from")
+    start: Moment = Field(validation_alias="from", serialization_alias="from")
     until: Moment
     rate_per_hour: Money
     limited_by: HoldLimit | None

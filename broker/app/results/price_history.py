@@ -104,8 +104,8 @@ class PriceHistoryList(Result):
     the first."""
 
     as_of: Moment
-    since: Moment = Field(serialization_alias="from")
-    until: Moment = Field(serialization_alias="to")
+    since: Moment = Field(validation_alias="from", serialization_alias="from")
+    until: Moment = Field(validation_alias="to", serialization_alias="to")
     matching: int
     series: list[PriceSeries]
 

@@ -16,7 +16,8 @@ from broker.store.records import CONVERTED, AcceptedDoubts, PollStatus
 
 class PolledProvider(Result):
     """The polls of one provider, and the age of its prices. ``error``: of the last poll, with what to do
-    about it; null where it succeeded. ``offers_doubted``: offers that are not believed, on which no job starts;
+    about it; null where it succeeded; ``failures`` and ``hint``: the same in parts, one for each region or cloud that
+    failed. ``offers_doubted``: offers that are not believed, on which no job starts;
     ``skipped_samples``: details of some skipped rows, by reason; ``converted``: the rates by which its prices became
     dollars, if it states them in another currency."""
 
@@ -41,6 +42,8 @@ class PolledProvider(Result):
     skipped_samples: dict[str, list[str]]
     converted: list[str]
     error: str | None
+    failures: list[str]
+    hint: str
 
     @classmethod
     def of(cls, one: ProviderStatus, now: datetime) -> Self:
@@ -67,6 +70,7 @@ class PolledProvider(Result):
             rows_skipped=dict(last.skipped),
             skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
             error=error_line(last.error, last.hint),
+            failures=[line.removeprefix(f"{one.provider}: ") for line in last.error.splitlines()],
         )
 
 

@@ -19,7 +19,7 @@ from broker.placement.pricing.hazard import EDGES, HazardBasis, Risk, Risks
 class RiskBand(Result):
     """Interruptions per hour of machines from that age on."""
 
-    start: Seconds = Field(serialization_alias="from")
+    start: Seconds = Field(validation_alias="from", serialization_alias="from")
     interruptions_per_hour: Figure
 
 

@@ -8,11 +8,11 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import product
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
 
 from broker.core.values.money import Money
 
@@ -23,7 +23,14 @@ class Result(BaseModel):
     """A result: never changed, and without fields that its class does not name. Where a field is a result, its value
     may be what that result is made from: the argument of its ``of``, or of `from_parts` where it has none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        from_attributes=True,
+        defer_build=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -111,6 +118,7 @@ Seconds = Annotated[
 ]
 Figure = Annotated[
     float,
+    BeforeValidator(lambda value: nan if value is None else value),  # as `figure_of` wrote it
     PlainSerializer(figure_of, when_used="json"),
     WithJsonSchema({"type": ["number", "null"]}, mode="serialization"),
 ]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.market.offer_rows import ListedOffer
-from broker.cli.prices.status import converted
+from broker.cli.prices.status_view import converted
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.core.market.offers import Availability, CapacityType, Offer

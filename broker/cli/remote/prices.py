@@ -11,8 +11,10 @@ import typer
 from broker.cli import filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.remote import api_of, group_of, through
-from broker.cli.remote.tables import DocumentColumn, listed, number, price, share, table, text, time
+from broker.cli.prices.status import EXAMPLES as STATUS_EXAMPLES
+from broker.cli.prices.status import status
+from broker.cli.remote import group_of, through
+from broker.cli.remote.tables import DocumentColumn, number, price, share, table, text
 
 app = typer.Typer(
     cls=group_of("broker.cli.prices.prices:app"), no_args_is_help=True, help="Recorded prices of the server."
@@ -74,13 +76,4 @@ def history(context: typer.Context, given: SeriesOptions, as_json: AsJson = Fals
     terminal.show(*table(terminal.out, columns, found["series"], "no price is recorded for this", footer))
 
 
-@app.command(epilog=examples("gpubroker prices status", "gpubroker prices status --json"))
-def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the age of each provider's prices at the server: last poll, errors, stale and doubted offers."""
-    api = api_of(context)
-    found = api.get("/prices/status")
-    columns = (
-        text("provider"), text("status"), time("last_success", "last success", 1), number("offers"),
-        number("offers_stale", "stale"), number("offers_doubted", "doubted", 2), text("error", rank=3, folds=True),
-    )  # fmt: skip
-    listed(context, found, "providers", columns, "no provider was polled yet")
+app.command("status", epilog=STATUS_EXAMPLES)(status)

@@ -1,0 +1,78 @@
+"""The age of each provider's prices, and poll failures, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.app.results.prices import PolledProvider, PriceStatus
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_STYLES = {
+    "ok": "",
+    "accepted": "",
+    "suspect": "red",
+    "failed": "red",
+    "login_missing": "dim",
+    "login_refused": "red",
+    "extra_missing": "dim",
+}
+
+
+def table(console: Console, found: PriceStatus) -> Iterator[RenderableType]:
+    """One row per polled provider, then the failures of last polls, and the rates of converted prices."""
+
+    def ago(age: timedelta | None) -> str:
+        return "never" if age is None else f"{formats.age(age)} ago"
+
+    def odd(count: int) -> Text:
+        return Text(f"{count:,}", style="yellow" if count else "")
+
+    columns: tuple[ValueColumn[PolledProvider], ...] = (
+        ValueColumn("provider", lambda one: one.provider),
+        ValueColumn("status", lambda one: Text(one.status.replace("_", " "), style=_STYLES[one.status.value])),
+        ValueColumn("last success", lambda one: ago(one.success_age_seconds), 1, "right"),
+        ValueColumn("last poll", lambda one: ago(one.age_seconds), 2, "right"),
+        ValueColumn("offers", lambda one: f"{one.offers:,}", align="right"),
+        ValueColumn("stale", lambda one: odd(one.offers_stale), align="right"),
+        ValueColumn("doubted", lambda one: odd(one.offers_doubted), 2, "right"),
+        ValueColumn("changed", lambda one: f"{one.offers_changed:,}", 4, "right"),
+        ValueColumn("skipped", lambda one: f"{sum(one.rows_skipped.values()):,}", 5, "right"),
+        ValueColumn("max age", lambda one: formats.age(one.max_age_seconds), 3, "right"),
+    )
+    if found.providers:
+        yield from listed(console, columns, found.providers)
+    for one in found.providers:
+        if one.failures:
+            style, alone = _STYLES[one.status.value], one.failures[0] if len(one.failures) == 1 else ""
+            yield Text.assemble((f"{one.provider}:", "bold"), (f" {alone}" if alone else "", style))
+            yield from (Text(f"  {failure}", style=style) for failure in one.failures if not alone)
+            yield from [Text(f"  hint: {one.hint}", style="cyan")] if one.hint else ()
+    yield from converted({one.provider: one.converted for one in found.providers})
+    if found.never_polled:
+        yield Text(f"never polled: {', '.join(found.never_polled)}", style="dim")
+
+
+def skipped_rows(found: PriceStatus) -> Iterator[RenderableType]:
+    """The unusable rows of each provider's last poll: their number by reason, with samples."""
+    shown = [one for one in found.providers if one.rows_skipped]
+    for one in shown:
+        of = formats.plural(sum(one.rows_skipped.values()), "row")
+        yield Text.assemble((f"{one.provider}: ", "bold"), f"{of} skipped; {one.offers_seen:,} offers")
+        for reason, count in sorted(one.rows_skipped.items(), key=lambda row: (-row[1], row[0])):
+            yield Text(f"  {count:,} × {reason}")
+            yield from (Text(f"    {detail}", style="dim") for detail in one.skipped_samples.get(reason, ()))
+    if not shown:
+        yield "The last polls skipped no rows."
+
+
+def converted(rates: Mapping[str, Sequence[str]]) -> list[Text]:
+    """Providers with converted prices, and the exchange rates."""
+    return [Text(f"{who}: converted, {rate}", style="dim") for who, told in rates.items() for rate in told]
