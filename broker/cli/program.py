@@ -153,6 +153,17 @@ def _through_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
     return terminal.server is not None
 
 
+def _command_path(program: Any, arguments: Sequence[str]) -> str:
+    """The command that the arguments name: ``gpubroker jobs list``. Errors about options do not always tell it."""
+    path, found = "gpubroker", program
+    for word in arguments:
+        found = getattr(found, "commands", {}).get(word)
+        if found is None:
+            break
+        path += f" {word}"
+    return path
+
+
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether gpubroker itself is to print JSON. Arguments after ``--`` belong to another program."""
     own = list(arguments)
@@ -195,7 +206,7 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     except BrokerError as error:
         return terminal.refuse(error)
     except TyperException as error:
-        return terminal.misused(error)
+        return terminal.misused(error, _command_path(_command(terminal.through_server), arguments))
     except typer.Abort:  # Ctrl-C or end of input at a question
         terminal.say("Stopped. Nothing was changed.")
         return 130

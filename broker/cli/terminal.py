@@ -189,14 +189,14 @@ class Terminal:
             self.say(error_text(error))
         return error.exit_code
 
-    def misused(self, error: TyperException) -> int:
-        """Print a usage error. Returns the exit code."""
+    def misused(self, error: TyperException, command: str) -> int:
+        """Print a usage error of the command. Returns the exit code."""
         from broker.cli.render.misuse import misuse
 
         if type(error).__name__ == "NoArgsIsHelpError":
             self.out.print(error.format_message(), end="", highlight=False)
             return 2
-        return self.refuse(misuse(error))
+        return self.refuse(misuse(error, command))
 
     def crashed(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""

@@ -25,11 +25,10 @@ _LIMITS = {
 }
 
 
-def misuse(error: TyperException) -> InvalidInput:
-    """The error to print instead."""
+def misuse(error: TyperException, command: str) -> InvalidInput:
+    """The error to print instead. ``command``: the command that was run, such as ``gpubroker jobs list``."""
     context = getattr(error, "ctx", None)
-    # Errors about an option without its value, or with a value that it does not take, have no context.
-    hint = f"see `{context.command_path if context is not None else 'gpubroker COMMAND'} --help`"
+    hint = f"see `{command} --help`"
     if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
         hint = _NO_DRY_RUN
     told = _number(error) or _choice(error) or _value(error)

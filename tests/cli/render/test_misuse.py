@@ -38,7 +38,7 @@ def test_a_number(gpubroker: Any, arguments: str, told: str) -> None:
 def test_every_usage_error_says_where_to_look(gpubroker: Any) -> None:
     assert "hint: see `gpubroker offers --help`" in gpubroker("offers", "--gup", "L4").err
     for wrong in ("--gpu", "--spot=3"):
-        assert "hint: see `gpubroker COMMAND --help`" in gpubroker("offers", wrong).err, wrong
+        assert "hint: see `gpubroker offers --help`" in gpubroker("offers", wrong).err, wrong
 
 
 @pytest.mark.parametrize("command", ["plan", "submit"])
