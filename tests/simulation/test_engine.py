@@ -277,8 +277,9 @@ def test_people_enter_the_process_that_plays_the_machine(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("echo here > mine; exec sleep 300"))
     bench.until(handle, EngineState.UP)
     assert isinstance(bench.engine, LetsPeopleIn)
-    words = ["--", "sh", "-c", 'echo "$(cat mine) $GPUBROKER_ATTEMPT"; exit 7']
-    way = bench.engine.way_in(handle, 0, words, terminal=False)
+    # The process is there before its command has written the file.
+    script = 'until [ -s mine ]; do sleep 0.1; done; echo "$(cat mine) $GPUBROKER_ATTEMPT"; exit 7'
+    way = bench.engine.way_in(handle, 0, ["--", "sh", "-c", script], terminal=False)
 
     def entered() -> subprocess.CompletedProcess[str] | None:
         done = subprocess.run(way.arguments, check=False, capture_output=True, text=True, timeout=240)
