@@ -77,9 +77,6 @@ THROUGH_SERVER = {
     "report": "broker.cli.remote.report:app",
     "capacity": "broker.cli.remote.capacity:app",
     "prices": "broker.cli.remote.prices:app",
-    "people": "broker.cli.remote.access:people",
-    "tokens": "broker.cli.remote.access:tokens",
-    "audit": "broker.cli.remote.access:audit",
 }
 OF_THIS_MACHINE = frozenset(
     {

@@ -9,7 +9,7 @@ from broker.app.access import audit, people, tokens
 from broker.app.access.passwords import has_password
 from broker.app.access.second_factors import has_to_set_up, second_factor
 from broker.app.market.polling import statuses
-from broker.app.results.access import AuditLog, CallerIdentity, PersonResult, TokenResult
+from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.prices import PolledProvider
 from broker.app.service.health import Pulses
 from broker.page.drawing import drawn
@@ -33,13 +33,12 @@ def me(by: By) -> Response:
 def people_and_tokens(by: By) -> Response:
     """People with roles and tokens, and the audit log. For administrators."""
     broker = by.caller.broker
-    now = broker.clock.now()
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
         "may_change": has_password(broker, by.caller.access.person.name),
         "asks_code": second_factor(broker, by.caller.access.person.name) is not None,
-        "people": [PersonResult.of(one) for one in people.people(broker)],
-        "tokens": [TokenResult.of(one, now) for one in tokens.tokens(broker)],
+        "people": PeopleList.of(people.people(broker)).people,
+        "tokens": TokenList.of(tokens.tokens(broker), broker.clock.now()).tokens,
         "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),
     }
     return drawn("people.html", by, values, title="People and tokens", at="/people")

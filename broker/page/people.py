@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import passwords, people, second_factors, tokens
-from broker.app.results.access import PersonResult, TokenResult
+from broker.app.results.access import PersonResult, TokenList
 from broker.core.access.people import TeamRole
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
@@ -140,10 +140,9 @@ def _drawn(by: Visitor, name: str, *, trouble: str = "", said: str = "", status:
     found = next((one for one in people.people(broker) if one.name == name), None)
     if found is None:
         raise UnknownName("person", name, ())
-    now = broker.clock.now()
     values = {
         "person": PersonResult.of(found),
-        "tokens": [TokenResult.of(one, now) for one in tokens.tokens(broker, name)],
+        "tokens": TokenList.of(tokens.tokens(broker, name), broker.clock.now()).tokens,
         "roles": [one.value for one in (*TeamRole, *Role)],
         "invites": broker.settings.sign_in is None and not found.service,
         "may_change": passwords.has_password(broker, by.caller.access.person.name),

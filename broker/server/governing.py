@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from broker.app.access.audit import audit_log
 from broker.app.access.people import people
 from broker.app.access.tokens import tokens
-from broker.app.results.access import AuditLog, PeopleList, PersonResult, TokenList, TokenResult
+from broker.app.results.access import AuditLog, PeopleList, TokenList
 from broker.server import shown_policies
 from broker.server.looking import By, answer
 
@@ -31,13 +31,12 @@ def policy_versions(by: By) -> Response:
 
 def list_people(by: By) -> Response:
     """People and service accounts with their roles."""
-    return answer(PeopleList(people=[PersonResult.of(one) for one in people(by.broker)]))
+    return answer(PeopleList.of(people(by.broker)))
 
 
 def list_tokens(by: By, person: Name = None) -> Response:
     """API tokens without their texts."""
-    now = by.broker.clock.now()
-    return answer(TokenList(tokens=[TokenResult.of(one, now) for one in tokens(by.broker, person)]))
+    return answer(TokenList.of(tokens(by.broker, person), by.broker.clock.now()))
 
 
 def audit_lines(

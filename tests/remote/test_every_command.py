@@ -54,7 +54,13 @@ def leaves(target: str, name: str) -> list[str]:
 
 
 LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
+MERGED = {
+    "audit",
+    "people list",
+    "tokens list",
+}
 OFFERED = {one for name, at in THROUGH_SERVER.items() for one in leaves(at, name)}
+OFFERED |= MERGED
 
 
 @pytest.mark.parametrize("command", LOCAL)

@@ -11,7 +11,7 @@ from broker.app.access.tokens import NewToken
 from broker.app.results.values import Moment, Result
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
-from broker.core.access.people import Person, TeamRole
+from broker.core.access.people import Person, TeamRole, roles_in_words
 from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.actors import Role
 
@@ -29,6 +29,11 @@ class PersonResult(Result):
     @classmethod
     def of(cls, person: Person) -> Self:
         return cls.from_parts(person, roles=sorted(person.roles), teams=dict(sorted(person.teams.items())))
+
+    @property
+    def in_words(self) -> str:
+        """The roles: ``administrator, nlp:member``."""
+        return roles_in_words(self.roles, self.teams, disabled=self.disabled_at is not None)
 
 
 class CallerIdentity(Result):
@@ -73,6 +78,10 @@ class PeopleList(Result):
 
     people: list[PersonResult]
 
+    @classmethod
+    def of(cls, found: Sequence[Person]) -> Self:
+        return cls(people=[PersonResult.of(one) for one in found])
+
 
 class TokenResult(Result):
     """An API token, without its text. ``used_at``: within ten minutes; null where it never came in."""
@@ -108,6 +117,10 @@ class TokenList(Result):
     """API tokens, oldest first."""
 
     tokens: list[TokenResult]
+
+    @classmethod
+    def of(cls, found: Sequence[ApiToken], now: datetime) -> Self:
+        return cls(tokens=[TokenResult.of(one, now) for one in found])
 
 
 class AuditLine(Result):

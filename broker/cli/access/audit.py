@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,9 @@ def audit(
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
-    found = audit_log(terminal.broker(), by=terminal.actor, limit=limit, person=person, subject=subject)
-    terminal.result(
-        lambda: AuditLog.of(found), lambda: view.audit_table(terminal.out, found) if found else ["no lines"]
-    )
+    wanted: dict[str, Any] = {"person": person, "subject": subject, "limit": limit}
+    if terminal.through_server:
+        found = terminal.api.fetch(AuditLog, "/audit", **wanted)
+    else:
+        found = AuditLog.of(audit_log(terminal.broker(), by=terminal.actor, **wanted))
+    terminal.result(found, lambda: view.audit_table(terminal.out, found))

@@ -17,22 +17,21 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="People and service accounts of a team server: list, add, give roles.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The person's account name, as in events and policies.")]
-_FIRST = "No people are recorded. Start with `gpubroker people add NAME --administrator`."
 
 
 @app.command("list", epilog=examples("gpubroker people list", "gpubroker people list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List people with their roles."""
     from broker.app.access.people import people
-    from broker.app.results.access import PeopleList, PersonResult
+    from broker.app.results.access import PeopleList
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
-    found = people(terminal.broker())
-    terminal.result(
-        lambda: PeopleList(people=[PersonResult.of(person) for person in found]),
-        lambda: view.people_table(terminal.out, found) if found else [_FIRST],
-    )
+    if terminal.through_server:
+        found = terminal.api.fetch(PeopleList, "/people")
+    else:
+        found = PeopleList.of(people(terminal.broker()))
+    terminal.result(found, lambda: view.people_table(terminal.out, found))
 
 
 @app.command(
@@ -58,7 +57,7 @@ def add(
 
     terminal = Terminal.of(context)
     person = use_case(terminal.broker(), name, by=terminal.actor, service=service, administrator=administrator)
-    _told(terminal, person, as_json=as_json)
+    _told(terminal, person)
 
 
 @app.command(
@@ -75,18 +74,15 @@ def invite(
     Also for a forgotten one. Whoever has the link chooses: give it to the person alone.
     """
     from broker.app.access.passwords import invite as use_case
+    from broker.app.results.access import CreatedInvitation
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    new = use_case(broker, name, by=terminal.actor)
     base = (url or f"http://{broker.settings.serve.listen}").rstrip("/")
-    if as_json:
-        from broker.app.results.access import CreatedInvitation
-
-        terminal.answer(CreatedInvitation.told(new, base))
-        return
-    terminal.say(f"{name} chooses a password there, once, until {new.invitation.ends_at:%Y-%m-%d %H:%M} UTC:")
-    terminal.show(f"{base}/invitation/{new.secret}")
+    made = CreatedInvitation.told(use_case(broker, name, by=terminal.actor), base)
+    if not as_json:
+        terminal.say(f"{name} chooses a password there, once, until {made.ends_at:%Y-%m-%d %H:%M} UTC:")
+    terminal.result(made, lambda: [made.link])
 
 
 @app.command(
@@ -131,10 +127,7 @@ def second_factor(
         then = f"then: gpubroker people second-factor {name} --code CODE"
         said = [f"key for the app: {new.letters}", f"as a link:       {new.uri}", then]
         found = SecondFactorChange(person=name, uri=new.uri, letters=new.letters)
-    if as_json:
-        terminal.answer(found)
-    else:
-        terminal.show(*said)
+    terminal.result(found, lambda: said)
 
 
 @app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
@@ -154,7 +147,7 @@ def grant(
     from broker.app.access.people import give_role
 
     terminal = Terminal.of(context)
-    _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor), as_json=as_json)
+    _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people link bob 248289761001"))
@@ -176,7 +169,7 @@ def link(
     broker = terminal.broker()
     if broker.settings.sign_in is None:
         raise InvalidInput("no identity provider is set", hint="set sign_in.issuer and sign_in.client_id")
-    _told(terminal, use_case(broker, name, broker.settings.sign_in.issuer, subject, by=terminal.actor), as_json=as_json)
+    _told(terminal, use_case(broker, name, broker.settings.sign_in.issuer, subject, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people withdraw bob --team nlp", "gpubroker people withdraw fay --role finops"))
@@ -195,7 +188,7 @@ def withdraw(
     held = None if role is None else _role(role)
     if held is not None and not isinstance(held, Role):
         raise UnknownName("global role", held, Role)
-    _told(terminal, take_role(terminal.broker(), name, held, team, by=terminal.actor), as_json=as_json)
+    _told(terminal, take_role(terminal.broker(), name, held, team, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people disable bob"))
@@ -204,7 +197,7 @@ def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None
     from broker.app.access.people import disable as use_case
 
     terminal = Terminal.of(context)
-    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor), as_json=as_json)
+    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people enable bob"))
@@ -213,7 +206,7 @@ def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     from broker.app.access.people import enable as use_case
 
     terminal = Terminal.of(context)
-    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor), as_json=as_json)
+    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor))
 
 
 def _role(name: str) -> Role | TeamRole:
@@ -227,7 +220,7 @@ def _role(name: str) -> Role | TeamRole:
     return known[wanted]
 
 
-def _told(terminal: Terminal, person: Person, *, as_json: bool) -> None:
+def _told(terminal: Terminal, person: Person) -> None:
     from broker.app.results.access import PersonResult
 
-    terminal.result(lambda: PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])
+    terminal.result(PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])

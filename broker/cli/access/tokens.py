@@ -37,6 +37,7 @@ def create(
     messages to stderr.
     """
     from broker.app.access.tokens import create as use_case
+    from broker.app.results.access import CreatedToken
     from broker.core.access.permissions import TokenScope
 
     known = {one.value: one for one in TokenScope}
@@ -48,15 +49,12 @@ def create(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     new = use_case(broker, person, label, [known[name] for name in wanted], term, by=terminal.actor)
-    if as_json:
-        from broker.app.results.access import CreatedToken
-
-        terminal.answer(CreatedToken.told(new, broker.clock.now()))
-        return
-    until = f"{new.token.expires_at:%Y-%m-%d %H:%M} UTC"
-    terminal.say(f"Token {new.token.id} of {person} ({', '.join(sorted(new.token.scopes))}), valid until {until}.")
-    terminal.say("It is shown only once; keep it like a password:")
-    terminal.show(new.text)
+    made = CreatedToken.told(new, broker.clock.now())
+    if not as_json:
+        until = f"{made.expires_at:%Y-%m-%d %H:%M} UTC"
+        terminal.say(f"Token {made.id} of {person} ({', '.join(made.scopes)}), valid until {until}.")
+        terminal.say("It is shown only once; keep it like a password:")
+    terminal.result(made, lambda: [made.token])
 
 
 @app.command("list", epilog=examples("gpubroker tokens list", "gpubroker tokens list --person ann --json"))
@@ -67,16 +65,15 @@ def list_(
 ) -> None:
     """List tokens: owner, scopes, expiry, last use. The tokens themselves are not stored."""
     from broker.app.access.tokens import tokens
-    from broker.app.results.access import TokenList, TokenResult
+    from broker.app.results.access import TokenList
     from broker.cli.access import view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    found, now = tokens(broker, person), broker.clock.now()
-    terminal.result(
-        lambda: TokenList(tokens=[TokenResult.of(one, now) for one in found]),
-        lambda: view.token_table(terminal.out, found, now) if found else ["no tokens"],
-    )
+    if terminal.through_server:
+        found = terminal.api.fetch(TokenList, "/tokens", person=person)
+    else:
+        found = TokenList.of(tokens(terminal.broker(), person), terminal.broker().clock.now())
+    terminal.result(found, lambda: view.token_table(terminal.out, found))
 
 
 @app.command(epilog=examples("gpubroker tokens revoke 0123456789ab"))
@@ -91,7 +88,5 @@ def revoke(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    gone = use_case(broker, token, by=terminal.actor)
-    terminal.result(
-        lambda: TokenResult.of(gone, broker.clock.now()), lambda: [f"Revoked token {gone.id} of {gone.person}."]
-    )
+    gone = TokenResult.of(use_case(broker, token, by=terminal.actor), broker.clock.now())
+    terminal.result(gone, lambda: [f"Revoked token {gone.id} of {gone.person}."])

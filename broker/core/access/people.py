@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -43,8 +43,13 @@ class Person:
     @property
     def in_words(self) -> str:
         """The roles as the audit log prints them: ``administrator, nlp:member``."""
-        said = [*sorted(self.roles), *(f"{team}:{role}" for team, role in sorted(self.teams.items()))]
-        return ", ".join([*said, *(["disabled"] if self.disabled_at else [])]) or "no role"
+        return roles_in_words(self.roles, self.teams, disabled=self.disabled_at is not None)
+
+
+def roles_in_words(roles: Iterable[Role], teams: Mapping[str, TeamRole], *, disabled: bool) -> str:
+    """``administrator, nlp:member``; ``no role``."""
+    said = [*sorted(roles), *(f"{team}:{role}" for team, role in sorted(teams.items()))]
+    return ", ".join([*said, *(["disabled"] if disabled else [])]) or "no role"
 
 
 def check_name(name: str) -> str:
