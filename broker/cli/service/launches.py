@@ -31,38 +31,12 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     Overdue ones come first: their judged time is over, and their machines may still run at a cost that is in no budget.
     """
     from broker.app.outside.overdue import overdue
-    from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
+    from broker.app.results.outside import OutsideLaunchList
+    from broker.cli.service.launches_view import table
 
     terminal = Terminal.of(context)
-    found, late = _open(terminal), overdue(terminal.broker())
-    if as_json:
-        from broker.app.results.outside import OutsideLaunchList
-
-        terminal.answer(OutsideLaunchList.of(found, late))
-        return
-    for one in late:
-        terminal.show(
-            f"OVERDUE {one.id}: {one.machines}, launched by {one.user}, should have ended {formats.moment(one.until)}"
-            f" ({one.spent.rounded(2)} spent); check whether it still runs, then `gpubroker launches end {one.id}`"
-        )
-    if not found:
-        if late:
-            return
-        terminal.show("no launch made elsewhere is open")
-        return
-    columns = (
-        Column("launch"), Column("user"), Column("team", 2), Column("GPUs", 1), Column("since"), Column("held until"),
-        Column("held", align="right"),
-    )  # fmt: skip
-    rows = [
-        [
-            one.id, one.tags.user, one.tags.team or "", f"{one.tags.gpus} {one.tags.accelerator or ''}".strip(),
-            formats.moment(one.since), formats.moment(one.until), one.held.rounded(2),
-        ]
-        for one in found
-    ]  # fmt: skip
-    terminal.show(*fitted(terminal.out, columns, rows))
+    found = OutsideLaunchList.of(_open(terminal), overdue(terminal.broker()))
+    terminal.result(found, lambda: table(terminal.out, found))
 
 
 @app.command(
@@ -100,10 +74,8 @@ def end(
     if whole not in known:
         raise UnknownName("open launch", id, known)
     cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)
-    if as_json:
-        terminal.answer(OutsideEnd(id=whole, cost_usd=cost))
-    else:
-        terminal.show(f"{whole}: ended, {cost.rounded(2)} spent; the rest of its money is released")
+    said = f"{whole}: ended, {cost.rounded(2)} spent; the rest of its money is released"
+    terminal.result(OutsideEnd(id=whole, cost_usd=cost), lambda: [said])
 
 
 def _open(terminal: Terminal) -> Sequence[OpenLaunch]:

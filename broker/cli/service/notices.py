@@ -39,12 +39,9 @@ def list_(
     from broker.cli.service.notices_view import dispatch
 
     terminal = Terminal.of(context)
-    found = sent(terminal.broker(), failed=failed, limit=limit)
-    if as_json:
-        terminal.answer(NoticeList.of(found))
-    else:
-        nothing = "everything was delivered" if failed else "no alerts were sent yet"
-        terminal.show(*([dispatch(one) for one in found] or [nothing]))
+    found = NoticeList.of(sent(terminal.broker(), failed=failed, limit=limit))
+    nothing = "everything was delivered" if failed else "no alerts were sent yet"
+    terminal.result(found, lambda: map(dispatch, found.notices) if found.notices else [nothing])
 
 
 @app.command(epilog=examples("gpubroker notices retry", "gpubroker notices retry --json"))
@@ -56,10 +53,9 @@ def retry(context: typer.Context, as_json: AsJson = False) -> None:
     from broker.cli.service.notices_view import deliveries
 
     terminal = Terminal.of(context)
-    done = retried(terminal.broker())
-    if as_json:
-        terminal.answer(RetriedNotices.of(done))
-    else:
-        terminal.show(f"{formats.plural(done.count, 'alert')} to try again", deliveries(done.deliveries))
-    if not all(one.ok for one in done.deliveries):
+    done = RetriedNotices.of(retried(terminal.broker()))
+    terminal.result(
+        done, lambda: (f"{formats.plural(done.retried, 'alert')} to try again", deliveries(done.deliveries))
+    )
+    if done.errors:
         raise typer.Exit(5)
