@@ -73,7 +73,6 @@ THROUGH_SERVER = {
     "budget": "broker.cli.remote.money:app",
     "approvals": "broker.cli.remote.approvals:app",
     "launches": "broker.cli.remote.launches:app",
-    "policy": "broker.cli.remote.policy:app",
     "report": "broker.cli.remote.report:app",
     "capacity": "broker.cli.remote.capacity:app",
     "prices": "broker.cli.remote.prices:app",

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -147,6 +148,10 @@ class Terminal:
         """The API of that server, for a command that acts through it."""
         assert self.server is not None
         return self.server
+
+    def now(self) -> datetime:
+        """The present time (UTC): of the broker; for a command through a server, of this machine."""
+        return datetime.now(UTC) if self.through_server else self.broker().clock.now()
 
     def broker(self, *, look_after: bool = True) -> Broker:
         """The broker, created on first use. ``look_after``: also warn of variables that are not settings, and restart a

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import policies
+from broker.app.policy import answers, policies
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -27,7 +27,7 @@ def policy_list(by: By) -> Response:
     found = shown_policies.in_force(by.caller, files=True).active
     values = {
         "active": found,
-        "versions": shown_policies.versions(by.caller).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "versions": answers.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
     return drawn("policies.html", by, values, title="Policies", at=AT)
@@ -53,7 +53,7 @@ def changing(by: By, version: int | None = None) -> Response:
     broker = by.caller.broker
     active = broker.store.active_policy()
     shown = policies.version_before(broker, version) if version is not None else active
-    note = policy_changes.rollback_note(shown, "") if version is not None and shown else ""
+    note = policies.rollback_note(shown, "") if version is not None and shown else ""
     return _form(by, dict(shown.files) if shown else {"policy.yaml": ""}, note, active.number if active else 0)
 
 

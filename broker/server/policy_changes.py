@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping
 
 from broker.app.access.once import ChangeAnswer, once
-from broker.app.policy import policies
-from broker.app.policy.preview import LAST_MONTH, preview
-from broker.app.results.policies import AppliedPolicy
+from broker.app.policy import answers, policies
 from broker.app.results.policy_preview import PolicyPreviewResult
 from broker.core.errors import InvalidInput
 from broker.server.callers import Caller
@@ -20,10 +18,9 @@ _NAME = 300  # characters
 
 
 def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
-    """The effect of applying these files (text by name) now. ``past``: also to the decisions of the last 30
-    days. Raises `InvalidInput`."""
+    """As `answers.seen_before`, for files with valid names."""
     check_names(files)
-    return PolicyPreviewResult.of(preview(by.broker, files, LAST_MONTH if past else None))
+    return answers.seen_before(by.broker, files, past=past)
 
 
 def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None) -> ChangeAnswer:
@@ -33,34 +30,19 @@ def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int |
     broker, note = by.broker, one_line(note)
     before = broker.store.active_policy()
     number = before.number if before else 0
-
-    def applied() -> tuple[PolicyVersion, str]:
-        return policies.activate(broker, files, note, by=by.actor, base=base)
-
-    def told(done: tuple[PolicyVersion, str]) -> ChangeAnswer:
-        version, difference = done
-        document = AppliedPolicy.of(
-            version,
-            changed=version.number != number,
-            difference=difference,
-            warnings=policies.likely_mistakes(broker, broker.policy()),
-            left_out=[],
-        )
-        return ChangeAnswer.of(document, f"version {version.number}")
-
     said = json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
     asked = request_of(by, key, ("policy.apply", "policy"), said, f"version {number}" if before else "no policy")
-    return once(broker, asked, applied, told)
+    return once(
+        broker,
+        asked,
+        lambda: answers.apply(broker, files, note, by=by.actor, base=base),
+        lambda done: ChangeAnswer.of(done, f"version {done.number}"),
+    )
 
 
 def earlier(by: Caller, number: int | None) -> PolicyVersion:
     """The version with that number; None: the last one that differs from the active one. Raises `InvalidInput`."""
     return policies.version_before(by.broker, number)
-
-
-def rollback_note(version: PolicyVersion, reason: str) -> str:
-    """The recorded note of a return to an earlier version."""
-    return f"rollback to version {version.number}" + (f": {reason}" if reason else "")
 
 
 def check_names(files: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from fastapi import Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from broker.app.policy import policies
 from broker.core.documents import MAX_BYTES
 from broker.server import policy_changes
 from broker.server.changing import Key, told
@@ -61,5 +62,5 @@ def apply_policy(by: By, key: Key, body: ApplyBody) -> Response:
 def rollback_policy(by: By, key: Key, body: RollbackBody) -> Response:
     """Make an earlier version active again, as a new version."""
     version = policy_changes.earlier(by, body.version)
-    note = policy_changes.rollback_note(version, body.reason)
+    note = policies.rollback_note(version, body.reason)
     return told(policy_changes.apply(by, version.files, note, key, body.base))

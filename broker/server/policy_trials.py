@@ -3,25 +3,18 @@ again."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import Query
 from fastapi.responses import Response
 from pydantic import AwareDatetime, Field
 
-from broker.app.capacity.findings import capacity_findings
-from broker.app.jobs.preview import NothingToJudge
 from broker.app.jobs.received import received
-from broker.app.policy import policies
-from broker.app.policy.backtest import backtest_of
-from broker.app.policy.warned import warned
-from broker.app.results.capacity_plan import CapacityFindingList
-from broker.app.results.policies import CheckedPolicy, PolicyExplanation
-from broker.app.results.trials import PolicyBacktest, RecordedDecisions
+from broker.app.policy import answers
+from broker.app.results.trials import RecordedDecisions
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
-from broker.core.errors import InvalidInput
+from broker.server import shown_money
 from broker.server.looking import By, answer
 from broker.server.policy_changes import check_names
 from broker.server.policy_routes import PolicyBody
@@ -46,28 +39,22 @@ class BacktestBody(PolicyBody):
 def check_policy(by: By, body: PolicyBody) -> Response:
     """Whether the files are valid, with likely mistakes. Changes nothing."""
     check_names(body.files)
-    found = policies.loaded(by.broker, body.files)
-    return answer(CheckedPolicy.of(found, policies.likely_mistakes(by.broker, found), []))
+    return answer(answers.check(by.broker, body.files))
 
 
 def explain_policy(by: By, body: ExplainBody) -> Response:
     """Every rule's verdict on a job; for those who see all teams, also the facts that the rules see."""
     job = permitted(by, received(by.broker, body.job_file))
-    what_if = None
     if body.files is not None:
         by.require(Permission.CHANGE_POLICIES, None)
         check_names(body.files)
-        what_if = policies.loaded(by.broker, body.files)
-    explained = policies.explain(by.broker, job, what_if, by=by.actor)
-    if explained is None:
-        raise NothingToJudge("no placement is feasible, so there is none to judge", hint="`gpubroker plan`")
-    found = PolicyExplanation.of(explained, (what_if or by.broker.policy()).version)
-    return answer(found if _sees_all(by) else found.model_copy(update={"inputs": {}}))
+    found = answers.explain(by.broker, job, body.files, by=by.actor)
+    return answer(found if _sees_all(by) else found.model_copy(update={"facts": None, "inputs": {}}))
 
 
 def job_decisions(by: By, id: str) -> Response:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
-    found = RecordedDecisions.of(policies.decisions_about(by.broker, by.job(id).id))
+    found = answers.decisions_about(by.broker, by.job(id).id)
     if not _sees_all(by):
         found = RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in found.decisions])
     return answer(found)
@@ -77,10 +64,7 @@ def backtest_policy(by: By, body: BacktestBody) -> Response:
     """Recorded decisions judged by these files: which would be others, and the difference in cost. Changes nothing."""
     check_names(body.files)
     until = body.until or by.broker.clock.now()
-    if body.since >= until:
-        raise InvalidInput("expected a time before the end of the period", where="since")
-    policy = policies.loaded(by.broker, body.files)
-    return answer(PolicyBacktest.of(backtest_of(by.broker, policy, body.since, until, _LONGEST_REPLAY)))
+    return answer(answers.judged_again(by.broker, body.files, body.since, until, _LONGEST_REPLAY))
 
 
 def policy_findings(
@@ -88,11 +72,7 @@ def policy_findings(
     since: Annotated[AwareDatetime | None, Query(description="Start of the period; default: 90 days ago.")] = None,
 ) -> Response:
     """Recorded use against owned, reserved and rented capacity, and what rules that only warn would have stopped."""
-    now = by.broker.clock.now()
-    start = since or now - timedelta(days=90)
-    if start >= now:
-        raise InvalidInput("expected a time in the past", where="since")
-    return answer(CapacityFindingList.of(capacity_findings(by.broker, start), warned(by.broker, start)))
+    return answer(shown_money.capacity_use(by, since))
 
 
 def _sees_all(by: By) -> bool:

@@ -17,8 +17,8 @@ from broker.app.billing.report import (
     spend,
     spend_of,
 )
-from broker.app.capacity import capacity, findings
-from broker.app.policy.warned import warned
+from broker.app.capacity import capacity
+from broker.app.policy import answers
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
@@ -172,11 +172,7 @@ def capacity_list(by: Caller, *, ask: bool = False) -> CapacityList:
 
 def capacity_use(by: Caller, since: datetime | None = None) -> CapacityFindingList:
     """Findings from recorded use since then (default: 90 days) on owning, reserving and renting."""
-    now = by.broker.clock.now()
-    start = now - USE_OF if since is None else since
-    if start >= now:
-        raise InvalidInput("expected a time in the past", where="since")
-    return CapacityFindingList.of(findings.capacity_findings(by.broker, start), warned(by.broker, start))
+    return answers.findings(by.broker, since or by.broker.clock.now() - USE_OF)
 
 
 def purchase_list(by: Caller, *, closed: bool = False) -> PurchaseList:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
-from broker.app.results.policy_preview import PolicyVersionList
+from broker.app.policy import answers
+from broker.app.results.policies import PolicyInForce
 from broker.core.access.permissions import Permission
 from broker.core.ports import PolicySet
 from broker.server.callers import Caller
@@ -18,23 +18,14 @@ def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
     """The active policy; null if there is none. A caller whose roles are only in teams sees the rules that name no
     other team: no budgets over several teams, no names or texts of files, no note of the change. ``files``: include the
     texts of the files, for callers with roles in all teams."""
-    active = by.broker.store.active_policy()
-    if active is None:
-        return PolicyInForce(active=None)
-    policy = by.broker.policy()
     teams = by.access.teams(Permission.SEE_POLICIES)
-    found = ActivePolicy.of_set(active, policy, files=files and teams is None)
-    if teams is None:
-        return PolicyInForce(active=found)
-    seen = _concerning(policy, teams)
+    found = answers.in_force(by.broker, files=files and teams is None)
+    if found.active is None or teams is None:
+        return found
+    seen = _concerning(by.broker.policy(), teams)
     left_out: dict[str, Any] = {"capacity_exceptions": [], "note": "", "file_names": [], "files": None}
-    rules = [one for one in found.rules if one.name in seen]
-    return PolicyInForce(active=found.model_copy(update={"rules": rules} | left_out))
-
-
-def versions(by: Caller) -> PolicyVersionList:
-    """Every activation, the newest first."""
-    return PolicyVersionList(versions=[Activation.of(one) for one in by.broker.store.policy_history()])
+    rules = [one for one in found.active.rules if one.name in seen]
+    return PolicyInForce(active=found.active.model_copy(update={"rules": rules} | left_out))
 
 
 def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:

@@ -28,7 +28,7 @@ def moved(basis: ReplayBasis, after: str = "0.57", money: MoneyKind = MoneyKind.
 
 def shown(*outcomes: ReplayedDecision, width: int = 140) -> str:
     console = Console(width=width, file=StringIO())
-    for part in backtested(console, Backtest(outcomes, 0)):
+    for part in backtested(console, PolicyBacktest.of(Backtest(outcomes, 0))):
         console.print(part)
     assert isinstance(console.file, StringIO)
     return " ".join(console.file.getvalue().split())

@@ -8,7 +8,6 @@ import pytest
 import typer
 
 from broker.cli.program import COMMANDS, OF_THIS_MACHINE, PARTS_OF_THIS_MACHINE, THROUGH_SERVER
-from tests.remote.conftest import Laptop
 
 ENTERS = "enters a machine through the engine's own account, which is the server's"
 OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the server does that there"
@@ -57,6 +56,15 @@ LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHI
 MERGED = {
     "audit",
     "people list",
+    "policy apply",
+    "policy backtest",
+    "policy check",
+    "policy explain",
+    "policy findings",
+    "policy preview",
+    "policy rollback",
+    "policy show",
+    "policy versions",
     "tokens list",
 }
 OFFERED = {one for name, at in THROUGH_SERVER.items() for one in leaves(at, name)}
@@ -71,8 +79,3 @@ def test_a_command_acts_through_the_server_or_has_a_reason(command: str) -> None
 
 def test_what_has_a_reason_is_a_command() -> None:
     assert NOT_OFFERED.keys() <= set(LOCAL)
-
-
-def test_what_is_not_offered_is_refused_by_its_name(laptop: Laptop) -> None:
-    refused = laptop("people", "add", "eve", by="adam")
-    assert (refused.code, "people add" in refused.err) == (2, True)

@@ -113,7 +113,7 @@ def test_results_are_fetched_verified_and_continued(
 def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService, tmp_path: Path) -> None:
     file = tmp_path / "test.yaml"
     file.write_text(POLICY.replace("cost: $4", "cost: $3"))
-    seen = laptop("policy", "preview", str(file), by="adam")
+    seen = laptop("policy", "preview", str(file), "--diff", by="adam")
     assert seen.code == 0, seen.err
     assert "approve_above: {cost: $3" in seen.out
     check("policy-preview", laptop("policy", "apply", str(file), "--dry-run", "--json", by="adam").json)
@@ -121,7 +121,7 @@ def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService,
     done = laptop("policy", "apply", str(file), "--yes", "--reason", "cheaper", "--json", by="adam")
     assert done.code == 0, done.err
     check("policy-apply", done.json)
-    assert "already active" in laptop("policy", "apply", str(file), "--yes", by="adam").err
+    assert "already active" in laptop("policy", "apply", str(file), "--yes", by="adam").out
     assert "is active" in laptop("policy", "rollback", "--yes", by="adam").out
     assert laptop("policy", "apply", str(file), "--yes", by="tara").code == 3
     active = service.world.broker.store.active_policy()

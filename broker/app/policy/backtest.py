@@ -23,11 +23,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.policy.past_market import PastPlacements
-from broker.app.policy.policies import check
+from broker.app.policy.policies import loaded
 from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
 from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
@@ -127,12 +126,16 @@ def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Tot
     return Totals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
 
 
-def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: datetime) -> Backtest:
-    """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by these policy files. Changes nothing.
-    Raises `InvalidInput` for invalid files, an empty period, and a record that was altered."""
+def backtest(
+    broker: Broker, files: Mapping[str, str], start: datetime, end: datetime, longest: float | None = None
+) -> Backtest:
+    """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by these policy files (text by name).
+    Changes nothing. ``longest``: as in `backtest_of`. Raises `InvalidInput` for invalid files, an empty period, and a
+    record that was altered."""
     if start >= end:
-        raise InvalidInput(f"nothing lies between {start:%Y-%m-%d} and {end:%Y-%m-%d}; expected --from before --to")
-    return backtest_of(broker, check(broker, paths), start, end)
+        said = f"expected a time before the end of the period, {end:%Y-%m-%d}; got {start:%Y-%m-%d}"
+        raise InvalidInput(said, where="since")
+    return backtest_of(broker, loaded(broker, files), start, end, longest)
 
 
 def backtest_of(

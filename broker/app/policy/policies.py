@@ -154,6 +154,11 @@ def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
     raise InvalidInput(f"there is no version {number}; {known}", hint="see `gpubroker policy versions`")
 
 
+def rollback_note(version: PolicyVersion, reason: str) -> str:
+    """The recorded note of a return to an earlier version."""
+    return f"rollback to version {version.number}" + (f": {reason}" if reason else "")
+
+
 def activate(
     broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor, base: int | None = None
 ) -> tuple[PolicyVersion, str]:

@@ -10,15 +10,17 @@ from pydantic import Field, JsonValue
 from broker.app.policy.policies import Explained
 from broker.app.results.values import Moment, Result, Seconds, is_none
 from broker.app.results.verdicts import VerdictResult
+from broker.core.job.jobs import Workload
+from broker.core.market.offers import CapacityType
 from broker.core.policy.decisions import written
 from broker.core.policy.policy import Answer
-from broker.core.ports import PolicySet
+from broker.core.ports import PolicySet, Rule
 from broker.core.values.money import Money
 from broker.store.records import PolicyVersion
 
 
 class RuleResult(Result):
-    """One rule. ``says``: its definition as it is written; ``approvers``: whom it asks."""
+    """One rule. ``says``: its definition as it is written; ``approvers``: whom it asks; ``warns``: it only warns."""
 
     name: str
     kind: str
@@ -27,6 +29,7 @@ class RuleResult(Result):
     when: str
     says: dict[str, JsonValue]
     approvers: list[str]
+    warns: bool
 
 
 class HoldingLimitsResult(Result):
@@ -99,8 +102,8 @@ class CheckedPolicy(PolicyResult):
     left_out: list[str]
 
     @classmethod
-    def of(cls, policy: PolicySet, warnings: Sequence[str], left_out: Sequence[object]) -> Self:
-        return cls(valid=True, warnings=list(warnings), left_out=[str(one) for one in left_out], **_parts_of(policy))
+    def of(cls, policy: PolicySet, warnings: Sequence[str]) -> Self:
+        return cls(valid=True, warnings=list(warnings), left_out=[], **_parts_of(policy))
 
 
 class Activation(Result):
@@ -118,13 +121,47 @@ class Activation(Result):
         return cls.from_parts(version, file_names=sorted(version.files), **more)
 
 
-class AppliedPolicy(Activation):
-    """The result of applying policy files. ``difference``: from the set before, as a unified diff."""
+class RuleChanges(Result):
+    """The names of the rules that differ between two sets of policies, whatever their files and lines. ``defaults``:
+    whether defaults differ, too; false where there was no set before."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    defaults: bool
+
+    @classmethod
+    def between(cls, before: PolicySet | None, after: PolicySet) -> Self:
+        old, new = ({r.name: _says(one, r) for r in one.rules} if one else {} for one in (before, after))
+        return cls(
+            added=sorted(new.keys() - old.keys()),
+            changed=sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+            removed=sorted(old.keys() - new.keys()),
+            defaults=before is not None and before.defaults != after.defaults,
+        )
+
+
+def _says(policy: PolicySet, rule: Rule) -> tuple[object, ...]:
+    """The content of a rule, independent of its file and line."""
+    said = getattr(rule, "config", None), getattr(rule, "scope", None), policy.approvers(rule.name)
+    return rule.kind, *map(repr, said), policy.warns(rule.name), policy.when(rule.name)
+
+
+class AppliedPolicy(Activation, PolicyResult):
+    """The result of applying policy files. ``rules_changed`` and ``difference`` (a unified diff of the files): from the
+    set before; ``left_out``: files of test cases among those given."""
 
     changed: bool
+    rules_changed: RuleChanges
     difference: str
     warnings: list[str]
     left_out: list[str]
+
+    @classmethod
+    def of_change(cls, version: PolicyVersion, before: PolicySet | None, after: PolicySet, **more: Any) -> Self:
+        return cls.of(
+            version, **_parts_of(after), rules_changed=RuleChanges.between(before, after), left_out=[], **more
+        )
 
 
 class ActivePolicy(Activation, PolicyResult):
@@ -145,16 +182,70 @@ class PolicyInForce(Result):
     history: list[Activation] | None = Field(default=None, exclude_if=is_none)
 
 
+class SeenBudget(Result):
+    """The money of a budget (USD) in the period that starts then."""
+
+    budget: str
+    period_start: Moment
+    spent: Money
+    held: Money
+
+
+class SeenFacts(Result):
+    """The main facts that the rules see: who asks for what at which place and hourly price (USD), ``start`` and
+    ``until``: the longest time that it may run; what runs already, and the money of budgets."""
+
+    at: Moment
+    user: str
+    team: str | None
+    project: str | None
+    environment: str | None
+    workload: Workload
+    nodes: int
+    machine: str
+    capacity_type: CapacityType
+    location: str
+    rate_per_hour: Money
+    start: Moment | None
+    until: Moment | None
+    running_jobs: int
+    running_gpus: int
+    budgets: list[SeenBudget]
+
+    @classmethod
+    def of(cls, said: Explained) -> Self:
+        action, facts, placement = said.admission.action, said.facts, said.admission.placement
+        start, until = action.window or (None, None)
+        return cls.from_parts(
+            placement.offer,
+            action.job,
+            action,
+            at=facts.now,
+            nodes=placement.nodes,
+            rate_per_hour=placement.rate,
+            start=start,
+            until=until,
+            running_jobs=len({one.job_id for one in facts.live}),
+            running_gpus=sum(one.gpus for one in facts.live),
+            budgets=[SeenBudget.from_parts(use, budget=name) for name, uses in facts.budgets.items() for use in uses],
+        )
+
+
 class PolicyExplanation(Result):
-    """The verdict of every rule on one placement, and its facts (``inputs``). ``planned``: it is the placement
-    that the plan takes; otherwise the policies leave the plan none. ``hold``: USD by kind of money."""
+    """The verdict of every rule on one placement, and all facts that they see (``inputs``; ``facts``: the main ones,
+    null for those who may not see them). ``planned``: it is the placement that the plan takes; otherwise the policies
+    leave the plan none, so they deny the job, and ``placement_answer`` is about the placement alone. ``hold``: USD by
+    kind of money."""
 
     answer: Answer
     planned: bool
+    placement_answer: Answer
     policy_version: str
     offer: str
+    pool: str
     hold: dict[str, Money]
     verdicts: list[VerdictResult]
+    facts: SeenFacts | None
     inputs: dict[str, JsonValue]
 
     @classmethod
@@ -163,9 +254,12 @@ class PolicyExplanation(Result):
         return cls.from_parts(
             said,
             policy_version=policy_version,
+            placement_answer=found.answer,
             offer=found.placement.offer.id,
+            pool=found.placement.offer.pool,
             hold={str(kind): amount for kind, amount in found.money.items()},
             verdicts=found.verdicts,
+            facts=SeenFacts.of(said),
             inputs=written(found.action, said.facts),
         )
 
@@ -183,6 +277,7 @@ def _parts_of(policy: PolicySet) -> dict[str, Any]:
                 when=policy.when(rule.name),
                 says=dict(policy.written(rule.name)),
                 approvers=list(policy.approvers(rule.name)),
+                warns=policy.warns(rule.name),
             )
             for rule in policy.rules
         ],

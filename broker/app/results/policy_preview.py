@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from broker.app.billing.budgets import BudgetLine
@@ -12,6 +13,7 @@ from broker.app.results.policies import Activation
 from broker.app.results.trials import PolicyBacktest
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
+from broker.store.records import PolicyVersion
 
 
 class ObjectingRule(Result):
@@ -118,3 +120,7 @@ class PolicyVersionList(Result):
     """Every activation of a set of policy files, the newest first."""
 
     versions: list[Activation]
+
+    @classmethod
+    def of(cls, found: Sequence[PolicyVersion]) -> Self:
+        return cls(versions=[Activation.of(one) for one in found])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.results.budgets import BudgetScope
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.cli.service import notices_view
@@ -99,7 +100,7 @@ def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
     return Chart(f"Budget {line.spec.id}, {line.period_name}", "time", "USD", lines=lines, note=note)
 
 
-def scope_words(spec: BudgetSpec) -> str:
+def scope_words(spec: BudgetSpec | BudgetScope) -> str:
     """``team nlp or vision, workload training``; ``all jobs``."""
     parts = {
         "team": spec.teams,

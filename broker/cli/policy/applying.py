@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, PolicyFiles, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.policy.preview import PolicyPreview
-    from broker.app.wiring import Broker
-    from broker.core.ports import PolicySet
+    from broker.app.results.policies import AppliedPolicy
+    from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
@@ -28,68 +29,65 @@ ROLLBACK_EXAMPLES = examples(
 )
 VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect, and change nothing.")]
 Past = Annotated[bool, typer.Option("--past/--no-past", help="Also judge the decisions of the last 30 days.")]
+
 Diff = Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Proposal:
-    """Files to activate, the note for the record, and the command for messages."""
+class ChangeOptions:
+    """How a change is recorded, and what is shown and asked before it."""
 
-    files: Mapping[str, str]
-    note: str
+    reason: Reason = ""
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect, and change nothing.")] = False
+    past: Past = True
+    diff: Diff = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of policies: what it would do (``past``: also to past decisions), and the change itself, given the
+    version that must be active. ``command``: for messages."""
+
+    preview: Callable[[bool], PolicyPreviewResult]
+    apply: Callable[[int], AppliedPolicy]
     command: str
-    left_out: tuple[str, ...] = ()
+    left_out: Sequence[str] = ()
 
 
-def apply(
-    context: typer.Context,
-    files: PolicyFiles,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    past: Past = True,
-    diff: Diff = False,
-    as_json: AsJson = False,
-) -> None:
+@gathered
+def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_json: AsJson = False) -> None:
     """Make these files the active policy. Files that are not named no longer apply.
 
     First shows the effect, with the rule behind each change: running jobs that stop, requests and budgets that change,
     and decisions of the last 30 days that would differ. Asks for confirmation if a policy is active, and says so if
-    none is; without a terminal, add `--yes`. The change is recorded with its user, time, reason and difference. Prints
-    the warnings of `policy check`.
+    none is; without a terminal, add `--yes`. Refused if somebody else changed the policy meanwhile. The change is
+    recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
     """
-    from broker.app.policy import policies
-
-    left_out = tuple(map(str, policies.cases_among(files)))
-    proposal = _Proposal(policies.read_files(files), reason, "policy apply", left_out)
-    _propose(Terminal.of(context), proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
+    terminal = Terminal.of(context)
+    _propose(terminal, _of_files(terminal, files, given.reason), given)
 
 
-def preview(context: typer.Context, files: PolicyFiles, past: Past = True, as_json: AsJson = False) -> None:
+def preview(
+    context: typer.Context, files: PolicyFiles, past: Past = True, diff: Diff = False, as_json: AsJson = False
+) -> None:
     """Show the effect of applying these files now, without applying them.
 
     Jobs, requests and budgets are judged by the reconciler's own code, in a transaction that is rolled back.
     """
-    from broker.app.policy import policies
-
-    proposal = _Proposal(policies.read_files(files), "", "policy preview")
-    _propose(Terminal.of(context), proposal, yes=False, dry_run=True, past=past, diff=False, as_json=as_json)
+    terminal = Terminal.of(context)
+    _propose(terminal, _of_files(terminal, files, ""), ChangeOptions(dry_run=True, past=past, diff=diff))
 
 
+@gathered
 def rollback(
     context: typer.Context,
+    given: ChangeOptions,
     version: Annotated[
         int | None,
         typer.Argument(metavar="[VERSION]", help="Number in `policy versions`. Default: the previous version."),
     ] = None,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    past: Past = True,
-    diff: Diff = False,
     as_json: AsJson = False,
 ) -> None:
     """Activate an earlier version of the policy again, as a new version.
@@ -100,100 +98,120 @@ def rollback(
     from broker.app.policy import policies
 
     terminal = Terminal.of(context)
-    found = policies.version_before(terminal.broker(), version)
-    note = f"rollback to version {found.number}" + (f": {reason}" if reason else "")
-    proposal = _Proposal(found.files, note, f"policy rollback {found.number}")
-    _propose(terminal, proposal, yes=yes, dry_run=dry_run, past=past, diff=diff, as_json=as_json)
+    if terminal.through_server:
+        command = f"policy rollback {version or ''}".rstrip()
+        change = _at_server(terminal, "/policies/rollback", {"version": version}, given.reason, command)
+    else:
+        found = policies.version_before(terminal.broker(), version)
+        note = policies.rollback_note(found, given.reason)
+        change = _here(terminal, found.files, note, f"policy rollback {found.number}")
+    _propose(terminal, change, given)
 
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
-    from broker.app.results.policies import Activation
-    from broker.app.results.policy_preview import PolicyVersionList
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    found = list(terminal.broker().store.policy_history())
-    if as_json:
-        terminal.answer(PolicyVersionList(versions=[Activation.of(one) for one in found]))
-    elif found:
-        terminal.show(policy_view.history_table(terminal.out, found))
-    else:
-        terminal.show("No policy was ever applied. Apply one with `gpubroker policy apply FILES`.")
+    found = activations(terminal)
+    terminal.result(found, lambda: policy_view.history_table(terminal.out, found.versions))
 
 
-def _propose(
-    terminal: Terminal, proposal: _Proposal, *, yes: bool, dry_run: bool, past: bool, diff: bool, as_json: bool
-) -> None:
-    from broker.app.policy.preview import LAST_MONTH
-    from broker.app.policy.preview import preview as previewed
-    from broker.app.results.policy_preview import PolicyPreviewResult
-    from broker.cli.policy import policy_view, preview_view
+def activations(terminal: Terminal) -> PolicyVersionList:
+    """Every activation, the newest first."""
+    from broker.app.policy import answers
+    from broker.app.results.policy_preview import PolicyVersionList
+
+    if terminal.through_server:
+        return terminal.api.fetch(PolicyVersionList, "/policies/versions")
+    return answers.versions(terminal.broker())
+
+
+def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
+    """The texts of policy files by path; for a server by name. Raises `InvalidInput`, also if two files for a server
+    have the same name."""
+    from broker.app.policy.policies import read_files
+
+    found = read_files(files)
+    if not terminal.through_server:
+        return found
+    named = {Path(path).name: text for path, text in found.items()}
+    if len(named) < len(found):
+        raise InvalidInput("two of the files have the same name", hint="a server knows policy files by their names")
+    return named
+
+
+def _of_files(terminal: Terminal, files: Sequence[Path], reason: str) -> _Change:
+    from broker.app.policy.policies import cases_among
+
+    left_out = tuple(map(str, cases_among(files)))
+    said = texts(terminal, files)
+    if terminal.through_server:
+        return _at_server(terminal, "/policies", {"files": said}, reason, "policy apply", left_out)
+    return _here(terminal, said, reason, "policy apply", left_out)
+
+
+def _here(
+    terminal: Terminal, files: Mapping[str, str], note: str, command: str, left_out: Sequence[str] = ()
+) -> _Change:
+    from broker.app.policy import answers
+    from broker.app.service import background
+
+    def apply(base: int) -> AppliedPolicy:
+        done = answers.apply(broker, files, note, by=terminal.actor, base=base)
+        background.revive(broker)  # waiting jobs may be allowed now
+        return done
 
     broker = terminal.broker()
-    seen = previewed(broker, proposal.files, LAST_MONTH if past else None)
-    if dry_run and as_json:
-        terminal.answer(PolicyPreviewResult.of(seen))
+    return _Change(lambda past: answers.seen_before(broker, files, past=past), apply, command, left_out)
+
+
+def _at_server(
+    terminal: Terminal, path: str, body: dict[str, Any], reason: str, command: str, left_out: Sequence[str] = ()
+) -> _Change:
+    from broker.app.results.policies import AppliedPolicy
+    from broker.app.results.policy_preview import PolicyPreviewResult
+
+    api = terminal.api
+    return _Change(
+        lambda past: api.query(PolicyPreviewResult, f"{path}/preview", body, past=past),
+        lambda base: api.request(AppliedPolicy, path, body | {"reason": reason, "base": base}),
+        command,
+        left_out,
+    )
+
+
+def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
+    from broker.cli.policy import policy_view, preview_view
+
+    seen = change.preview(given.past)
+    if given.dry_run and terminal.as_json:
+        terminal.answer(seen)
         return
-    if diff and seen.changed:
+    if given.diff and seen.changed:
         terminal.show(*policy_view.difference(seen.difference))
-    if seen.changed and (seen.before or dry_run):
-        terminal.show(*preview_view.screen(terminal.err if as_json else terminal.out, seen))
-    if dry_run:
-        terminal.show("Nothing was changed." if seen.changed else _unchanged(seen))
-    elif seen.changed and seen.before and not yes:
-        _confirm(terminal, seen, proposal.command)
-    if not dry_run:
-        _activate(terminal, broker, proposal, as_json=as_json)
-        if seen.changed and not seen.before and not yes:
-            terminal.say("No policy was active, so there was nothing to compare with: applied without confirmation.")
+    if seen.changed and (seen.active_version or given.dry_run):
+        terminal.show(*preview_view.screen(terminal.err if terminal.as_json else terminal.out, seen))
+    if given.dry_run:
+        terminal.show("Nothing was changed." if seen.changed else policy_view.unchanged(seen.active_version))
+        return
+    if seen.changed and seen.active_version and not given.yes:
+        _confirm(terminal, seen.active_version, change.command)
+    done = change.apply(seen.active_version).model_copy(update={"left_out": list(change.left_out)})
+    terminal.result(done, lambda: policy_view.applied(terminal.out, done))
+    if not terminal.as_json:
+        terminal.say(*policy_view.warnings(done.warnings), *policy_view.left_out_cases(done.left_out))
+    if seen.changed and not seen.active_version and not given.yes:
+        terminal.say("No policy was active, so there was nothing to compare with: applied without confirmation.")
 
 
-def _unchanged(seen: PolicyPreview) -> str:
-    return f"Nothing changed: version {seen.before} with these files is already active."
-
-
-def _confirm(terminal: Terminal, seen: PolicyPreview, command: str) -> None:
+def _confirm(terminal: Terminal, active: int, command: str) -> None:
     """Raises `InvalidInput` without a terminal, and `typer.Exit` (1) if the user declines."""
     if not terminal.asks:
         raise InvalidInput(
-            f"this replaces the active version {seen.before}, and no terminal can confirm it; nothing was changed",
+            f"this replaces the active version {active}, and no terminal can confirm it; nothing was changed",
             hint=f"check the effect above, then add --yes: `gpubroker {command} … --yes`",
         )
     if not typer.confirm("Apply this?", default=False, err=True):
         terminal.say("Nothing was changed.")
         raise typer.Exit(1)
-
-
-def _activate(terminal: Terminal, broker: Broker, proposal: _Proposal, *, as_json: bool) -> None:
-    from broker.app.policy import policies
-    from broker.app.service import background
-    from broker.cli.policy import policy_view
-
-    before, old = broker.store.active_policy(), _active(broker)
-    version, difference = policies.activate(broker, proposal.files, proposal.note, by=terminal.actor)
-    background.revive(broker)  # waiting jobs may be allowed now
-    changed = before is None or before.number != version.number
-    warnings = policies.likely_mistakes(broker, broker.policy())
-    if as_json:
-        from broker.app.results.policies import AppliedPolicy
-
-        left_out = list(proposal.left_out)
-        terminal.answer(
-            AppliedPolicy.of(version, changed=changed, difference=difference, warnings=warnings, left_out=left_out)
-        )
-        return
-    if not changed:
-        terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
-    else:
-        terminal.show(*policy_view.rule_table(terminal.out, broker.policy()), policy_view.changes(old, broker.policy()))
-        terminal.show(f"Version {version.number} is active.")
-    terminal.say(*policy_view.warnings(warnings), *policy_view.left_out_cases(proposal.left_out))
-
-
-def _active(broker: Broker) -> PolicySet | None:
-    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
-    try:
-        return broker.policy()
-    except InvalidInput:
-        return None

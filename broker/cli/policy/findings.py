@@ -10,15 +10,13 @@ import typer
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from broker.app.capacity.findings import CapacityFindings
-    from broker.app.policy.warned import WarnedRule
+    from broker.app.results.capacity_plan import CapacityFindingList, WarnedRuleResult
 
 _MOST_NAMED = 8
 EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
@@ -39,43 +37,43 @@ def findings(
     Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.
     """
-    from broker.app.capacity.findings import capacity_findings
-    from broker.app.policy.warned import warned as warned_rules
+    from broker.app.policy import answers
     from broker.app.results.capacity_plan import CapacityFindingList
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    now = broker.clock.now()
-    start = filters.moment("--since", since, now)
-    if start >= now:
-        raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
-    found, warned = capacity_findings(broker, start), warned_rules(broker, start)
-    terminal.result(lambda: CapacityFindingList.of(found, warned), lambda: [*_screen(found), *_warned(warned)])
+    start = filters.moment("--since", since, terminal.now())
+    if terminal.through_server:
+        found = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
+    else:
+        found = answers.findings(terminal.broker(), start)
+    terminal.result(found, lambda: _screen(found))
 
 
-def _warned(rules: Sequence[WarnedRule]) -> list[RenderableType]:
+def _screen(found: CapacityFindingList) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render import formats
     from broker.cli.render.tables import hanging
 
-    parts: list[RenderableType] = []
-    for one in rules:
-        would = [
-            f"{word} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MOST_NAMED])})"
-            for word, jobs in (("stopped", one.stopped), ("refused", one.refused))
-            if jobs
-        ]
-        title = f"Rule {one.name} only warns: it would have {' and '.join(would)} since {formats.moment(one.first)}."
-        parts += [Text(title, style="bold"), hanging(Text(f"{one.newest.message} ({one.newest.source})"), 2)]
-    return parts
+    for one in found.findings:
+        saves = one.saves_usd_per_month
+        yield Text.assemble(
+            (one.sentence, "bold"), (f"  ${saves:,.2f} per month" if saves is not None else "", "green")
+        )
+        yield hanging(Text(one.because), 2)
+    if not found.findings and found.enough_use:
+        yield f"No findings in the use since {found.since:%Y-%m-%d}: keep the present capacity."
+    elif not found.findings:
+        yield _too_little(found)
+    yield from (Text(f"note: {note}", style="dim") for note in found.notes)
+    for rule in found.warned_rules:
+        yield from (Text(_warned(rule), style="bold"), hanging(Text(f"{rule.message} ({rule.source})"), 2))
 
 
-def _too_little(found: CapacityFindings) -> str:
+def _too_little(found: CapacityFindingList) -> str:
     """Why there is not enough data, and what is needed."""
     from broker.economics.reserve.capacity_findings import SHORTEST
 
-    known = ", ".join(f"{len(use.demand)} h of {use.accelerator}" for use in found.uses)
+    known = ", ".join(f"{use.hours} h of {use.accelerator}" for use in found.uses)
     why = f"{known} are recorded" if known else "no use with a comparable price is recorded"
     return (
         f"Not enough data to recommend owning, reserving or renting: {why} since {found.since:%Y-%m-%d}. Findings need"
@@ -84,18 +82,12 @@ def _too_little(found: CapacityFindings) -> str:
     )
 
 
-def _screen(found: CapacityFindings) -> list[RenderableType]:
-    from rich.text import Text
+def _warned(one: WarnedRuleResult) -> str:
+    from broker.cli.render import formats
 
-    from broker.cli.render.tables import hanging
-
-    parts: list[RenderableType] = []
-    for one in found.findings:
-        saves = f"  ${one.saves:,.2f} per month" if one.saves is not None else ""
-        parts += [Text.assemble((one.sentence, "bold"), (saves, "green")), hanging(Text(one.because), 2)]
-    if not found.findings and found.enough:
-        parts.append(f"No findings in the use since {found.since:%Y-%m-%d}: keep the present capacity.")
-    elif not found.findings:
-        parts.append(_too_little(found))
-    parts += [Text(f"note: {note}", style="dim") for note in found.notes]
-    return parts
+    would = [
+        f"{word} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MOST_NAMED])})"
+        for word, jobs in (("stopped", one.stopped), ("refused", one.refused))
+        if jobs
+    ]
+    return f"Rule {one.name} only warns: it would have {' and '.join(would)} since {formats.moment(one.first)}."

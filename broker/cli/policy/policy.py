@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,10 @@ from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.app.results.policies import PolicyExplanation
+    from broker.app.results.trials import RecordedDecisions
 
 app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
 
@@ -22,22 +27,22 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
     allow nothing.
     """
-    from broker.app.policy import policies
+    from broker.app.policy import answers
+    from broker.app.policy.policies import cases_among
+    from broker.app.results.policies import CheckedPolicy
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    found = policies.check(terminal.broker(), files)
-    warnings, cases = policies.likely_mistakes(terminal.broker(), found), policies.cases_among(files)
-    if as_json:
-        from broker.app.results.policies import CheckedPolicy
-
-        terminal.answer(CheckedPolicy.of(found, warnings, cases))
+    texts = applying.texts(terminal, files)
+    if terminal.through_server:
+        found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
     else:
-        terminal.say(*policy_view.warnings(warnings), *policy_view.left_out_cases(cases))
-        terminal.show(
-            *policy_view.rule_table(terminal.out, found),
-            "The files are valid. Activate them with `gpubroker policy apply`.",
-        )
+        found = answers.check(terminal.broker(), texts)
+    found = found.model_copy(update={"left_out": [str(one) for one in cases_among(files)]})
+    if not as_json:
+        terminal.say(*policy_view.warnings(found.warnings), *policy_view.left_out_cases(found.left_out))
+    valid = "The files are valid. Activate them with `gpubroker policy apply`."
+    terminal.result(found, lambda: [*policy_view.rule_table(terminal.out, found), valid])
 
 
 @app.command(
@@ -48,34 +53,28 @@ def show(
     history: Annotated[
         bool, typer.Option("--history", help="List all versions with time and user of activation.")
     ] = False,
-    files: Annotated[bool, typer.Option("--files", help="Print the active files.")] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Print the active files; through a server, if you may see all teams.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the active policy: its rules, and time and user of its activation."""
+    """Show the active policy: its rules, and time and user of its activation; through a server, the rules that name no
+    other team than yours."""
+    from broker.app.policy import answers
+    from broker.app.results.policies import PolicyInForce
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    terminal.adopt()
-    active = broker.store.active_policy()
-    versions = list(broker.store.policy_history()) if history else []
-    if as_json:
-        from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
-
-        in_force = None if active is None else ActivePolicy.of_set(active, broker.policy(), files=files)
-        activations = [Activation.of(one) for one in versions] if history else None
-        terminal.answer(PolicyInForce(active=in_force, history=activations))
-    elif active is None:
-        terminal.show(
-            "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used.",
-            "Activate one with `gpubroker policy apply FILES`.",
-        )
-    elif files:
-        terminal.show(*policy_view.files(active))
-    elif history:
-        terminal.show(policy_view.history_table(terminal.out, versions))
+    if terminal.through_server:
+        found = terminal.api.fetch(PolicyInForce, "/policies", files=files or None)
+        if files and found.active is not None and found.active.files is None:
+            terminal.say("The server shows the texts of the files to those who may see all teams.")
     else:
-        terminal.show(policy_view.heading(active), *policy_view.rule_table(terminal.out, broker.policy()))
+        terminal.adopt()
+        found = answers.in_force(terminal.broker(), files=files)
+    if history:
+        found = found.model_copy(update={"history": applying.activations(terminal).versions})
+    terminal.result(found, lambda: policy_view.in_force(terminal.out, found))
 
 
 @app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
@@ -103,35 +102,40 @@ def explain(
     The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
     submitted job (ID or name instead of a file), shows the recorded verdicts.
     """
-    from broker.app.jobs.job_input import read_job
-    from broker.app.jobs.preview import NothingToJudge
-    from broker.app.policy import policies
     from broker.cli.policy import policy_view, trial_view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
     if not job.exists() and job.suffix not in (".yaml", ".yml"):
-        decisions = policies.decisions_about(broker, str(job))
-        if as_json:
-            from broker.app.results.trials import RecordedDecisions
-
-            terminal.answer(RecordedDecisions.of(decisions))
-        else:
-            terminal.show(*trial_view.recorded(terminal.out, decisions))
+        decisions = _decisions(terminal, str(job))
+        terminal.result(decisions, lambda: trial_view.recorded(terminal.out, decisions))
         return
-    wanted = read_job(job, broker.clock.now())
-    terminal.adopt()
-    what_if = policies.check(broker, policy) if policy else None
-    explained = policies.explain(broker, wanted, what_if, by=terminal.actor)
-    if explained is None:
-        raise NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
-    if as_json:
-        from broker.app.results.policies import PolicyExplanation
+    found = _explanation(terminal, job, policy)
+    terminal.result(found, lambda: policy_view.explained(terminal.out, found))
 
-        terminal.answer(PolicyExplanation.of(explained, (what_if or broker.policy()).version))
-    else:
-        seen = trial_view.inputs(explained.admission.action, explained.facts)
-        terminal.show(*seen, *policy_view.explained(terminal.out, explained))
+
+def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
+    from broker.app.policy import answers
+    from broker.app.results.trials import RecordedDecisions
+
+    if terminal.through_server:
+        from broker.remote.sending import job_id
+
+        return terminal.api.fetch(RecordedDecisions, f"/jobs/{job_id(terminal.api, reference)}/decisions")
+    return answers.decisions_about(terminal.broker(), reference)
+
+
+def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
+    from broker.app.jobs.job_input import read_job
+    from broker.app.policy import answers
+    from broker.app.results.policies import PolicyExplanation
+    from broker.core.job.file import print_job
+
+    job, files = read_job(file, terminal.now()), applying.texts(terminal, policy) if policy else None
+    if terminal.through_server:
+        body = {"job_file": print_job(job), "files": files}
+        return terminal.api.query(PolicyExplanation, "/policies/explain", body)
+    terminal.adopt()
+    return answers.explain(terminal.broker(), job, files, by=terminal.actor)
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
@@ -151,9 +155,9 @@ def try_cases(
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
-    tried = policies.try_cases(terminal.broker(look_after=False), files)
-    terminal.result(lambda: PolicyTestResult.of(tried), lambda: trial_view.tried(tried))
-    if any(result.wrong for one in tried for result in one.results):
+    tried = PolicyTestResult.of(policies.try_cases(terminal.broker(look_after=False), files))
+    terminal.result(tried, lambda: trial_view.tried(tried))
+    if tried.failed:
         raise typer.Exit(1)
 
 
@@ -174,16 +178,19 @@ def backtest(
 ) -> None:
     """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
     difference in cost. Changes nothing."""
-    from broker.app.policy.backtest import backtest as backtested
+    from broker.app.policy import answers
     from broker.app.results.trials import PolicyBacktest
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    now = broker.clock.now()
-    start = filters.moment("--since", since, now)
-    found = backtested(broker, files, start, filters.moment("--until", until, now) if until else now)
-    terminal.result(lambda: PolicyBacktest.of(found), lambda: trial_view.backtested(terminal.out, found))
+    now, texts = terminal.now(), applying.texts(terminal, files)
+    start, end = filters.moment("--since", since, now), filters.moment("--until", until, now) if until else None
+    if terminal.through_server:
+        body = {"files": texts, "since": start.isoformat(), "until": end and end.isoformat()}
+        found = terminal.api.query(PolicyBacktest, "/policies/backtest", body)
+    else:
+        found = answers.judged_again(terminal.broker(), texts, start, end or now)
+    terminal.result(found, lambda: trial_view.backtested(terminal.out, found))
 
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)

@@ -7,56 +7,64 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.cli.policy.trial_view import WORDS, word_of
+from broker.app.results.policies import (
+    Activation,
+    AppliedPolicy,
+    HoldingLimitsResult,
+    LendingResult,
+    PolicyDefaultsResult,
+    PolicyExplanation,
+    PolicyInForce,
+    PolicyResult,
+    RuleResult,
+)
+from broker.cli.policy.trial_view import WORDS, facts, verdict_table
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
+from broker.cli.render.tables import FittedTable, ValueColumn, listed
 from broker.core.policy.policy import Answer
-from broker.core.ports import HoldingLimits, LendingTerms, PolicyDefaults, PolicySet, Rule
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console, RenderableType
 
-    from broker.app.policy.policies import Explained
-    from broker.reconciler.admission.admission import Admission
-    from broker.store import PolicyVersion
+
+def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]:
+    """The active files if they were asked for, else the versions if they were, else the rules."""
+    active = found.active
+    if active is None:
+        yield "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used."
+        yield "Activate one with `gpubroker policy apply FILES`."
+    elif active.files is not None:
+        for name, text in active.files.items():
+            yield from (Text(f"# --- {name}", style="dim"), Text(text.rstrip()))
+    elif found.history is not None:
+        yield from history_table(console, found.history)
+    else:
+        note = f": {active.note}" if active.note else ""
+        activated = f"version {active.number}, activated {formats.moment(active.activated_at)} by {active.by}{note}"
+        yield Text.assemble(("Active policy: ", "bold"), activated)
+        yield from rule_table(console, active)
 
 
-def heading(version: PolicyVersion) -> Text:
-    """The active version, and the time and user of its activation."""
-    note = f": {version.note}" if version.note else ""
-    return Text.assemble(
-        ("Active policy: ", "bold"),
-        f"version {version.number}, activated {formats.moment(version.activated_at)} by {version.by}{note}",
-    )
-
-
-def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
+def rule_table(console: Console, policy: PolicyResult) -> list[RenderableType]:
     """The rules and defaults of a policy set."""
-    columns = (
-        Column("rule"),
-        Column("definition", folds=True),
-        Column("scope", 1, folds=True),
-        Column("condition", 2, folds=True),
-        Column("source", 3),
+    columns: tuple[ValueColumn[RuleResult], ...] = (
+        ValueColumn("rule", lambda rule: rule.name),
+        ValueColumn("definition", _definition, folds=True),
+        ValueColumn("scope", lambda rule: rule.scope, 1, folds=True),
+        ValueColumn("condition", lambda rule: rule.when, 2, folds=True),
+        ValueColumn("source", lambda rule: rule.source, 3),
     )
-    cells = [
-        [rule.name, f"{rule.kind}: {_told(policy, rule)}", str(getattr(rule, "scope", "")), policy.when(rule.name),
-         str(rule.source)]
-        for rule in policy.rules
-    ]  # fmt: skip
-    built = fitting(console, columns, cells)
-    if {"scope", "condition"} & set(built.hidden):  # too important to hide: shown below the definition
-        narrow: list[list[str | Text]] = [[name, _in_lines(*said), where] for name, *said, where in cells]
-        built = fitting(console, (*columns[:2], columns[-1]), narrow)
-    parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
-    return [*parts, *(Text(line, style="dim") for line in _defaults(policy))]
+    [built] = listed(console, columns, policy.rules)
+    if isinstance(built, FittedTable) and {"scope", "condition"} & set(built.hidden):
+        # Too important to hide: shown below the definition.
+        narrow = (columns[0], ValueColumn("definition", _in_lines, folds=True), columns[-1])
+        [built] = listed(console, narrow, policy.rules)
+    return [built if policy.rules else "No rules.", *(Text(line, style="dim") for line in _defaults(policy))]
 
 
-def _defaults(policy: PolicySet) -> Iterator[str]:
+def _defaults(policy: PolicyResult) -> Iterator[str]:
     """Each default with its source: a line of a file, or built in."""
-    said, at = policy.defaults, policy.said_at
+    said, at = policy.defaults, policy.defaults_said_at
     lines = {
         "max_duration": f"a job without max_duration is stopped after {formats.length(said.max_duration)}",
         "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash, so none is spent",
@@ -76,25 +84,25 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["max_unattended"] = f"rented machines stop after {formats.length(alone)} without a broker"
     if (hour := said.value_of_time) is not None:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
-    if said.holding != HoldingLimits():
-        lines["holding"] = f"may be proposed to own or reserve: {_held(said.holding)}"
+    if held := _held(said.holding):
+        lines["holding"] = f"may be proposed to own or reserve: {held}"
     if said.lending:
         lines["lending"] = "; ".join(map(_lent, said.lending))
     if order := said.capacity_order:
         lines["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
-    for scope, order, source in policy.order_exceptions:
-        yield f"capacity order for {scope}: {', '.join(order)} ({source})"
+    for one in policy.capacity_exceptions:
+        yield f"capacity order for {one.scope}: {', '.join(one.order)} ({one.source})"
 
 
-def _lent(terms: LendingTerms) -> str:
+def _lent(terms: LendingResult) -> str:
     hour = terms.price_per_gpu_hour
     price = f"{formats.money(hour)} a GPU-hour" if hour is not None else f"{terms.share:g}% of what they cost"
-    whom = "other teams" if terms.to == ("*",) else ", ".join(terms.to)
+    whom = "other teams" if terms.to == ["*"] else ", ".join(terms.to)
     return f"machines that {terms.team} bought are lent to {whom} at {price}"
 
 
-def _held(limits: HoldingLimits) -> str:
+def _held(limits: HoldingLimitsResult) -> str:
     said = []
     if limits.utilisation is not None:
         said.append(f"GPUs needed in {limits.utilisation:g}% of the hours or more")
@@ -105,13 +113,13 @@ def _held(limits: HoldingLimits) -> str:
     return ", ".join(said)
 
 
-def _held_at_once(said: PolicyDefaults) -> dict[str, str]:
+def _held_at_once(said: PolicyDefaultsResult) -> dict[str, str]:
     if (share := said.hold_quantile) is None:
         return {}
     return {"hold_quantile": f"the hold of a job with known work is enough for {share:g} % of its runs"}
 
 
-def _kept_files(said: PolicyDefaults) -> dict[str, str]:
+def _kept_files(said: PolicyDefaultsResult) -> dict[str, str]:
     times = {
         "checkpoints": said.keep_checkpoints,
         "results": said.keep_results,
@@ -132,15 +140,16 @@ def _kept_files(said: PolicyDefaults) -> dict[str, str]:
     return kept
 
 
-def _in_lines(says: str, whom: str, when: str) -> Text:
+def _in_lines(rule: RuleResult) -> Text:
     """The definition of a rule, then its scope and condition."""
-    beside = [f"\n{word}: {said}" for word, said in (("scope", whom), ("condition", when)) if said]
-    return Text.assemble(says, *((line, "dim") for line in beside))
+    beside = [f"\n{word}: {said}" for word, said in (("scope", rule.scope), ("condition", rule.when)) if said]
+    return Text.assemble(_definition(rule), *((line, "dim") for line in beside))
 
 
-def _told(policy: PolicySet, rule: Rule) -> str:
-    """The definition of a rule as written: ``$2,000 per month``; ``{H100: $4, default: $3}``; ``$500; asks olga``."""
-    entry = policy.written(rule.name)
+def _definition(rule: RuleResult) -> str:
+    """The kind of a rule, and its definition as written: ``budget: $2,000 per month``; ``max_job_cost: $500; asks
+    olga``."""
+    entry = rule.says
     if rule.kind == "budget":
         period = entry.get("period")
         said = f"{entry.get('amount')} " + (
@@ -152,9 +161,9 @@ def _told(policy: PolicySet, rule: Rule) -> str:
         said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
     else:
         said = _in_one_line(entry.get(rule.kind))
-    said += "; only warns" if policy.warns(rule.name) else ""
-    asked = policy.approvers(rule.name)
-    return f"{said}; asks {' or '.join(asked)}" if asked and rule.kind != "approve_above" else said
+    said += "; only warns" if rule.warns else ""
+    asked = f"; asks {' or '.join(rule.approvers)}" if rule.approvers and rule.kind != "approve_above" else ""
+    return f"{rule.kind}: {said}{asked}"
 
 
 def _in_one_line(said: object) -> str:
@@ -171,13 +180,12 @@ def warnings(doubtful: Sequence[str]) -> list[Text]:
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 
-def left_out_cases(files: Sequence[Path | str]) -> list[Text]:
+def left_out_cases(files: Sequence[str]) -> list[Text]:
     """A note on case files that were given as policy files: they contain no rules."""
-    names = [str(file) for file in files]
     told = (
-        f"note: ignored files of test cases: {', '.join(names)}; to run them: gpubroker policy test {' '.join(names)}"
+        f"note: ignored files of test cases: {', '.join(files)}; to run them: gpubroker policy test {' '.join(files)}"
     )
-    return [Text(told, style="dim")] if names else []
+    return [Text(told, style="dim")] if files else []
 
 
 def difference(text: str) -> list[Text]:
@@ -186,69 +194,52 @@ def difference(text: str) -> list[Text]:
     return [Text(line, style=styles.get(line[:1], "")) for line in text.splitlines()]
 
 
-def changes(before: PolicySet | None, after: PolicySet) -> str:
-    """``2 rules added, 1 changed, 1 removed``."""
-    old, new = ({r.name: _says(one, r) for r in one.rules} if one else {} for one in (before, after))
-    counts = {
-        "added": len(new.keys() - old.keys()),
-        "changed": sum(old[name] != new[name] for name in old.keys() & new.keys()),
-        "removed": len(old.keys() - new.keys()),
-    }
-    said = [f"{count} {what}" for what, count in counts.items() if count]
-    if before is not None and before.defaults != after.defaults:
-        said.append("defaults changed")
-    return f"Rules: {', '.join(said)}." if said else "The rules are unchanged."
+def unchanged(version: int) -> str:
+    """That these files are active already, as that version."""
+    return f"Nothing changed: version {version} with these files is already active."
 
 
-def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
-    """The content of a rule, independent of its file and line."""
-    config, asked = (repr(said) for said in (getattr(rule, "config", None), policy.approvers(rule.name)))
-    config += str(policy.warns(rule.name))
-    return rule.kind, config + asked, repr(getattr(rule, "scope", None)), policy.when(rule.name)
+def applied(console: Console, done: AppliedPolicy) -> Iterator[RenderableType]:
+    """The rules and defaults that apply now, and how many of them changed: ``2 rules added, 1 changed, 1 removed``."""
+    if not done.changed:
+        yield unchanged(done.number)
+        return
+    yield from rule_table(console, done)
+    new = done.rules_changed
+    counts = {"added": new.added, "changed": new.changed, "removed": new.removed}
+    said = [f"{len(names)} {what}" for what, names in counts.items() if names]
+    said += ["defaults changed"] if new.defaults else []
+    yield f"Rules: {', '.join(said)}." if said else "The rules are unchanged."
+    yield f"Version {done.number} is active."
 
 
-def files(version: PolicyVersion) -> list[Text]:
-    """The text of every active file with its name."""
-    return [
-        part
-        for name, text in version.files.items()
-        for part in (Text(f"# --- {name}", style="dim"), Text(text.rstrip()))
-    ]
-
-
-def history_table(console: Console, versions: Sequence[PolicyVersion]) -> RenderableType:
+def history_table(console: Console, versions: Sequence[Activation]) -> list[RenderableType]:
     """One row per version, newest first."""
-    columns = (
-        Column("version", align="right"),
-        Column("activated"),
-        Column("by"),
-        Column("files", 1, folds=True),
-        Column("why", 2, folds=True),
+    columns: tuple[ValueColumn[Activation], ...] = (
+        ValueColumn("version", lambda one: str(one.number), align="right"),
+        ValueColumn("activated", lambda one: formats.moment(one.activated_at)),
+        ValueColumn("by", lambda one: one.by),
+        ValueColumn("files", lambda one: ", ".join(one.file_names), 1, folds=True),
+        ValueColumn("why", lambda one: one.note, 2, folds=True),
     )
-    cells = [[str(v.number), formats.moment(v.activated_at), v.by, ", ".join(v.files), v.note] for v in versions]
-    return fitting(console, columns, cells)
+    if not versions:
+        return ["No policy was ever applied. Apply one with `gpubroker policy apply FILES`."]
+    return listed(console, columns, versions)
 
 
-def explained(console: Console, said: Explained) -> list[RenderableType]:
-    """Every verdict, and the overall verdict."""
-    found = said.admission
-    columns = (Column("verdict"), Column("rule"), Column("message", folds=True), Column("source", 1))
-    cells: list[list[str | Text]] = [
-        [word_of(verdict), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
-        for verdict in found.verdicts
-    ]
-    word, style = WORDS[found.answer]
-    whom = _whom(found) if said.planned else "this placement"
-    money = " and ".join(f"{formats.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
-    return [
-        Text.assemble("Judged placement: ", (found.placement.offer.pool, "bold"), f"; to be held: {money}"),
-        fitting(console, columns, cells),
-        Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}."),
-        *([] if said.planned else [Text("The plan has no placement left; `gpubroker plan JOB --explain` shows why.")]),
-    ]
+def explained(console: Console, said: PolicyExplanation) -> Iterator[RenderableType]:
+    """The facts that the rules see, every verdict, and the overall verdict."""
+    yield from facts(said.facts) if said.facts is not None else ()
+    money = " and ".join(f"{formats.money(amount)} {kind}" for kind, amount in said.hold.items()) or "no money"
+    yield Text.assemble("Judged placement: ", (said.pool, "bold"), f"; to be held: {money}")
+    yield from verdict_table(console, said.verdicts)
+    (word, style), whom = WORDS[said.placement_answer], _whom(said) if said.planned else "this placement"
+    yield Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}.")
+    if not said.planned:
+        yield "The plan has no placement left; `gpubroker plan JOB --explain` shows why."
 
 
-def _whom(found: Admission) -> str:
+def _whom(said: PolicyExplanation) -> str:
     """``it``; ``ann or bob first`` if an approval is needed."""
-    asked = sorted({name for v in found.verdicts if v.answer is Answer.ASK for name in v.approvers})
-    return f"{' or '.join(asked)} first" if found.answer is Answer.ASK and asked else "it"
+    asked = sorted({name for v in said.verdicts if v.answer is Answer.ASK for name in v.approvers})
+    return f"{' or '.join(asked)} first" if said.answer is Answer.ASK and asked else "it"

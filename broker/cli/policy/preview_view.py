@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.results.policy_preview import AffectedJob, BudgetChangeResult, BudgetTermsResult, PolicyPreviewResult
 from broker.cli.billing.budget_view import scope_words
 from broker.cli.policy import trial_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import ValueColumn, listed
 from broker.ledger.budgets import is_fixed
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.billing.budgets import BudgetLine
-    from broker.app.policy.preview import BudgetChange, Past, PolicyPreview
-    from broker.app.policy.rehearsal import JobOutcome
 
 _WORDS = {
     "stops": ("stops", "bold red"),
@@ -37,52 +35,51 @@ _WORDS = {
 }
 
 
-def screen(console: Console, seen: PolicyPreview) -> list[RenderableType]:
+def screen(console: Console, seen: PolicyPreviewResult) -> Iterator[RenderableType]:
     """The effect on jobs and budgets now, and on past decisions."""
-    parts: list[RenderableType] = [Text("If these files are applied now:", style="bold")]
-    parts += _jobs(console, seen)
-    parts += [Text(line) for line in _budgets(seen)]
-    if seen.past is not None:
-        parts += _past(console, seen.past)
-    return parts
+    yield Text("If these files are applied now:", style="bold")
+    yield from _jobs(console, seen)
+    yield Text("Budgets:" if seen.budgets else "Budgets: unchanged.")
+    yield from (Text(f"  {_change(change)}") for change in seen.budgets)
+    if seen.past is None:
+        return
+    began, decisions = formats.moment(seen.past.since), seen.past.decisions
+    if decisions.decisions:
+        yield Text(f"Decisions since {began}, judged by these files:")
+        yield from trial_view.backtested(console, decisions)
+    else:
+        yield Text(f"No recorded decision since {began} can be judged again.")
 
 
-def _jobs(console: Console, seen: PolicyPreview) -> Iterator[RenderableType]:
+def _jobs(console: Console, seen: PolicyPreviewResult) -> Iterator[RenderableType]:
     open_jobs = formats.plural(seen.looked_at, "open job")
     if not seen.jobs:
         yield Text(f"Jobs: no change for {open_jobs}.")
     else:
         yield Text(f"Jobs: {len(seen.jobs):,} of {open_jobs} will change at the next reconciliation:")
-        columns = (Column("job"), Column("user", 1), Column("effect"), Column("rule", folds=True))
-        cells: list[list[str | Text]] = [
-            [one.job_id, one.user, Text(*_WORDS[one.effect.value]), _why(one)] for one in seen.jobs
-        ]
-        yield from fitted(console, columns, cells)
+        columns: tuple[ValueColumn[AffectedJob], ...] = (
+            ValueColumn("job", lambda one: one.job_id),
+            ValueColumn("user", lambda one: one.user, 1),
+            ValueColumn("effect", lambda one: Text(*_WORDS[one.effect.value])),
+            ValueColumn("rule", _why, folds=True),
+        )
+        yield from listed(console, columns, seen.jobs)
     if seen.left_out:
         yield Text(f"{formats.plural(seen.left_out, 'more job')} at the end of the queue not judged.", style="dim")
 
 
-def _why(one: JobOutcome) -> str:
-    said = [f"{rule.name or rule.rule}: {rule.message} ({rule.source})" for rule in one.rules]
+def _why(one: AffectedJob) -> str:
+    said = [f"{rule.name or rule.kind}: {rule.message} ({rule.source})" for rule in one.rules]
     if one.at is not None:
         said.append(f"at {formats.moment(one.at)}")
-    if one.asks:
-        said.append(f"asks {' or '.join(one.asks)}")
-    if one.where:
-        said.append(f"on {one.where}")
+    if one.approvers:
+        said.append(f"asks {' or '.join(one.approvers)}")
+    if one.pool:
+        said.append(f"on {one.pool}")
     return "; ".join(said)
 
 
-def _budgets(seen: PolicyPreview) -> Iterator[str]:
-    if not seen.budgets:
-        yield "Budgets: unchanged."
-        return
-    yield "Budgets:"
-    for change in seen.budgets:
-        yield f"  {_change(change)}"
-
-
-def _change(change: BudgetChange) -> str:
+def _change(change: BudgetChangeResult) -> str:
     old, new = change.before, change.after
     if new is None:
         assert old is not None, "one of before and after is set"
@@ -92,22 +89,13 @@ def _change(change: BudgetChange) -> str:
     return f"{change.name}: {_granted(old)} → {_granted(new)}; {_stands(new)} ({new.source})"
 
 
-def _granted(line: BudgetLine) -> str:
-    period = "period" if is_fixed(line.spec.period) else line.spec.period
-    return f"{formats.money(line.limit)} per {period}, {scope_words(line.spec)}, {line.action}"
+def _granted(line: BudgetTermsResult) -> str:
+    period = "period" if is_fixed(line.period) else line.period
+    return f"{formats.money(line.amount)} per {period}, {scope_words(line.scope)}, {line.action}"
 
 
-def _stands(line: BudgetLine) -> str:
+def _stands(line: BudgetTermsResult) -> str:
     left = (
         f"{formats.money(line.left)} left" if line.left.micros >= 0 else f"{formats.money(-line.left)} over the limit"
     )
-    return f"{formats.money(line.use.spent)} spent, {formats.money(line.use.held)} held, {left}"
-
-
-def _past(console: Console, past: Past) -> Iterator[RenderableType]:
-    began = formats.moment(past.since)
-    if not past.found.outcomes:
-        yield Text(f"No recorded decision since {began} can be judged again.")
-        return
-    yield Text(f"Decisions since {began}, judged by these files:")
-    yield from trial_view.backtested(console, past.found)
+    return f"{formats.money(line.spent)} spent, {formats.money(line.held)} held, {left}"

@@ -2,97 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.results.policies import SeenFacts
+from broker.app.results.trials import (
+    DecisionDifference,
+    DecisionTotals,
+    PolicyBacktest,
+    PolicyTestResult,
+    RecordedDecisions,
+)
+from broker.app.results.verdicts import VerdictResult
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted, fitting
-from broker.core.policy.policy import Action, Answer, Facts, Verdict
+from broker.cli.render.tables import ValueColumn, listed
+from broker.core.policy.policy import Answer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.policy.backtest import Backtest, ReplayedDecision, Totals
-    from broker.app.policy.policies import Tried
-    from broker.core.policy.decisions import Decision
-
 _MOST_NAMED = 8
 WORDS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
+_VERDICTS: tuple[ValueColumn[VerdictResult], ...] = (
+    ValueColumn("verdict", lambda one: Text("warns", "yellow") if one.warns else Text(*WORDS[one.answer])),
+    ValueColumn("rule", lambda one: one.name or one.rule),
+    ValueColumn("message", lambda one: one.message, folds=True),
+    ValueColumn("source", lambda one: one.source, 1),
+)
 
 
-def word_of(verdict: Verdict) -> Text:
-    """The verdict in one word."""
-    return Text("warns", "yellow") if verdict.warns else Text(*WORDS[verdict.answer])
+def verdict_table(console: Console, verdicts: Sequence[VerdictResult]) -> list[RenderableType]:
+    """One row per rule."""
+    return listed(console, _VERDICTS, verdicts)
 
 
-# --- what rules see -------------------------------------------------------------------------------------------------
-
-
-def inputs(action: Action, facts: Facts) -> list[Text]:
+def facts(seen: SeenFacts) -> list[Text]:
     """The facts that the rules see, in a few lines."""
-    job, placement = action.job, action.placement
-    who = [f"user {action.user}"]
-    for word in ("team", "project", "environment"):
-        if said := getattr(job, word):
-            who.append(f"{word} {said}")
-    lines = [f"Facts: {', '.join([*who, f'{job.workload.value} job'])}, at {formats.moment(facts.now)}"]
-    if placement is not None:
-        offer = placement.offer
-        price = f"{formats.rate(placement.rate)}/h" if placement.rate else "free of charge"
-        kind = formats.purchase_type(offer.capacity_type)
-        lines.append(f"       {placement.nodes} × {offer.machine} {kind} at {offer.location}, {price}")
-    if action.window:
-        begins, ends = action.window
-        lines.append(f"       for up to {formats.length(ends - begins)}, until {formats.moment(ends)}")
-    running = {one.job_id for one in facts.live}
-    gpus = sum(one.gpus for one in facts.live)
-    lines.append(f"       {formats.plural(len(running), 'job')} running on {formats.plural(gpus, 'GPU')}")
-    for name, uses in facts.budgets.items():
-        for use in uses:
-            state = f"{formats.money(use.spent)} spent, {formats.money(use.held)} held"
-            lines.append(f"       budget {name} from {formats.moment(use.period_start)}: {state}")
+    whose = {"user": seen.user, "team": seen.team, "project": seen.project, "environment": seen.environment}
+    who = [f"{word} {said}" for word, said in whose.items() if said]
+    price = f"{formats.rate(seen.rate_per_hour)}/h" if seen.rate_per_hour else "free of charge"
+    kind = formats.purchase_type(seen.capacity_type)
+    lines = [
+        f"Facts: {', '.join([*who, f'{seen.workload.value} job'])}, at {formats.moment(seen.at)}",
+        f"       {seen.nodes} × {seen.machine} {kind} at {seen.location}, {price}",
+    ]
+    if seen.start and seen.until:
+        lines.append(f"       for up to {formats.length(seen.until - seen.start)}, until {formats.moment(seen.until)}")
+    running = formats.plural(seen.running_jobs, "job"), formats.plural(seen.running_gpus, "GPU")
+    lines.append(f"       {running[0]} running on {running[1]}")
+    lines += [
+        f"       budget {one.budget} from {formats.moment(one.period_start)}: {formats.money(one.spent)} spent,"
+        f" {formats.money(one.held)} held"
+        for one in seen.budgets
+    ]
     return [Text(line, style="dim") for line in lines]
 
 
 # --- policy test ----------------------------------------------------------------------------------------------------
 
 
-def tried(files: Sequence[Tried]) -> list[Text]:
+def tried(found: PolicyTestResult) -> list[Text]:
     """One line per case, and the difference if it failed."""
     lines: list[Text] = []
-    for one in files:
-        for result in one.results:
-            mark, style = ("FAIL", "bold red") if result.wrong else ("ok", "green")
-            lines.append(Text.assemble((f"{mark:<5}", style), f"{result.source}  {result.name}"))
-            if result.wrong:
-                lines.append(Text(f"     {result.wrong}"))
-    failed = sum(bool(result.wrong) for one in files for result in one.results)
-    count = sum(len(one.results) for one in files)
-    said = (
-        f"{failed} of {formats.plural(count, 'case')} failed." if failed else f"{formats.plural(count, 'case')} passed."
-    )
-    return [*lines, Text(said, style="bold red" if failed else "green")]
+    for one in found.cases:
+        mark, style = ("ok", "green") if one.passed else ("FAIL", "bold red")
+        lines.append(Text.assemble((f"{mark:<5}", style), f"{one.source}  {one.name}"))
+        if one.wrong:
+            lines.append(Text(f"     {one.wrong}"))
+    count = formats.plural(len(found.cases), "case")
+    said = f"{found.failed} of {count} failed." if found.failed else f"{count} passed."
+    return [*lines, Text(said, style="bold red" if found.failed else "green")]
 
 
 # --- recorded decisions ---------------------------------------------------------------------------------------------
 
 
-def recorded(console: Console, decisions: Sequence[Decision]) -> list[RenderableType]:
+def recorded(console: Console, found: RecordedDecisions) -> Iterator[RenderableType]:
     """Every recorded decision about a job."""
-    columns = (Column("verdict"), Column("rule"), Column("message", folds=True), Column("source", 1))
-    parts: list[RenderableType] = []
-    for one in decisions:
-        word, style = WORDS[one.answer]
-        heading = Text.assemble(
+    for one in found.decisions:
+        yield Text.assemble(
             (f"{formats.moment(one.at)}  ", "bold"),
             f"{one.action.value} on {one.pool or 'no pool'}: the policy ",
-            (word, style),
+            WORDS[one.answer],
         )
-        cells: list[list[str | Text]] = [[word_of(v), v.name or v.rule, v.message, str(v.source)] for v in one.verdicts]
-        parts += [heading, *([fitting(console, columns, cells)] if cells else [])]
-    return parts
+        yield from verdict_table(console, one.verdicts) if one.verdicts else ()
 
 
 # --- policy backtest ------------------------------------------------------------------------------------------------
@@ -108,76 +103,67 @@ HOW = {
 }
 
 
-def backtested(console: Console, found: Backtest) -> list[RenderableType]:
+_DIFFERENCES: tuple[ValueColumn[DecisionDifference], ...] = (
+    ValueColumn("time", lambda one: formats.moment(one.at)),
+    ValueColumn("job", lambda one: one.job_id or one.job_name),
+    ValueColumn("user", lambda one: one.user, 3),
+    ValueColumn("recorded", lambda one: one.before.value),
+    ValueColumn("new", lambda one: one.after.value if one.after else "not judged"),
+    ValueColumn("cost", lambda one: _cost(one), 1, "right"),
+    ValueColumn("reason", lambda one: _reason(one), 2, folds=True),
+)
+_TOTALS: tuple[ValueColumn[tuple[str, DecisionTotals]], ...] = (
+    ValueColumn("", lambda row: row[0]),
+    ValueColumn("allowed", lambda row: str(row[1].allowed), align="right"),
+    ValueColumn("asked", lambda row: str(row[1].asked), align="right"),
+    ValueColumn("denied", lambda row: str(row[1].denied), align="right"),
+    ValueColumn("late", lambda row: str(row[1].late), align="right"),
+    ValueColumn("cost", lambda row: _sums(row[1]), align="right"),
+)
+
+
+def backtested(console: Console, found: PolicyBacktest) -> Iterator[RenderableType]:
     """The decisions that differ, and the totals."""
-    columns = (
-        Column("time"),
-        Column("job"),
-        Column("user", 3),
-        Column("recorded"),
-        Column("new"),
-        Column("cost", 1, align="right"),
-        Column("reason", 2, folds=True),
-    )
-    cells = [_difference(one) for one in found.differences]
-    parts: list[RenderableType] = fitted(console, columns, cells) if cells else []
-    totals = (Column(""), *(Column(word, align="right") for word in ("allowed", "asked", "denied", "late", "cost")))
-    rows = [_totals("recorded", found.before), _totals("with these files", found.after)]
-    parts.append(fitting(console, totals, rows))
-    count = formats.plural(len(found.outcomes), "decision")
-    same = len(found.outcomes) - len(found.differences)
-    parts.append(Text(f"{count} judged again, {same} unchanged." if cells else f"{count} judged again, all unchanged."))
-    parts += _warned(found)
-    ways = {one.basis for one in found.differences if one.cost_before != one.cost_after}
-    parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
-    if found.not_placed:
-        jobs = formats.plural(found.not_placed, "submission")
-        parts.append(Text(f"{jobs} judged by the recorded alternatives alone, not placed again.", style="yellow"))
-    if found.unknown:
-        parts.append(
-            Text(
-                f"{formats.plural(found.unknown, 'decision')} cannot be judged again: facts not recorded.",
-                style="yellow",
-            )
-        )
-    return parts
+    if found.differences:
+        yield from listed(console, _DIFFERENCES, found.differences)
+    yield from listed(console, _TOTALS, [("recorded", found.before), ("with these files", found.after)])
+    same = f"{found.same} unchanged" if found.differences else "all unchanged"
+    yield f"{formats.plural(found.decisions, 'decision')} judged again, {same}."
+    if found.warned:
+        yield Text(_warned(found.warned), style="yellow")
+    ways = {one.cost_after_by for one in found.differences if one.cost_before != one.cost_after}
+    yield from (Text(how, style="dim") for basis, how in HOW.items() if basis in ways)
+    for count, what, why in (
+        (found.not_placed, "submission", "judged by the recorded alternatives alone, not placed again."),
+        (found.unknown, "decision", "cannot be judged again: facts not recorded."),
+    ):
+        if count:
+            yield Text(f"{formats.plural(count, what)} {why}", style="yellow")
 
 
-def _warned(found: Backtest) -> list[Text]:
+def _warned(decisions: Sequence[DecisionDifference]) -> str:
     """The decisions that rules with `action: warn` would have refused."""
-    if not found.warned:
-        return []
-    rules = sorted({f"{v.name} ({v.source})" for one in found.warned for v in one.verdicts if v.warns})
-    jobs = sorted({one.decision.job_id or one.decision.job_name for one in found.warned})
+    rules = sorted({f"{v.name} ({v.source})" for one in decisions for v in one.objections if v.warns})
+    jobs = sorted({one.job_id or one.job_name for one in decisions})
     more = f" and {len(jobs) - _MOST_NAMED} more" if len(jobs) > _MOST_NAMED else ""
-    against = f"{formats.plural(len(found.warned), 'decision')}: {', '.join(jobs[:_MOST_NAMED])}{more}"
-    return [Text(f"Only warned by {', '.join(rules)}, which would not allow {against}.", style="yellow")]
+    against = f"{formats.plural(len(decisions), 'decision')}: {', '.join(jobs[:_MOST_NAMED])}{more}"
+    return f"Only warned by {', '.join(rules)}, which would not allow {against}."
 
 
-def _difference(one: ReplayedDecision) -> list[str | Text]:
-    objections = [v for v in one.verdicts if v.answer is not Answer.ALLOW]
-    moved = f"{one.decision.pool} → {one.pool}" if one.pool != one.decision.pool and one.pool else ""
-    if one.answer is None:
-        why = "its job was denied earlier"
-    else:
-        why = "; ".join(f"{v.message} ({v.source})" for v in objections) or moved
-    cost = ""
-    if one.cost_before != one.cost_after:
-        kind = f" {one.money_after.value}" if one.money_after is not one.money else ""
-        cost = f"{formats.money(one.cost_before)} → {formats.money(one.cost_after)}{kind}"
-    return [
-        formats.moment(one.decision.at),
-        one.decision.job_id or one.decision.job_name,
-        one.decision.user,
-        one.decision.answer.value,
-        one.answer.value if one.answer else "not judged",
-        cost,
-        why,
-    ]
+def _reason(one: DecisionDifference) -> str:
+    if one.after is None:
+        return "its job was denied earlier"
+    moved = f"{one.pool_before} → {one.pool_after}" if one.pool_after and one.pool_after != one.pool_before else ""
+    return "; ".join(f"{v.message} ({v.source})" for v in one.objections if v.answer is not Answer.ALLOW) or moved
 
 
-def _totals(name: str, totals: Totals) -> list[str | Text]:
-    cost = ", ".join(f"{formats.money(amount)} {kind.value}" for kind, amount in totals.cost.items()) or formats.money(
-        None
-    )
-    return [name, str(totals.allowed), str(totals.asked), str(totals.denied), str(totals.late), cost]
+def _cost(one: DecisionDifference) -> str:
+    if one.cost_before == one.cost_after:
+        return ""
+    kind = f" {one.money_after.value}" if one.money_after is not one.money else ""
+    return f"{formats.money(one.cost_before)} → {formats.money(one.cost_after)}{kind}"
+
+
+def _sums(totals: DecisionTotals) -> str:
+    sums = [f"{formats.money(amount)} {kind.value}" for kind, amount in totals.cost.items()]
+    return ", ".join(sums) or formats.money(None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,16 +43,12 @@ def on_record(broker: Broker) -> list[Decision]:
         return list(look.decisions())
 
 
-def replayed(broker: Broker, text: str, tmp_path: Path) -> Backtest:
-    file = tmp_path / "test.yaml"
-    file.write_text(text)
+def replayed(broker: Broker, text: str) -> Backtest:
     now = broker.clock.now()
-    return backtest(broker, [file], now - timedelta(hours=1), now + timedelta(hours=1))
+    return backtest(broker, {"test.yaml": text}, now - timedelta(hours=1), now + timedelta(hours=1))
 
 
-def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_again(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_again(broker: Broker) -> None:
     govern(broker, ONLY_OWNED)
     with pytest.raises(NotAllowed, match=r"test\.yaml:4"):
         submit(broker, job(broker), by=ANN)
@@ -68,11 +63,11 @@ def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_ag
         assert (look.jobs(), look.entries()) == ([], [])
 
     govern(broker, PRETEND)
-    (loosened,) = replayed(broker, PRETEND, tmp_path).outcomes
+    (loosened,) = replayed(broker, PRETEND).outcomes
     assert loosened.answer is Answer.ALLOW
     assert loosened.money is MoneyKind.SANDBOX
     assert loosened.cost_after > Money.ZERO
-    assert replayed(broker, PRETEND + "guardrails: [{name: ours, capacity_types: [reserved]}]\n", tmp_path).after.denied
+    assert replayed(broker, PRETEND + "guardrails: [{name: ours, capacity_types: [reserved]}]\n").after.denied
 
 
 def test_under_the_policy_that_refused_it_exactly_the_same_is_said(broker: Broker) -> None:
@@ -130,9 +125,7 @@ def only_list_prices(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("only_list_prices")
-def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_again(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_again(broker: Broker) -> None:
     govern(broker, LIVE_ONLY)
     with pytest.raises(NotAllowed, match="reference"):
         submit(broker, job(broker), by=ANN)
@@ -144,7 +137,7 @@ def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_agai
     assert (same.differences, [one.verdicts for one in same.outcomes]) == ((), [decision.verdicts])
 
     allowed = LIVE_ONLY + "defaults: {allow_reference_prices: true}\n"
-    (loosened,) = replayed(broker, allowed, tmp_path).outcomes
+    (loosened,) = replayed(broker, allowed).outcomes
     assert (loosened.answer, loosened.cost_after > Money.ZERO) == (Answer.ALLOW, True)
     govern(broker, allowed)
     submit(broker, job(broker), by=ANN)

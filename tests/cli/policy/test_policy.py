@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from broker.app.results.policies import CheckedPolicy
 from broker.cli.policy.policy_view import rule_table
 from broker.core.errors import StoreProblem
 from policies.loader import load
@@ -377,7 +378,8 @@ def test_for_whom_and_when_a_rule_applies_is_shown_at_any_width(width: int) -> N
     )
     told = io.StringIO()
     console = Console(file=told, width=width)
-    console.print(*rule_table(console, load({"/policies/of/the/company/enterprise.yaml": text})))
+    policy = CheckedPolicy.of(load({"/policies/of/the/company/enterprise.yaml": text}), [])
+    console.print(*rule_table(console, policy))
     lines = told.getvalue().splitlines()
     shown = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
