@@ -95,17 +95,11 @@ def period(
 ) -> tuple[datetime | None, datetime | None]:
     """Start and end (UTC; None: no bound) of ``--period``, or of ``--since`` and ``--until``. Raises `InvalidInput` and
     `UnknownName`."""
-    from broker.app.billing.report import named_period
+    from broker.app.billing.report import report_period
 
     start = moment("--since", since, now) if since else None
     end = moment("--until", until, now) if until else None
-    if name is not None:
-        if start or end:
-            raise InvalidInput(
-                "a period has both a start and an end", where="--period", hint="remove --since and --until"
-            )
-        return named_period(name, now)
-    return start, end
+    return report_period(name, start, end, now)
 
 
 def moment_ahead(option: str, text: str, now: datetime) -> datetime:

@@ -70,10 +70,8 @@ THROUGH_SERVER = {
     "plan": "broker.cli.remote.submission:plan",
     "submit": "broker.cli.remote.submission:submit",
     "jobs": "broker.cli.remote.jobs:app",
-    "budget": "broker.cli.remote.money:app",
     "approvals": "broker.cli.remote.approvals:app",
     "launches": "broker.cli.remote.launches:app",
-    "report": "broker.cli.remote.report:app",
     "capacity": "broker.cli.remote.capacity:app",
     "prices": "broker.cli.remote.prices:app",
 }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from broker.app.billing.budgets import BudgetLine, Day
 from broker.app.market.price_history import PriceHistory
+from broker.app.results.budgets import BudgetDetails
 from broker.core.values.money import Money
 
 WIDE, HIGH = 600.0, 120.0
@@ -26,10 +26,10 @@ class SpendCurve:
     most: Money
 
 
-def spend_curve(line: BudgetLine, spent: Sequence[Day]) -> SpendCurve:
-    """A budget's spending with its limit and forecast. ``spent``: must contain the start of the period."""
-    start, end = line.use.period_start, line.use.period_end
-    amounts = [line.limit, line.forecast.expected, *(day.total for day in spent)]
+def spend_curve(budget: BudgetDetails) -> SpendCurve:
+    """A budget's spending by day with its limit and forecast."""
+    start, end, spent = budget.period_start, budget.period_end, budget.days or ()
+    amounts = [budget.limit, budget.forecast.expected, *(day.total for day in spent)]
     most = max(*amounts, Money(1))
 
     def at(moment: datetime, amount: Money) -> str:
@@ -38,8 +38,8 @@ def spend_curve(line: BudgetLine, spent: Sequence[Day]) -> SpendCurve:
     points = [at(day.until, day.total) for day in spent]
     return SpendCurve(
         spent=" ".join(points),
-        ahead=f"{points[-1]} {at(end, line.forecast.expected)}",
-        limit=round(_height(line.limit, most), 1),
+        ahead=f"{points[-1]} {at(end, budget.forecast.expected)}",
+        limit=round(_height(budget.limit, most), 1),
         most=most,
     )
 

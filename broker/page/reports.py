@@ -8,7 +8,12 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import Response
 
-from broker.app.billing.report import DIMENSIONS, PERIODS
+from broker.app.billing import charges, showback
+from broker.app.billing.months import month_named
+from broker.app.billing.report import DIMENSIONS, MONTH, PERIODS, named_period
+from broker.app.billing.review import review
+from broker.app.results.charges import BilledReport
+from broker.app.results.review import ReviewReport
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
@@ -75,14 +80,16 @@ def _kept(only: list[str]) -> dict[str, str]:
 
 def month(by: By, month: Month = "") -> Response:
     """A month for all teams (USD): changes with their causes, showback, unit costs, and billed against metered cost."""
-    name = month or shown_money.this_month(by.caller)
+    broker = by.caller.broker
+    name = month_named(broker, month or MONTH).name
+    bounds = named_period(name, broker.clock.now())
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
     values = {
         "month": name,
-        "review": shown_money.month_review(by.caller, name),
-        "showback": shown_money.showback_report(by.caller, name, rules),
+        "review": ReviewReport.of(review(broker, name)),
+        "showback": showback.shown(broker, name, rules),
         "units": shown_money.unit_metrics(by.caller, name, None, None),
-        "billed": shown_money.billed_report(by.caller, "provider", ReportPeriod(name=name)),
-        "statements": shown_money.statements(by.caller).statements,
+        "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds),
+        "statements": showback.statements(broker).statements,
     }
     return drawn("report_month.html", by, values, title=f"Report of {name}", at=AT)

@@ -11,7 +11,7 @@ import httpx
 from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from broker.app.results.values import Result
+from broker.app.results.values import Result, plain
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable, place
 from broker.remote.connecting import connected
 from broker.remote.logins import SavedLogin
@@ -99,7 +99,7 @@ class TeamApi:
     def get(self, path: str, **parameters: Any) -> Document:
         """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server
         cannot be reached."""
-        given = {name: value for name, value in parameters.items() if value is not None}
+        given = {name: plain(value) for name, value in parameters.items() if value is not None}
         return self._repeated("GET", VERSION + path, params=given)
 
     def pages(self, path: str, rows: str, limit: int, **parameters: Any) -> Iterator[Document]:
@@ -139,7 +139,7 @@ class TeamApi:
 
     def content(self, path: str, **parameters: Any) -> Iterator[bytes]:
         """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller continues where it ended."""
-        given = {name: value for name, value in parameters.items() if value is not None}
+        given = {name: plain(value) for name, value in parameters.items() if value is not None}
         try:
             # Without compression: a position in compressed bytes is not a position in the file.
             with self._http.stream("GET", VERSION + path, params=given, headers=_AS_IT_IS) as answer:

@@ -12,7 +12,7 @@ from broker.app.results.access import CallerIdentity
 from broker.app.results.values import Result
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType
-from broker.server import shown
+from broker.server import shown, shown_money
 from broker.server.callers import Caller, caller_of
 from broker.server.pages import MOST
 from broker.server.shown import JobFilter, MarketFilter
@@ -128,7 +128,14 @@ def list_offers(
 
 def list_budgets(by: By) -> Response:
     """Budgets in their current periods, if they count only teams that the caller may see."""
-    return answer(shown.budget_list(by))
+    return answer(shown_money.budget_list(by))
+
+
+def show_budget(
+    by: By, budget: str, by_day: Annotated[bool, Query(description="Also the spend by day of the period.")] = False
+) -> Response:
+    """One of these budgets, with the holds of each job, and the spend for owned and for rented capacity."""
+    return answer(shown_money.budget_details(by, budget, by_day=by_day))
 
 
 def list_approvals(

@@ -9,10 +9,14 @@ from fastapi import Depends, Query
 from fastapi.responses import Response
 from pydantic import AwareDatetime
 
+from broker.app.billing import charges, review
+from broker.app.billing import showback as months
 from broker.app.billing.showback import sharing_rules
 from broker.app.market.polling import is_scheduled, statuses
+from broker.app.results.charges import BILLED_BY, BilledReport
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
+from broker.app.results.review import ReviewReport
 from broker.core.market.offers import CapacityType
 from broker.finops.showback import SharingRules
 from broker.server import shown_money, shown_prices
@@ -22,7 +26,7 @@ from broker.server.shown_prices import SeriesQuery
 
 Team = Annotated[str | None, Query(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Query(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
-Month = Annotated[str | None, Query(max_length=7, description="The month, 2026-11 (UTC); default: this one.")]
+Month = Annotated[str, Query(max_length=10, description="2026-11, month or last-month (UTC).")]
 Since = Annotated[AwareDatetime | None, Query(description="Start of the period, with a time zone.")]
 
 
@@ -77,36 +81,37 @@ def _sharing(
     shared_team: Annotated[list[str] | None, Query(description="A team whose cost is for everybody.")] = None,
     fixed: Annotated[str | None, Query(max_length=500, description="Weights: nlp=60,web=40.")] = None,
 ) -> SharingRules:
-    return sharing_rules(idle, shared, shared_team or (), fixed)
+    return sharing_rules(idle, shared, shared_team, fixed)
 
 
-def showback(by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = None) -> Response:
+def showback(by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = "month") -> Response:
     """The cost of each team's use of a month, with its share of idle and shared cost."""
-    return answer(shown_money.showback_report(by, month, rules))
+    return answer(months.shown(by.broker, month, rules))
 
 
 def statements(by: By) -> Response:
     """The months whose statements are frozen."""
-    return answer(shown_money.statements(by))
+    return answer(months.statements(by.broker))
 
 
 def statement(by: By, month: str) -> Response:
     """Each team's charge for a closed month."""
-    return answer(shown_money.statement(by, month))
+    return answer(months.charged(by.broker, month))
 
 
-def review(by: By, month: Month = None) -> Response:
+def month_review(by: By, month: Month = "month") -> Response:
     """A month compared with the month before."""
-    return answer(shown_money.month_review(by, month))
+    return answer(ReviewReport.of(review.review(by.broker, month)))
 
 
 def billed(
     by: By,
     period: Period,
-    dimension: Annotated[str, Query(alias="by", description="provider, job or attempt.")] = "provider",
+    dimension: Annotated[str, Query(alias="by", description=f"{', '.join(BILLED_BY)}.")] = "provider",
 ) -> Response:
     """Quoted, metered and billed cost."""
-    return answer(shown_money.billed_report(by, dimension, period))
+    start, end = period.bounds(by.broker.clock.now())
+    return answer(BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end))
 
 
 def list_capacity(

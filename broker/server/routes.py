@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
-from broker.app.results.budgets import BudgetList
+from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.charges import BilledReport
@@ -93,6 +93,7 @@ ROUTES = (
     ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
     ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
+    ApiRoute("GET", "/budgets/{budget}", Permission.SEE_BUDGETS, looking.show_budget, BudgetDetails),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
     ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None, ("text/event-stream",)),
@@ -113,7 +114,7 @@ ROUTES = (
     ApiRoute("GET", "/reports/showback", Permission.SEE_ALL_TEAMS, reporting.showback, ShowbackReport),
     ApiRoute("GET", "/reports/chargeback", Permission.SEE_ALL_TEAMS, reporting.statements, ChargebackList),
     ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, reporting.statement, ChargebackStatement),
-    ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.review, ReviewReport),
+    ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.month_review, ReviewReport),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
     ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, statements.focus_export, FocusExportResult),
     ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, statements.focus_file, None, _SHEETS),

@@ -11,8 +11,6 @@ from itertools import islice
 
 from broker.app.alerts import approvers
 from broker.app.billing import job_ledger as ledger
-from broker.app.billing.budgets import BudgetLine, budgets, visible
-from broker.app.billing.report import named_period, spend_of
 from broker.app.jobs import approvals, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
@@ -21,13 +19,11 @@ from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import listing
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
-from broker.app.results.budgets import BudgetList, BudgetResult
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs, LoggedLine, UnreadableResult
 from broker.app.results.offers import OfferResult
 from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
-from broker.app.results.spend import SpendReport
 from broker.app.results.why_here import PlacementDecisions
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
@@ -41,7 +37,6 @@ from broker.core.purchases.purchases import PurchaseState
 from broker.server.callers import Caller
 from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
 from broker.server.shared_results import shared
-from broker.server.shown_money import spending
 from broker.store.jobs.pages import JobPlace, WantedJobs
 
 _NOT_TO_BE_HAD = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
@@ -232,16 +227,6 @@ def _place(row: ListedOffer) -> tuple[int, int, str]:
     return rank, price.micros if price is not None else 0, offer.id
 
 
-def budget_lines(by: Caller) -> Sequence[BudgetLine]:
-    """Budgets in their current periods, if they count only teams that the caller may see."""
-    return visible(budgets(by.broker), by.access.teams(Permission.SEE_BUDGETS))
-
-
-def budget_list(by: Caller) -> BudgetList:
-    """`budget_lines` as a document."""
-    return BudgetList(budgets=[BudgetResult.of(line) for line in budget_lines(by)])
-
-
 def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
     """Approval requests of jobs that the caller may see, oldest first (``decided``: also decided ones); valid standing
     grants for these teams only, for the caller, or by the caller; and purchases of capacity that wait for approval."""
@@ -262,15 +247,6 @@ def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
 def _concerns(by: Caller, grant: StandingGrant) -> bool:
     name, teams = by.actor.identity, by.access.teams(Permission.SEE_JOBS)
     return teams is None or name == grant.by or name in grant.users or bool(grant.teams and set(grant.teams) <= teams)
-
-
-def spend_by_team(by: Caller, period: str, *, sandbox: bool = False) -> SpendReport:
-    """Spending of the teams that the caller may see, in a period of `named_period`; ``sandbox``: only simulated money.
-    Raises `UnknownName`."""
-    start, end = named_period(period, by.broker.clock.now())
-    teams = by.access.teams(Permission.SEE_BUDGETS)
-    rows = spend_of(by.broker, "team", teams, since=start, until=end, sandbox=sandbox, source=spending(by))
-    return SpendReport.of(rows, "team", start, end, sandbox=sandbox)
 
 
 def queue(by: Caller) -> QueueResult:

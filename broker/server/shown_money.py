@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.app.billing import anomalies, charges, outcomes, review, showback, units
-from broker.app.billing.report import (
-    MONTH,
-    SpendRow,
-    SpendSource,
-    bought_in_advance,
-    months_before,
-    named_period,
-    spend,
-    spend_of,
-)
+from broker.app.billing import anomalies, budgets, outcomes, report, units
+from broker.app.billing.report import SpendRow, SpendSource
 from broker.app.capacity import capacity
 from broker.app.policy import answers
 from broker.app.results.anomalies import IncidentList
+from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
-from broker.app.results.charges import BilledReport
 from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.purchases import PurchaseHistory, PurchaseList
-from broker.app.results.review import ReviewReport
-from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.units import UnitMetrics
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.purchases import Purchase
-from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import SharingRules
 from broker.server.callers import Caller
 from broker.server.shared_results import shared
 
-_BILLED_BY = ("provider", "job", "attempt")
 USE_OF = timedelta(days=90)  # the default period of findings
 
 
@@ -51,19 +37,19 @@ class ReportPeriod:
     name: str | None = None
 
     def bounds(self, now: datetime) -> tuple[datetime | None, datetime | None]:
-        """Raises `InvalidInput` for a period that ends before it begins, `UnknownName` for an unknown name."""
-        if self.name is not None:
-            if self.since or self.until:
-                raise InvalidInput("a period has both a start and an end", where="period", hint="give it alone")
-            return named_period(self.name, now)
-        if self.since and self.until and self.since >= self.until:
-            raise InvalidInput("the period ends before it begins", where="until", hint="give a time after `since`")
-        return self.since, self.until
+        """Raises as `report.report_period`."""
+        return report.report_period(self.name, self.since, self.until, now)
 
 
-def this_month(by: Caller) -> str:
-    """The name of the present month (UTC)."""
-    return BillingMonth.of(by.broker.clock.now()).name
+def budget_list(by: Caller) -> BudgetList:
+    """Budgets in their current periods, if they count only teams that the caller may see."""
+    return budgets.budget_list(by.broker, by.access.teams(Permission.SEE_BUDGETS))
+
+
+def budget_details(by: Caller, name: str, *, by_day: bool) -> BudgetDetails:
+    """One of these budgets. Raises `UnknownName`, also for one that the caller may not see."""
+    (found,) = budgets.budget_details(by.broker, name, by.access.teams(Permission.SEE_BUDGETS), by_day=by_day)
+    return found
 
 
 def spend_report(
@@ -71,21 +57,11 @@ def spend_report(
 ) -> SpendReport:
     """Spending of the teams that the caller may see, by dimensions separated by commas. ``only``: of these values of
     other dimensions. Raises `InvalidInput`, `UnknownName`."""
-    now = by.broker.clock.now()
-    named = ",".join([*(only or {}), *(name.strip().replace("-", "_") for name in dimensions.split(","))])
-    start, end = period.bounds(now)
-    if MONTH in named.split(",") and start is None:
-        start = months_before(now)
+    start, end = period.bounds(by.broker.clock.now())
     teams = by.access.teams(Permission.SEE_BUDGETS)
-    rows = spend_of(by.broker, named, teams, since=start, until=end, sandbox=sandbox, source=spending(by))
-    ahead = None
-    if teams is None and not only:
-        ahead = bought_in_advance(by.broker, since=start, until=end, sandbox=sandbox)
-    if only:
-        wanted, more = tuple(only.values()), len(only)
-        rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
-        named = ",".join(named.split(",")[more:])
-    return SpendReport.of(rows, named, start, end, sandbox=sandbox, bought_in_advance=ahead)
+    return report.spend_report(
+        by.broker, dimensions, teams, since=start, until=end, sandbox=sandbox, only=only, source=spending(by)
+    )
 
 
 def spending(by: Caller) -> SpendSource:
@@ -96,7 +72,7 @@ def spending(by: Caller) -> SpendSource:
         broker: Broker, names: str, *, since: datetime | None, until: datetime | None, sandbox: bool
     ) -> Sequence[SpendRow]:
         def summed() -> Sequence[SpendRow]:
-            return spend(broker, names, since=since, until=until, sandbox=sandbox)
+            return report.spend(broker, names, since=since, until=until, sandbox=sandbox)
 
         return summed() if "job" in names.split(",") else shared(by, ("spend", names, since, until, sandbox), summed)
 
@@ -105,12 +81,12 @@ def spending(by: Caller) -> SpendSource:
 
 def unit_metrics(by: Caller, period: str, team: str | None, metric: str | None) -> UnitMetrics:
     """The cost of a unit of work, of all teams or one. Raises as `one_team`."""
-    return UnitMetrics.of(units.units(by.broker, period, one_team(by, team), metric))
+    return units.units(by.broker, period, one_team(by, team), metric)
 
 
 def forecasts(by: Caller, period: str, team: str | None) -> ForecastsReport:
     """Predictions of plans against outcomes, of all teams or one. Raises as `one_team`."""
-    return ForecastsReport.of(outcomes.forecasts(by.broker, period, one_team(by, team)))
+    return outcomes.forecasts(by.broker, period, one_team(by, team))
 
 
 def incidents(by: Caller, team: str | None = None) -> IncidentList:
@@ -135,34 +111,6 @@ def one_team(by: Caller, team: str | None) -> str | None:
     if len(teams) != 1:
         raise InvalidInput("the team is missing", where="team", hint=f"one of {', '.join(sorted(teams))}")
     return next(iter(teams))
-
-
-def showback_report(by: Caller, month: str | None, rules: SharingRules) -> ShowbackReport:
-    """The cost of each team's use of a month; None: the present month."""
-    return ShowbackReport.of(showback.shown(by.broker, month or this_month(by), rules))
-
-
-def statements(by: Caller) -> ChargebackList:
-    """All frozen statements."""
-    return ChargebackList.of(showback.statements(by.broker))
-
-
-def statement(by: Caller, month: str) -> ChargebackStatement:
-    """The frozen statement of a month."""
-    return ChargebackStatement.of(showback.charged(by.broker, month))
-
-
-def month_review(by: Caller, month: str | None) -> ReviewReport:
-    """A month against the one before; None: the present month."""
-    return ReviewReport.of(review.review(by.broker, month or this_month(by)))
-
-
-def billed_report(by: Caller, dimension: str, period: ReportPeriod) -> BilledReport:
-    """Quoted, metered and billed cost. ``dimension``: provider, job or attempt."""
-    if dimension not in _BILLED_BY:
-        raise UnknownName("dimension", dimension, _BILLED_BY)
-    start, end = period.bounds(by.broker.clock.now())
-    return BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end)
 
 
 def capacity_list(by: Caller, *, ask: bool = False) -> CapacityList:

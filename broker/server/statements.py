@@ -12,8 +12,8 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.app.access.once import ChangeAnswer, once
-from broker.app.billing.focus import FocusExport, export
-from broker.app.billing.showback import Chargeback, freeze, sharing_rules
+from broker.app.billing.focus import export
+from broker.app.billing.showback import freeze, sharing_rules
 from broker.app.results.focus import FocusExportResult
 from broker.app.results.showback import ChargebackStatement
 from broker.server.changes import request_of
@@ -41,20 +41,19 @@ class FreezeBody(BaseModel):
 def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
     """The content of the FOCUS file of a month: rows, corrections, sums, and whether the month is closed."""
     with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
-        return answer(FocusExportResult.of(_written(by, month, version, form, Path(folder))))
+        return answer(_written(by, month, version, form, Path(folder)))
 
 
 def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
     """The charges of a month as FOCUS (the FinOps Open Cost and Usage Specification)."""
     folder = TemporaryDirectory(prefix="gpubroker-focus-")
     try:
-        found = _written(by, month, version, form, Path(folder.name))
+        file = Path(_written(by, month, version, form, Path(folder.name)).file)
     except BaseException:
         folder.cleanup()
         raise
-    size = found.file.stat().st_size
-    headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename={found.file.name}"}
-    return StreamingResponse(_pieces(found.file, folder), 200, headers, MEDIA[form])
+    headers = {"Content-Length": str(file.stat().st_size), "Content-Disposition": f"attachment; filename={file.name}"}
+    return StreamingResponse(_pieces(file, folder), 200, headers, MEDIA[form])
 
 
 def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response:
@@ -63,14 +62,13 @@ def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response
     said = f"statements.freeze {month} {body.model_dump_json()}"
     asked = request_of(by, key, ("statements.freeze", month[:20]), said)
 
-    def told_of(done: Chargeback) -> ChangeAnswer:
-        found = ChargebackStatement.of(done)
+    def told_of(found: ChargebackStatement) -> ChangeAnswer:
         return ChangeAnswer.of(found, f"{found.charged} charged", 201)
 
     return told(once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), told_of))
 
 
-def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExport:
+def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExportResult:
     return export(by.broker, version, month, folder / f"focus.{form}")
 
 

@@ -143,7 +143,7 @@ def test_a_fault_tells_nothing_of_the_server(site: Site, monkeypatch: pytest.Mon
         raise RuntimeError("secret of the house")
 
     browser = site.of("adam")
-    monkeypatch.setattr("broker.server.shown.budgets", broken)
+    monkeypatch.setattr("broker.app.billing.budgets.budgets", broken)
     answer = browser.get("/")
     assert answer.status_code == 500
     assert "secret" not in answer.text

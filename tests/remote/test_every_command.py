@@ -52,6 +52,20 @@ def leaves(target: str, name: str) -> list[str]:
     ]
 
 
+MERGED = {
+    "budget list",
+    "budget show",
+    "report anomalies",
+    "report billed",
+    "report chargeback",
+    "report focus",
+    "report forecasts",
+    "report review",
+    "report showback",
+    "report spend",
+    "report units",
+}
+
 LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
 MERGED = {
     "audit",

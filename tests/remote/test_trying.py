@@ -95,6 +95,10 @@ def test_a_job_that_runs_is_not_resumed(laptop: Laptop, service: TeamService) ->
 
 def test_a_budget_is_shown_and_a_strangers_grant_stays(laptop: Laptop) -> None:
     (name,) = [one["id"] for one in laptop("budget", "list", "--json", by="mia").json["budgets"]]
-    assert [one["id"] for one in laptop("budget", "show", name, "--json").json["budgets"]] == [name]
+    shown = laptop("budget", "show", name, "--chart", "--json")
+    check("budget-show", shown.json)
+    assert (shown.json["id"], shown.json["days"][0]["total"]) == (name, "0.00")
+    check("budget-show-all", laptop("budget", "show", "--json").json)
+    assert "launches beyond the limit" in laptop("budget", "show").out
     assert laptop("budget", "show", "nonsense").code == 2
     assert laptop("approvals", "revoke", "7", by="apple").code == 2

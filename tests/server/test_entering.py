@@ -182,7 +182,7 @@ def test_a_fault_of_the_server_tells_nothing_of_it(world: Company, monkeypatch: 
 
     token = world.token("adam")
     for fault, expected in ((broken, 500), (away, 503)):
-        monkeypatch.setattr("broker.server.shown.budgets", fault)
+        monkeypatch.setattr("broker.app.billing.budgets.budgets", fault)
         answer = world.client.get("/api/v1/budgets", headers=bearer(token))
         assert answer.status_code == expected
         assert "secret" not in answer.text

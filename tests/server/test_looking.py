@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.app.billing.budgets import budgets
+from broker.app.billing.budgets import budget_details
 from broker.app.jobs import details, jobs
-from broker.app.results.budgets import BudgetResult
 from tests.server.world import Company, submitted
 
 
@@ -103,12 +102,15 @@ def test_budgets_are_those_that_count_no_other_team(seen_world: Company) -> None
     assert seen("vic") == ["nlp"]
     assert seen("otto") == ["vision"]
     assert seen("fay") == ["nlp", "vision", "both", "all"]
-    line = next(line for line in budgets(seen_world.broker) if line.spec.id == "nlp")
-    told = seen_world.get("/budgets", "vic").json()["budgets"][0]
-    expected = BudgetResult.of(line).document()
-    assert {key: told[key] for key in ("limit", "spent", "held", "left")} == {
-        key: expected[key] for key in ("limit", "spent", "held", "left")
-    }
+    (expected,) = budget_details(seen_world.broker, "nlp", by_day=True)
+    told = seen_world.get("/budgets/nlp", "vic", by_day=True).json()
+    for key in ("limit", "spent", "held", "left", "on_own", "rented"):
+        assert told[key] == expected.document()[key]
+    assert [one["job"] for one in told["held_by_job"]] == [one.job for one in expected.held_by_job]
+    assert len(told["days"]) == len(expected.days or ())
+    for hidden in ("vision", "both", "all", "nothing"):
+        refused = seen_world.get(f"/budgets/{hidden}", "vic")
+        assert (refused.status_code, "vision" in refused.text) == (404, hidden == "vision")
 
 
 def test_requests_for_approval_are_those_of_ones_teams(seen_world: Company) -> None:

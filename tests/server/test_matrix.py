@@ -22,6 +22,7 @@ OF_ONE = {
     "kind": "files",
     "checkpoint": "latest",
     "month": "2025-13",
+    "budget": "everything",
     "purchase": "purchase-0",
     "launch": "slurm-0",
     "task": "slurm-0.1",

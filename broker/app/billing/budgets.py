@@ -14,8 +14,10 @@ from typing import Protocol, cast
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
+from broker.app.results.budgets import BudgetDetails, BudgetList, SpentUntil
+from broker.app.results.money import JobShareResult
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, UnknownName
 from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
@@ -183,23 +185,43 @@ def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
     return budget_uses(budget, window, now, partial(look.spent, budget), held)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    """The spend under a budget (USD) from the start of its period ``until`` that time (UTC)."""
-
-    until: datetime
-    total: Money
+def budget_list(broker: Broker, teams: Collection[str] | None = None) -> BudgetList:
+    """The `visible` budgets in their current periods."""
+    return BudgetList.model_validate({"budgets": visible(budgets(broker), teams)})
 
 
-def days(broker: Broker, line: BudgetLine) -> list[Day]:
+def budget_details(
+    broker: Broker, name: str | None = None, teams: Collection[str] | None = None, *, by_day: bool = False
+) -> list[BudgetDetails]:
+    """The `visible` budgets, or one of them, with details. ``by_day``: also the spend by day. Raises `UnknownName`."""
+    lines = visible(budgets(broker), teams)
+    chosen = [line for line in lines if name in (None, line.spec.id)]
+    if name is not None and not chosen:
+        raise UnknownName("budget", name, [line.spec.id for line in lines])
+    return [_details(broker, line, by_day) for line in chosen]
+
+
+def _details(broker: Broker, line: BudgetLine, by_day: bool) -> BudgetDetails:
+    on_own = spent_on_own(broker, line)
+    return BudgetDetails.of(
+        line,
+        notices_about(broker, line.spec.id),
+        on_own=on_own,
+        rented=line.use.spent - on_own,
+        held_by_job=[JobShareResult.of(job, share) for job, share in line.held_by_job],
+        days=days(broker, line) if by_day else None,
+    )
+
+
+def days(broker: Broker, line: BudgetLine) -> list[SpentUntil]:
     """The spend of the current period by day, up to now."""
     now, start, spec = broker.clock.now(), line.use.period_start, line.spec
-    found = [Day(start, Money.ZERO)]
+    found = [SpentUntil(until=start, total=Money.ZERO)]
     with broker.store.reading() as look:
         while (since := found[-1]).until < min(now, line.use.period_end):
             _, midnight = period_containing("day", spec.timezone, since.until)
             until = min(midnight, now, line.use.period_end)
-            found.append(Day(until, since.total + look.spent(spec, since.until, until)))
+            found.append(SpentUntil(until=until, total=since.total + look.spent(spec, since.until, until)))
     return found
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.app.billing.focus_files import writing
+from broker.app.billing.focus_files import may_write, writing
 from broker.app.billing.months import begun
+from broker.app.results.focus import FocusExportResult
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import UnknownName
 from broker.core.values.money import Money
 from broker.finops.focus.charges import GPU_HOURS, Value, charges
 from broker.finops.focus.columns import VERSIONS
@@ -25,22 +25,7 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 
-@dataclass(frozen=True, slots=True)
-class FocusExport:
-    """The written export: rows, sums of BilledCost and EffectiveCost (USD), and the number of rows that correct earlier
-    months. ``closed``: whether a repeated export gives the same file."""
-
-    file: Path
-    version: str
-    month: BillingMonth
-    closed: bool
-    rows: int
-    corrections: int
-    billed: Money
-    effective: Money
-
-
-def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExport:
+def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExportResult:
     """Write the entries billed in the ``month`` (``2026-11``, UTC), and the unused part of held capacity, to a ``.csv``
     or ``.parquet`` file, row by row.
 
@@ -50,8 +35,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)
     billing = begun(broker, month)
-    if out.exists() and not replace:
-        raise InvalidInput("the file exists already", where=str(out), hint="write to another one, or add --force")
+    may_write(out, replace=replace)
     account = f"gpubroker-{store_id(broker.store)}"
     rows = corrections = billed = effective = 0
     as_of = min(broker.clock.now(), billing.closes)
@@ -62,8 +46,17 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
             corrections += row["ChargeClass"] is not None
             billed += int(row["BilledCost"])  # type: ignore[arg-type]  # of money columns: whole micro-dollars
             effective += int(row["EffectiveCost"])  # type: ignore[arg-type]  # likewise
-    closed = broker.clock.now() >= billing.closes
-    return FocusExport(out, version, billing, closed, rows, corrections, Money(billed), Money(effective))
+    return FocusExportResult(
+        file=str(out),
+        version=version,
+        month=billing.name,
+        closed=broker.clock.now() >= billing.closes,
+        closes=billing.closes,
+        rows=rows,
+        corrections=corrections,
+        billed_cost=Money(billed),
+        effective_cost=Money(effective),
+    )
 
 
 def _rows(look: StoreReading, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:

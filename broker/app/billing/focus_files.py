@@ -41,11 +41,15 @@ _MICROS = 10**6
 Row = Mapping[str, Value]
 
 
-def check_ending(out: Path) -> None:
-    """Raises `InvalidInput` for a name without one of the endings `FORMATS`."""
-    if out.suffix.lower() not in FORMATS:
-        hint = f"end in {' or '.join(FORMATS)}"
+def may_write(out: Path, endings: Sequence[str] = FORMATS, *, replace: bool | None = None) -> None:
+    """Raises `InvalidInput` for a name without one of the endings, and for an existing file without ``replace`` (None:
+    the command has no option for that)."""
+    if out.suffix.lower() not in endings:
+        hint = f"end in {' or '.join(endings)}"
         raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
+    if out.exists() and not replace:
+        hint = "name another file" + ("" if replace is None else ", or add --force")
+        raise InvalidInput("the file exists already", where=str(out), hint=hint)
 
 
 class FocusWriter(Protocol):
@@ -58,7 +62,7 @@ class FocusWriter(Protocol):
 def writing(out: Path, version: str) -> Iterator[FocusWriter]:
     """A writer of the file, in the format of its ending. An exception leaves no file, or the previous one unchanged.
     Raises `InvalidInput` for another ending or a folder that is not writable, and `MissingExtra`."""
-    check_ending(out)
+    may_write(out, replace=True)
     open_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
     with drafted(out) as draft, open_writer(draft, version) as writer:
         yield writer

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
+from broker.app.results.forecasts import ForecastsReport
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import known, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
-from broker.finops.accuracy import MeasuredSpeed, PredictionError, RunOutcome, measured_speeds, prediction_errors
+from broker.finops.accuracy import RunOutcome, measured_speeds, prediction_errors
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -27,21 +27,7 @@ MOST_RUNS = 2_000  # that are read, those that ended last
 _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastReport:
-    """``start`` until ``end`` (UTC). ``runs``: at most `MOST_RUNS`, those that ended last. ``unpredicted``: those whose
-    amount of work was not known, so that no plan could predict their time and cost."""
-
-    start: datetime
-    end: datetime
-    team: str | None
-    runs: int
-    unpredicted: int
-    errors: tuple[PredictionError, ...]
-    measured: tuple[MeasuredSpeed, ...]
-
-
-def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastReport:
+def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastsReport:
     """Predictions against outcomes of a period (`report.named_period`). Raises `UnknownName`, and `InvalidInput` for a
     period that has not begun."""
     now = broker.clock.now()
@@ -50,14 +36,16 @@ def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastR
         raise InvalidInput(f"{period} has not begun", where="--period")
     with broker.store.reading() as look:
         runs = finished_runs(look, start, min(end, now), team)
-    return ForecastReport(
-        start=start,
-        end=min(end, now),
+    unpredicted = sum(run.expected_hours is None for run in runs)
+    return ForecastsReport(
+        since=start,
+        until=min(end, now),
         team=team,
         runs=len(runs),
-        unpredicted=sum(run.expected_hours is None for run in runs),
-        errors=prediction_errors(runs),
-        measured=measured_speeds(runs, peaks()),
+        unpredicted=unpredicted,
+        unpredicted_share=unpredicted / len(runs) if runs else None,
+        errors=list(prediction_errors(runs)),
+        measured=list(measured_speeds(runs, peaks())),
     )
 
 

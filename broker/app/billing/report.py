@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from broker.app.results.spend import SpendReport, SpendTotal
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
@@ -69,6 +70,7 @@ _OF_OFFER: dict[str, Callable[[Offer], str]] = {
 }
 MONTH = "month"
 DIMENSIONS = (*_OF_JOB, *_OF_OFFER, MONTH)
+_SUMS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _MOMENT = timedelta(microseconds=1)
 _MONTHS = 12  # reported by month if no start is given
 
@@ -98,6 +100,21 @@ def named_period(name: str, now: datetime) -> tuple[datetime, datetime]:
         return period_containing(MONTH, "UTC", datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC))
     except (ValueError, OverflowError):  # the latter: the month after it is in the year 10000
         raise UnknownName("period", name, (*PERIODS, f"{now:%Y-%m}")) from None
+
+
+def report_period(
+    name: str | None, since: datetime | None, until: datetime | None, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """Start and end (UTC, half-open; None: no bound): of the period of that name, or as given. Raises `InvalidInput`
+    for both a name and a time, and for a period that ends before it begins; `UnknownName`."""
+    if name is not None:
+        if since or until:
+            hint = "remove --since and --until"
+            raise InvalidInput("a period has both a start and an end", where="--period", hint=hint)
+        return named_period(name, now)
+    if since and until and since >= until:
+        raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
+    return since, until
 
 
 def spend(
@@ -152,6 +169,41 @@ def bought_in_advance(
 
     with broker.store.reading() as look:
         return look.bought_in_advance(SpendingPeriod(since, until, broker.clock.now(), sandbox))
+
+
+def spend_report(
+    broker: Broker,
+    dimensions: str,
+    teams: Collection[str] | None = None,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    sandbox: bool = False,
+    only: Mapping[str, str] | None = None,
+    source: SpendSource = spend,
+) -> SpendReport:
+    """As `spend_of`; by month from `months_before` on if no start is given. ``only``: of these values of other
+    dimensions. What was bought in advance is known for all teams only."""
+    names = [name.strip().replace("-", "_") for name in dimensions.split(",")]
+    kept = dict(only or {})
+    if MONTH in (*kept, *names) and since is None:
+        since = months_before(broker.clock.now())
+    whole = ",".join([*kept, *names])
+    rows = spend_of(broker, whole, teams, since=since, until=until, sandbox=sandbox, source=source)
+    wanted, more = tuple(kept.values()), len(kept)
+    rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
+    ahead = None
+    if teams is None and not kept:
+        ahead = bought_in_advance(broker, since=since, until=until, sandbox=sandbox)
+    sums = {name: sum((getattr(row, name) for row in rows), Money.ZERO) for name in _SUMS}
+    return SpendReport(
+        by=",".join(names),
+        since=since,
+        until=until,
+        sandbox_only=sandbox,
+        rows=rows,
+        total=SpendTotal(bought_in_advance=ahead, **sums),
+    )
 
 
 def spend_of(

@@ -3,14 +3,14 @@ closed months."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.access.people import only_permitted
 from broker.app.billing.months import begun, month_named, month_of
 from broker.app.billing.report import spend
+from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
-from broker.finops.showback import IDLE, SharingRule, SharingRules, TeamCost, showback
+from broker.finops.showback import IDLE, SharingRule, SharingRules, TeamCost, showback, total
 from broker.finops.statements import Correction, Statement
 
 if TYPE_CHECKING:
@@ -27,39 +27,18 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 
-@dataclass(frozen=True, slots=True)
-class Showback:
-    """A month as it is known now, ``start`` until ``end`` (UTC); ``over``: whether it has ended. ``held``: present
-    holds of each team's jobs (USD), only for a month that has not ended. ``bought``: paid in advance, charged to no
-    team (USD)."""
-
-    month: BillingMonth
-    start: datetime
-    end: datetime
-    over: bool
-    rules: SharingRules
-    rows: Sequence[TeamCost]
-    held: Mapping[str, Money]
-    bought: Money
-
-
-@dataclass(frozen=True, slots=True)
-class Chargeback:
-    """A frozen statement, and the later corrections of its month, which are billed with statements frozen later."""
-
-    statement: Statement
-    since: Sequence[Correction]
-
-
-def sharing_rules(idle: str, shared: str, teams: Iterable[str], fixed: str | None) -> SharingRules:
-    """The rules of these names; ``fixed``: weights, ``nlp=60,web=40``. Raises `UnknownName`, `InvalidInput`."""
+def sharing_rules(idle: str, shared: str, shared_team: Iterable[str] | None, fixed: str | None) -> SharingRules:
+    """The rules of these names. ``shared_team``: the teams whose cost is shared; ``fixed``: weights, ``nlp=60,web=40``.
+    Raises `UnknownName`, `InvalidInput`."""
     weights: dict[str, int] = {}
     for pair in filter(None, (fixed or "").split(",")):
         team, _, weight = (part.strip() for part in pair.partition("="))
         if not team or not weight.isdecimal() or team in weights:
             raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
         weights[team] = int(weight)
-    return SharingRules(_rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(teams)), weights)
+    return SharingRules(
+        _rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(shared_team or ())), weights
+    )
 
 
 def _rule(option: str, name: str) -> SharingRule:
@@ -68,7 +47,7 @@ def _rule(option: str, name: str) -> SharingRule:
     return SharingRule(name)
 
 
-def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
+def shown(broker: Broker, month: str, rules: SharingRules) -> ShowbackReport:
     """The cost of each team's use of the month. Raises `InvalidInput` for a month that has not begun, and for rules
     without weights or teams that they need."""
     _check(rules)
@@ -77,11 +56,21 @@ def shown(broker: Broker, month: str, rules: SharingRules) -> Showback:
     holdings = _holdings(broker)
     with broker.store.reading() as look:
         rows, bought = _rows(look, holdings, wanted.start, end, rules)
-    held = {row.group: row.held for row in spend(broker, "team", since=wanted.start)} if wanted.end > now else {}
-    return Showback(wanted, wanted.start, end, now >= wanted.end, rules, rows, held, bought)
+    spending = spend(broker, "team", since=wanted.start) if wanted.end > now else ()
+    return ShowbackReport.from_parts(
+        month=wanted.name,
+        since=wanted.start,
+        until=end,
+        over=now >= wanted.end,
+        rules=rules,
+        rows=rows,
+        total=total(rows),
+        held={row.group: row.held for row in sorted(spending, key=lambda row: row.group) if row.held},
+        bought=bought,
+    )
 
 
-def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Chargeback:
+def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> ChargebackStatement:
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
     frozen before that no statement has.
 
@@ -101,7 +90,7 @@ def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> Cha
             only_permitted(access, by, Permission.FREEZE_STATEMENTS)
     while (statement := _frozen(broker, wanted, rules, now, by)) is None:
         pass  # another month was frozen meanwhile, and has the corrections
-    return Chargeback(statement, _since(broker, wanted))
+    return ChargebackStatement.of(statement, _since(broker, wanted))
 
 
 def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datetime, by: Actor) -> Statement | None:
@@ -130,7 +119,7 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
     return made
 
 
-def charged(broker: Broker, month: str) -> Chargeback:
+def charged(broker: Broker, month: str) -> ChargebackStatement:
     """The statement of a month. Raises `InvalidInput` where none was frozen."""
     wanted = month_named(broker, month)
     with broker.store.reading() as look:
@@ -141,13 +130,13 @@ def charged(broker: Broker, month: str) -> Chargeback:
             where="--month",
             hint="make it with --freeze once the month is closed, three days after its end",
         )
-    return Chargeback(statement, _since(broker, wanted))
+    return ChargebackStatement.of(statement, _since(broker, wanted))
 
 
-def statements(broker: Broker) -> Sequence[Statement]:
+def statements(broker: Broker) -> ChargebackList:
     """All statements, newest month first."""
     with broker.store.reading() as look:
-        return look.statements()
+        return ChargebackList.model_validate({"statements": look.statements()})
 
 
 def _rows(

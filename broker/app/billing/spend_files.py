@@ -8,13 +8,11 @@ names of users from their machines. Such text gets an apostrophe before it; amou
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from broker.app.billing.focus_files import FORMULA, check_ending, drafted
-from broker.app.billing.report import SpendRow
-from broker.core.errors import InvalidInput
+from broker.app.billing.focus_files import FORMULA, drafted, may_write
+from broker.app.results.spend import SpendGroup, SpendReport
 from broker.runfolder.archive import load_parquet
 
 _MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
@@ -22,12 +20,11 @@ _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
 
 
-def write_spend(out: Path, dimensions: Sequence[str], rows: Sequence[SpendRow]) -> None:
+def write_spend(out: Path, found: SpendReport) -> None:
     """Write every row. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
     and `MissingExtra`."""
-    check_ending(out)
-    if out.exists():
-        raise InvalidInput("the file exists already", where=str(out), hint="name another file")
+    may_write(out)
+    dimensions, rows = found.by.split(","), found.rows
     header = [*dimensions, *_MONEY, *_HOURS, *_COUNTS]
     if out.suffix.lower() == ".csv":
         with drafted(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
@@ -52,6 +49,6 @@ def _as_text(cell: str | Decimal | float | int) -> str | Decimal | float | int:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
-def _cells(row: SpendRow) -> list[str | Decimal | float | int]:
+def _cells(row: SpendGroup) -> list[str | Decimal | float | int]:
     money = [Decimal(getattr(row, name).micros).scaleb(-6) for name in _MONEY]
     return [*row.values, *money, *(round(getattr(row, name), 6) for name in _HOURS), row.attempts, row.jobs]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
 from broker.app.jobs.runs_root import run_folders
+from broker.app.results.units import UnitMetrics
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
-from broker.finops.quality import QualityCost, ScoredRun, quality_costs
-from broker.finops.units import MeasuredAttempt, ReportedTokens, UnitFigures, unit_figures
+from broker.finops.quality import ScoredRun, quality_costs
+from broker.finops.units import MeasuredAttempt, ReportedTokens, unit_figures
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
@@ -26,20 +26,7 @@ MOST_READ = 500  # attempts whose samples are read, those with most accelerator 
 TOKENS = "tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitReport:
-    """``start`` until ``end`` (UTC). ``unread``: attempts whose samples could not be reached. ``quality``: of the
-    metric that was asked for, of successful runs."""
-
-    start: datetime
-    end: datetime
-    team: str | None
-    figures: UnitFigures
-    unread: int
-    quality: Sequence[QualityCost]
-
-
-def units(broker: Broker, period: str, team: str | None = None, metric: str | None = None) -> UnitReport:
+def units(broker: Broker, period: str, team: str | None = None, metric: str | None = None) -> UnitMetrics:
     """The unit metrics of a period (`report.named_period`). Held capacity serves all teams, so that its use is not
     reported for one team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
     now = broker.clock.now()
@@ -64,7 +51,9 @@ def units(broker: Broker, period: str, team: str | None = None, metric: str | No
     measured = [_measured(broker, one, start, end) for one in attempts]
     held = idle_in(holdings, everything, start, end) if team is None else []
     figures = unit_figures(cells, runs, [one for one in measured if one is not None], held, tokens)
-    return UnitReport(start, end, team, figures, measured.count(None), quality_costs(runs_of))
+    return UnitMetrics.from_parts(
+        figures, since=start, until=end, team=team, unread=measured.count(None), quality=quality_costs(runs_of)
+    )
 
 
 def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[ScoredRun]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from broker.app.billing.budgets import BudgetLine
+from pydantic import Field
+
 from broker.app.results.money import JobShareResult
 from broker.app.results.notices import NoticeResult
-from broker.app.results.values import Moment, Result
+from broker.app.results.values import Moment, Result, is_none
 from broker.core.values.money import Money
-from broker.store.outbox import Dispatch
+
+if TYPE_CHECKING:
+    from broker.app.billing.budgets import BudgetLine
+    from broker.store.outbox import Dispatch
 
 
 class BudgetForecast(Result):
@@ -37,10 +41,12 @@ class BudgetScope(Result):
 
 
 class BudgetResult(Result):
-    """A budget in its current period. Amounts in USD. ``passed``: when each alert was first reached."""
+    """A budget in its current period. Amounts in USD. ``period_name``: ``November 2026``; ``passed``: when each alert
+    was first reached."""
 
     id: str
     period: str
+    period_name: str
     timezone: str
     period_start: Moment
     period_end: Moment
@@ -74,18 +80,21 @@ class BudgetResult(Result):
         )
 
 
+class SpentUntil(Result):
+    """The spend under a budget (USD) from the start of its period until then."""
+
+    until: Moment
+    total: Money
+
+
 class BudgetDetails(BudgetResult):
     """A budget with what it holds for each job in each period. ``on_own``: the part of ``spent`` for owned and reserved
-    capacity, ``rented``: for on-demand and spot capacity."""
+    capacity, ``rented``: for on-demand and spot capacity. ``days``: the spend by day, if a chart is asked for."""
 
     on_own: Money
     rented: Money
     held_by_job: list[JobShareResult]
-
-    @classmethod
-    def told(cls, line: BudgetLine, told: Sequence[Dispatch], on_own: Money) -> Self:
-        by_job = [JobShareResult.of(job, share) for job, share in line.held_by_job]
-        return cls.of(line, told, on_own=on_own, rented=line.use.spent - on_own, held_by_job=by_job)
+    days: list[SpentUntil] | None = Field(default=None, exclude_if=is_none)
 
 
 class BudgetList(Result):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from broker.app.billing.charges import Billed, RecordedCharges
 from broker.app.results.values import Moment, Result
+from broker.core.errors import UnknownName
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
+
+if TYPE_CHECKING:
+    from broker.app.billing.charges import Billed, RecordedCharges
+
+BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 
 
 class ComparedSums(Result):
@@ -95,6 +100,9 @@ class BilledReport(Result):
 
     @classmethod
     def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None) -> Self:
+        """``by``: one of `BILLED_BY`. Raises `UnknownName`."""
+        if by not in BILLED_BY:
+            raise UnknownName("dimension", by, BILLED_BY)
         return cls(
             by=by,
             since=since,
@@ -110,6 +118,8 @@ class AdjustedAttempt(Result):
     """An attempt whose ledger entries were adjusted by the difference."""
 
     key: str
+    metered: Money
+    billed: Money | None
     difference: Money | None
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from broker.app.billing.focus import FocusExport
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
 
@@ -22,14 +19,3 @@ class FocusExportResult(Result):
     corrections: int
     billed_cost: Money
     effective_cost: Money
-
-    @classmethod
-    def of(cls, found: FocusExport) -> Self:
-        return cls.from_parts(
-            found,
-            file=str(found.file),
-            month=found.month.name,
-            closes=found.month.closes,
-            billed_cost=found.billed,
-            effective_cost=found.effective,
-        )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from broker.app.billing.showback import Chargeback, Showback
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
-from broker.finops.showback import SharingRule, SharingRules, TeamCost, total
+from broker.finops.showback import SharingRule, SharingRules, total
 from broker.finops.statements import Correction, Statement
 
 
@@ -65,18 +64,6 @@ class ShowbackReport(Result):
     held: dict[str, Money]
     bought: Money
 
-    @classmethod
-    def of(cls, found: Showback) -> Self:
-        return cls.from_parts(
-            found,
-            month=found.month.name,
-            since=found.start,
-            until=found.end,
-            rows=_rows(found.rows),
-            total=TeamCostResult.model_validate(total(found.rows)),
-            held={team: amount for team, amount in sorted(found.held.items()) if amount},
-        )
-
 
 class ChargebackStatement(Result):
     """The statement of a month, as it was frozen. ``corrections`` of months frozen before are billed with it, and part
@@ -94,16 +81,8 @@ class ChargebackStatement(Result):
     corrected_since: list[CorrectionResult]
 
     @classmethod
-    def of(cls, found: Chargeback) -> Self:
-        one = found.statement
-        return cls.from_parts(
-            one,
-            rows=_rows(one.rows),
-            total=TeamCostResult.model_validate(total(one.rows)),
-            corrections=_corrections(one.corrections),
-            charged=one.total,
-            corrected_since=_corrections(found.since),
-        )
+    def of(cls, one: Statement, corrected_since: Sequence[Correction]) -> Self:
+        return cls.from_parts(one, total=total(one.rows), charged=one.total, corrected_since=corrected_since)
 
 
 class FrozenMonth(Result):
@@ -114,20 +93,12 @@ class FrozenMonth(Result):
     frozen_by: str
     charged: Money
 
+    @classmethod
+    def of(cls, one: Statement) -> Self:
+        return cls.from_parts(one, charged=one.total)
+
 
 class ChargebackList(Result):
     """All statements, newest month first."""
 
     statements: list[FrozenMonth]
-
-    @classmethod
-    def of(cls, found: Sequence[Statement]) -> Self:
-        return cls(statements=[FrozenMonth.from_parts(one, charged=one.total) for one in found])
-
-
-def _rows(rows: Sequence[TeamCost]) -> list[TeamCostResult]:
-    return [TeamCostResult.model_validate(row) for row in rows]
-
-
-def _corrections(corrections: Sequence[Correction]) -> list[CorrectionResult]:
-    return [CorrectionResult.model_validate(one) for one in corrections]

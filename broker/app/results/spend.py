@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Self
-
-from broker.app.billing.report import SpendRow
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 
@@ -53,31 +48,3 @@ class SpendReport(Result):
     sandbox_only: bool
     rows: list[SpendGroup]
     total: SpendTotal
-
-    @classmethod
-    def of(
-        cls,
-        rows: Sequence[SpendRow],
-        by: str,
-        since: datetime | None,
-        until: datetime | None,
-        *,
-        sandbox: bool,
-        bought_in_advance: Money | None = None,
-    ) -> Self:
-        return cls(
-            by=by,
-            since=since,
-            until=until,
-            sandbox_only=sandbox,
-            rows=[SpendGroup.model_validate(row) for row in rows],
-            total=SpendTotal(
-                cash=sum((row.cash for row in rows), Money.ZERO),
-                amortised=sum((row.amortised for row in rows), Money.ZERO),
-                sandbox=sum((row.sandbox for row in rows), Money.ZERO),
-                held=sum((row.held for row in rows), Money.ZERO),
-                bought=sum((row.bought for row in rows), Money.ZERO),
-                rented=sum((row.rented for row in rows), Money.ZERO),
-                bought_in_advance=bought_in_advance,
-            ),
-        )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from broker.app.billing.units import UnitReport
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 
@@ -60,12 +57,3 @@ class UnitMetrics(Result):
     per_million_tokens: Money | None
     unread: int
     quality: list[QualityCostResult]
-
-    @classmethod
-    def of(cls, found: UnitReport) -> Self:
-        return cls.from_parts(
-            found.figures,
-            found,
-            since=found.start,
-            until=found.end,
-        )

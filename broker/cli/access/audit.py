@@ -16,7 +16,9 @@ def audit(
     context: typer.Context,
     person: Annotated[str | None, typer.Option("--person", help="Only changes by this person.")] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Only changes of this job, person or token.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines; 1,000 through a server.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines; 1,000 through a server.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the audit log, newest line first: who changed what, from where, before and after.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,37 +10,30 @@ from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
-from broker.core.errors import UnknownName
-
-if TYPE_CHECKING:
-    from broker.app.billing.budgets import BudgetLine
-    from broker.app.wiring import Broker
 
 app = typer.Typer(no_args_is_help=True, help="Show budgets: limit, spent, held, left and forecast.")
 
-_NONE = "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`"
-
-
-def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
-    from broker.app.billing.budgets import budgets
-
-    broker = terminal.broker()
-    terminal.adopt()
-    return broker, budgets(broker)
+_NONE = {
+    False: "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`",
+    True: "no budget counts only jobs of teams that you may see",
+}
+"""What is said without a budget: here, and through a server."""
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
-    """List all budgets with their current period."""
-    from broker.app.results.budgets import BudgetList, BudgetResult
+    """List all budgets with their current period. Through a server: those that count only jobs of your teams."""
+    from broker.app.billing.budgets import budget_list
+    from broker.app.results.budgets import BudgetList
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
-    _, found = _budgets(terminal)
-    terminal.result(
-        lambda: BudgetList(budgets=[BudgetResult.of(line) for line in found]),
-        lambda: budget_view.table(terminal.out, found) if found else [_NONE],
-    )
+    if terminal.through_server:
+        found = terminal.api.fetch(BudgetList, "/budgets")
+    else:
+        terminal.adopt()
+        found = budget_list(terminal.broker())
+    terminal.result(found, lambda: budget_view.table(terminal.out, found.budgets, _NONE[terminal.through_server]))
 
 
 @app.command(
@@ -59,26 +52,22 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
-    from broker.app.billing.budgets import days, notices_about, spent_on_own
+    from urllib.parse import quote
+
+    from broker.app.billing.budgets import budget_details
+    from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
     from broker.cli.billing import budget_view
-    from broker.cli.jobs import held_view
 
     terminal = Terminal.of(context)
-    broker, found = _budgets(terminal)
-    chosen = [line for line in found if budget in (None, line.spec.id)]
-    if budget is not None and not chosen:
-        raise UnknownName("budget", budget, [line.spec.id for line in found])
-    told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
-    own = {line.spec.id: spent_on_own(broker, line) for line in chosen}
-    charts = lambda: [budget_view.chart(line, days(broker, line)) for line in chosen]  # noqa: E731  # drawn on demand
-    draw(terminal, charts, drawing)
-    if as_json:
-        from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
-
-        results = [BudgetDetails.told(line, told[line.spec.id], own[line.spec.id]) for line in chosen]
-        terminal.answer(BudgetDetailsList(budgets=results) if budget is None else results[0])
-        return
-    terminal.show(*(budget_view.table(terminal.out, chosen) if chosen else [_NONE]))
-    for line in chosen:
-        name = line.spec.id
-        terminal.show(*budget_view.story(line, told[name], own[name]), *held_view.by_job(terminal.out, line))
+    by_day = drawing.chart or drawing.picture is not None
+    if terminal.through_server:
+        listed = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
+        names = [one.id for one in listed] if budget is None else [budget]
+        paths = [f"/budgets/{quote(name, safe='')}" for name in names]
+        found = [terminal.api.fetch(BudgetDetails, path, by_day=by_day) for path in paths]
+    else:
+        terminal.adopt()
+        found = budget_details(terminal.broker(), budget, by_day=by_day)
+    draw(terminal, lambda: [budget_view.chart(one) for one in found], drawing)
+    document = BudgetDetailsList(budgets=found) if budget is None else found[0]
+    terminal.result(document, lambda: budget_view.details(terminal.out, found, _NONE[terminal.through_server]))

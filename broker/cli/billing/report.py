@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli import filters
-from broker.cli.billing import (
-    report_anomalies,
-    report_billed,
-    report_focus,
-    report_forecasts,
-    report_review,
-    report_showback,
-    report_units,
-)
-from broker.cli.options import AsJson, MaybePeriod, examples
+from broker.cli.billing import report_billed, report_showback
+from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, NamedPeriod, OnlyTeam, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from broker.app.results.anomalies import IncidentList
+    from broker.app.results.focus import FocusExportResult
 
-    from broker.app.billing.report import SpendRow
-
-app = typer.Typer(no_args_is_help=True, help="Report spending, and compare it with provider charges.")
-
-
-@app.callback()
-def report() -> None:
-    """Report spending, and compare it with provider charges."""
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Report spending, and compare it with provider charges. Through a server: of the teams that you may see.",
+)
+Month = Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)]
 
 
 @app.command(
@@ -70,117 +60,251 @@ def spend(
 
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
-    from broker.app.billing.focus_files import FORMATS
-    from broker.app.billing.report import MONTH, bought_in_advance, months_before
-    from broker.app.billing.report import spend as spent
+    from broker.app.billing.focus_files import FORMATS, drafted, may_write
+    from broker.app.billing.report import spend_report
     from broker.app.billing.spend_files import write_spend
+    from broker.app.results.spend import SpendReport
+    from broker.cli.billing import report_view
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    now = broker.clock.now()
-    start, end = filters.period(period, since, until, now)
-    if start and end and start >= end:
-        raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
-    by = ",".join(name.strip().replace("-", "_") for name in by.split(","))
-    if MONTH in by.split(",") and start is None:
-        start = months_before(now)
-    rows = spent(broker, by, since=start, until=end, sandbox=sandbox)
-    ahead = bought_in_advance(broker, since=start, until=end, sandbox=sandbox)
+    if out is not None:
+        may_write(out, (*FORMATS, ".html"))
+    start, end = filters.period(period, since, until, terminal.now())
+    if terminal.through_server:
+        found = terminal.api.fetch(SpendReport, "/reports/spend", by=by, since=start, until=end, sandbox=sandbox)
+    else:
+        found = spend_report(terminal.broker(), by, since=start, until=end, sandbox=sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":
-            _write_page(out, by, rows, start, end)
-        elif out.suffix.lower() not in FORMATS:
-            hint = f"end in {', '.join(FORMATS)} or .html; --json prints JSON"
-            raise InvalidInput(f"cannot write {out.suffix or 'a file without an ending'}", where=str(out), hint=hint)
+            with drafted(out) as draft:
+                draft.write_text(report_view.spend_page(found), encoding="utf-8")
         else:
-            write_spend(out, by.split(","), rows)
-        terminal.say(f"{formats.plural(len(rows), 'row')} written to {out}")
-    if as_json:
-        from broker.app.results.spend import SpendReport
+            write_spend(out, found)
+        terminal.say(f"{formats.plural(len(found.rows), 'row')} written to {out}")
+    terminal.result(found, lambda: report_view.spend(terminal.out, found))
 
-        terminal.answer(SpendReport.of(rows, by, start, end, sandbox=sandbox, bought_in_advance=ahead))
+
+@app.command(
+    epilog=examples(
+        "gpubroker report focus --month 2026-11 --out november.csv",
+        "gpubroker report focus --version 1.4 --month 2026-11 --out november.parquet --force --json",
+    )
+)
+def focus(
+    context: typer.Context,
+    month: Month,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .csv or .parquet file.")],
+    version: Annotated[str, typer.Option("--version", help="1.2 or 1.4.")] = "1.2",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a month's charges as FOCUS (the FinOps Open Cost and Usage Specification), dataset Cost and Usage.
+
+    Cash is both BilledCost and EffectiveCost. Use of owned and prepaid capacity has only an EffectiveCost, its purchase
+    only a BilledCost. A month closes three days after its end; later postings are corrections in the next month, so the
+    file of a closed month never changes. Parquet needs the extra `parquet`.
+    """
+    from broker.app.billing.focus import export
+    from broker.app.billing.focus_files import may_write
+    from broker.cli.billing import report_view
+
+    terminal = Terminal.of(context)
+    if terminal.through_server:
+        may_write(out, replace=force)
+        found = _fetched(terminal, month, out, version)
     else:
-        terminal.show(*_table(terminal, rows, by, sandbox))
-        if ahead:
-            terminal.show(f"and {formats.money(ahead)} paid for bought capacity, whose use is amortised cost")
+        found = export(terminal.broker(), version, month, out, replace=force)
+    terminal.result(found, lambda: report_view.focus(found))
+
+
+def _fetched(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
+    from broker.app.billing.focus_files import drafted
+    from broker.app.results.focus import FocusExportResult
+
+    path, asked = f"/reports/focus/{month}", {"version": version, "form": out.suffix.lower().removeprefix(".")}
+    found = terminal.api.fetch(FocusExportResult, path, **asked)
+    with drafted(out) as draft, draft.open("wb") as file:
+        for piece in terminal.api.content(f"{path}/file", **asked):
+            file.write(piece)
+    return found.model_copy(update={"file": str(out)})
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report anomalies",
+        "gpubroker report anomalies --team nlp --json",
+        "gpubroker report anomalies --team nlp --day 2026-11-20 --answer planned",
+    )
+)
+def anomalies(
+    context: typer.Context,
+    team: OnlyTeam = None,
+    day: Annotated[
+        str | None, typer.Option("--day", metavar="DAY", help="With --answer: the first day of the incident, in UTC.")
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option("--answer", metavar="WORD", help="Was it an anomaly? yes, no or planned. Not through a server."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show days of the last month on which a team spent more than the weeks before explain, and the jobs behind it.
+
+    Today is judged by its spending so far. Recipients get one notice per incident. Planned days are left out when later
+    days are judged; answers change nothing else. The jobs' owners, the team's administrators and administrators may
+    answer.
+    """
+    from broker.app.billing.anomalies import spending_anomalies
+    from broker.app.results.anomalies import IncidentList
+    from broker.cli.billing import report_view
+
+    terminal = Terminal.of(context)
+    terminal.only_here({"--answer": answer, "--day": day, "--reason": reason})
+    if answer is not None or day is not None:
+        found = _answered(terminal, team, day, answer, reason)
+    elif terminal.through_server:
+        found = terminal.api.fetch(IncidentList, "/reports/anomalies", team=team)
+    else:
+        found = IncidentList.of(spending_anomalies(terminal.broker(), None if team is None else {team}))
+    terminal.result(found, lambda: report_view.anomalies(found))
+
+
+def _answered(terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str) -> IncidentList:
+    from datetime import UTC, datetime
+
+    from broker.app.billing import anomalies as use_case
+    from broker.app.results.anomalies import IncidentList
+    from broker.finops.anomalies import AnomalyAnswer
+
+    if answer is None or day is None or team is None:
+        raise InvalidInput("an answer needs a team and a day", where="--answer", hint="see the examples of --help")
+    if answer not in list(AnomalyAnswer):
+        raise UnknownName("answer", answer, list(AnomalyAnswer), where="--answer")
+    try:
+        first = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).date()
+    except ValueError as error:
+        raise InvalidInput(f"expected a day such as 2026-11-20, found {day!r}", where="--day") from error
+    said = AnomalyAnswer(answer)
+    return IncidentList.of([use_case.answer(terminal.broker(), team, first, said, reason, by=terminal.actor)])
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report units",
+        "gpubroker report units --metric loss",
+        "gpubroker report units --period last-month --team nlp --json",
+    )
+)
+def units(
+    context: typer.Context,
+    period: NamedPeriod = "month",
+    team: OnlyTeam = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="Also show the cost per difference of 1 in this figure."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
+    capacity.
+
+    Utilisation is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
+    with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
+    """
+    from broker.app.billing.units import units as measured
+    from broker.app.results.units import UnitMetrics
+    from broker.cli.billing import report_view
+
+    terminal = Terminal.of(context)
+    if terminal.through_server:
+        found = terminal.api.fetch(UnitMetrics, "/reports/units", period=period, team=team, metric=metric)
+    else:
+        found = measured(terminal.broker(), period, team, metric)
+    if metric is not None and not found.quality:
+        terminal.say(f"no project has two successful runs that reported {metric}")
+    terminal.result(found, lambda: report_view.units(found))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report forecasts",
+        "gpubroker report forecasts --period last-quarter --team nlp",
+        "gpubroker report forecasts --period 2026-11 --json",
+    )
+)
+def forecasts(
+    context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
+) -> None:
+    """Compare predictions of plans with outcomes, and show measurements of finished runs.
+
+    Only successful runs on GPUs count; the prediction is that of a run's first plan. Tokens are those that programs
+    report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
+    """
+    from broker.app.billing.outcomes import forecasts as compared
+    from broker.app.results.forecasts import ForecastsReport
+    from broker.cli.billing import report_view
+
+    terminal = Terminal.of(context)
+    if terminal.through_server:
+        found = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team)
+    else:
+        found = compared(terminal.broker(), period, team)
+    terminal.result(found, lambda: report_view.forecasts(terminal.out, found))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report review --month 2026-11",
+        "gpubroker report review --month 2026-11 --out november.html",
+        "gpubroker report review --month 2026-11 --out november.md --force",
+        "gpubroker report review --month 2026-11 --json",
+    )
+)
+def review(
+    context: typer.Context,
+    month: Month = "month",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it to an .html or .md file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Review a month: what changed since the month before and why, what to do, and the effect of last month's advice.
+
+    The change is split into volume, mix, price, waste, new use and ended use; these parts add up to it exactly. Without
+    --out, the review is printed as Markdown. A month that is not over is compared with the same days of the month
+    before.
+    """
+    from broker.app.billing.focus_files import drafted, may_write
+    from broker.app.billing.review import review as reviewed
+    from broker.app.results.review import ReviewReport
+    from broker.cli.billing.review_view import blocks
+    from broker.cli.render.written import html, markdown
+
+    terminal = Terminal.of(context)
+    writers = {".html": html, ".md": markdown}
+    if out is not None:
+        may_write(out, list(writers), replace=force)
+    if terminal.through_server:
+        found = terminal.api.fetch(ReviewReport, "/reports/review", month=month)
+    else:
+        found = ReviewReport.of(reviewed(terminal.broker(), month))
+    if out is not None:
+        with drafted(out) as draft:
+            draft.write_text(writers[out.suffix.lower()](blocks(found)), encoding="utf-8")
+        terminal.say(f"the review of {found.month} is in {out}")
+    if as_json:
+        terminal.answer(found)
+    elif out is None:
+        from rich.markdown import Markdown
+
+        text = markdown(blocks(found))
+        terminal.show(Markdown(text) if terminal.out.is_terminal else text.rstrip("\n"))
 
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
-app.command("focus", epilog=report_focus.EXAMPLES)(report_focus.focus)
 app.command("showback", epilog=report_showback.SHOWBACK_EXAMPLES)(report_showback.showback)
 app.command("chargeback", epilog=report_showback.CHARGEBACK_EXAMPLES)(report_showback.chargeback)
-app.command("anomalies", epilog=report_anomalies.EXAMPLES)(report_anomalies.anomalies)
-app.command("units", epilog=report_units.EXAMPLES)(report_units.units)
-app.command("forecasts", epilog=report_forecasts.EXAMPLES)(report_forecasts.forecasts)
-app.command("review", epilog=report_review.EXAMPLES)(report_review.review)
 app.add_typer(report_billed.charges, name="charges")
-
-
-def _write_page(out: Path, by: str, rows: list[SpendRow], start: datetime | None, end: datetime | None) -> None:
-    from broker.app.billing.focus_files import drafted
-    from broker.cli.render import formats
-    from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
-
-    if out.exists():
-        raise InvalidInput("the file exists already", where=str(out), hint="name another file")
-    dimensions, money = by.split(","), ("cash", "amortised", "sandbox", "held", "bought", "rented")
-    lines = [
-        [
-            *row.values,
-            *(formats.money(getattr(row, name)) for name in money),
-            f"{row.gpu_hours:,.2f}", f"{row.machine_hours:,.2f}", f"{row.attempts:,}", f"{row.jobs:,}",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    since, until = (
-        formats.moment(at) if at else f"the {other}" for at, other in ((start, "beginning"), (end, "present"))
-    )
-    header = [*dimensions, *money, "GPU-hours", "machine-hours", "attempts", "jobs"]
-    blocks: list[Block] = [
-        Heading(f"Spending by {', '.join(dimensions)}", 1),
-        Paragraph(f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."),
-        Grid(header, lines, figures=len(dimensions)),
-    ]
-    with drafted(out) as draft:
-        draft.write_text(html(blocks), encoding="utf-8")
-
-
-def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> list[Any]:
-    from rich.text import Text
-
-    from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
-    from broker.core.values.money import Money
-
-    if not rows:
-        return ["nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")]
-    columns = (
-        *(Column(name) for name in by.split(",")),
-        *((Column("simulated", align="right"),) if sandbox else ()),
-        *(() if sandbox else (Column("cash", align="right"), Column("amortised", 2, align="right"))),
-        Column("held", 1, align="right"),
-        Column("bought", 7, align="right"),
-        Column("rented", 8, align="right"),
-        Column("GPU-hours", 3, align="right"),
-        Column("machine-hours", 6, align="right"),
-        Column("attempts", 5, align="right"),
-        Column("jobs", 4, align="right"),
-    )
-
-    def cells(row: SpendRow) -> list[str | Text]:
-        kinds = [row.sandbox] if sandbox else [row.cash, row.amortised]
-        return [
-            *row.values,
-            *(formats.money(amount) for amount in (*kinds, row.held, row.bought, row.rented)),
-            f"{row.gpu_hours:,.2f}",
-            f"{row.machine_hours:,.2f}",
-            f"{row.attempts:,}",
-            f"{row.jobs:,}",
-        ]
-
-    total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
-    footer = f"total {formats.money(total)} {'simulated' if sandbox else 'cash'}"
-    bought, rented = (sum(parts, Money.ZERO) for parts in zip(*((row.bought, row.rented) for row in rows), strict=True))
-    footer += f"; {formats.money(bought)} on owned and reserved machines, {formats.money(rented)} rented"
-    return fitted(terminal.out, columns, [cells(row) for row in rows], footer)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.jobs.approvals import ApprovalState, TrackedApproval
+from broker.app.results.notices import NoticeResult
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted
 from broker.cli.service import notices_view
@@ -72,7 +73,7 @@ def listing(
     if mine:
         parts.append(f"You can decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
     parts += [
-        Text(notices_view.dispatch(one), style="yellow")
+        Text(notices_view.dispatch(NoticeResult.of(one)), style="yellow")
         for all_of in told.values()
         for one in all_of
         if one.delivered_at is None

@@ -6,26 +6,17 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.ledger.shares import BudgetShare
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from broker.app.billing.budgets import BudgetLine
     from broker.app.jobs.preview import Preview
     from broker.reconciler.admission.admission import Admission
 
 _MOST_PERIODS = 4  # of one budget in a sentence
-_MOST_ROWS = 20
-
-_BY_JOB = (Column("job"), Column("period"), Column("held", align="right"), Column("from", 2), Column("until", 1))
 
 
 def shares_of(shares: Iterable[BudgetShare]) -> list[str]:
@@ -78,18 +69,3 @@ def covers(quantile: float) -> str:
     """The coverage of a hold that follows from the job's work: ``enough for 95 % of runs …``."""
     share = f"{quantile:g} % of runs of this `work:` (the policy's `hold_quantile`)"
     return f"enough for {share}; more is held while it runs, if it takes longer"
-
-
-def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
-    """The hold of each job under a budget, by period; empty if no job holds money."""
-    held = line.held_by_job
-    if not held:
-        return []
-    rows = [
-        [job_id, share.period_name, formats.money(share.held), formats.moment(share.start), formats.moment(share.end)]
-        for job_id, share in held[:_MOST_ROWS]
-    ]
-    more = len(held) - len(rows)
-    note = f"{formats.plural(more, 'more row')}; use --json to list all" if more else ""
-    heading = Text(f"held money of budget {line.spec.id} by job and period", style="bold")
-    return [heading, *fitted(console, _BY_JOB, rows, note)]

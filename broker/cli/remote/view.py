@@ -136,16 +136,6 @@ def requests(console: Console, found: Document) -> list[RenderableType]:
     return table(console, columns, rows, "no requests", formats.plural(len(rows), "request"))
 
 
-def budgets(console: Console, found: Document) -> list[RenderableType]:
-    """Budgets in their current periods."""
-    columns = (
-        text("id", "budget"), money("limit"), money("spent"), money("held", rank=1), money("left"),
-        DocumentColumn("forecast", lambda one: usd(one["forecast"]["expected"]), 2, "right"),
-        time("period_end", "period ends", 3),
-    )  # fmt: skip
-    return table(console, columns, found["budgets"], "no budgets")
-
-
 def queue(found: Document) -> Iterator[RenderableType]:
     """The waiting jobs in order."""
     for place, one in enumerate(found["waiting"], 1):

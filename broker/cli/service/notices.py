@@ -50,12 +50,11 @@ def retry(context: typer.Context, as_json: AsJson = False) -> None:
     from broker.app.alerts.sent import retry as retried
     from broker.app.results.notices import RetriedNotices
     from broker.cli.render import formats
-    from broker.cli.service.notices_view import deliveries
 
     terminal = Terminal.of(context)
     done = RetriedNotices.of(retried(terminal.broker()))
-    terminal.result(
-        done, lambda: (f"{formats.plural(done.retried, 'alert')} to try again", deliveries(done.deliveries))
-    )
+    failed = [f"not yet sent to {target} ({why}), will be retried" for target, why in done.errors.items()]
+    tried = f"{formats.plural(done.retried, 'alert')} to try again; {done.sent} sent"
+    terminal.result(done, lambda: [tried, *failed])
     if done.errors:
         raise typer.Exit(5)

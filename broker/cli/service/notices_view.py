@@ -11,18 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.app.alerts.notify import Delivery
-    from broker.store.outbox import Dispatch
+    from broker.app.results.notices import NoticeResult
 
 
-def dispatch(one: NoticeResult | Dispatch) -> str:
+def dispatch(one: NoticeResult) -> str:
     """The delivery state of one alert to one recipient."""
-    told = NoticeResult.model_validate(one)
-    if told.delivered_at is not None:
-        return f"sent to {told.target} on {formats.moment(told.delivered_at)}: {told.title}"
-    why = f" ({told.error})" if told.error else ""
-    if told.next_try is None:
-        return f"never sent to {told.target}: {told.title}{why}"
-    return f"not yet sent to {told.target}, tried {formats.plural(told.tries, 'time')}{why}: {told.title}"
+    if one.delivered_at is not None:
+        return f"sent to {one.target} on {formats.moment(one.delivered_at)}: {one.title}"
+    if one.next_try is None:
+        return f"never sent to {one.target}: {one.title} ({one.error})"
+    why = f" ({one.error})" if one.error else ""
+    return f"not yet sent to {one.target}, tried {formats.plural(one.tries, 'time')}{why}: {one.title}"
 
 
 def deliveries(sent: Iterable[DeliveryResult | Delivery]) -> str:

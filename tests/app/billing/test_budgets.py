@@ -137,11 +137,11 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
     (waiting,) = budgets.notices_about(broker)
     assert (waiting.tries, waiting.error) == (1, "the service cannot be reached")
     assert waiting.next_try is not None
-    (line,) = lines(broker)
-    told = "\n".join(budget_view.story(line, [waiting], Money.usd(20)))
+    (found,) = budgets.budget_details(broker)
+    told = "\n".join(budget_view.story(found.model_copy(update={"on_own": Money.usd(20), "rented": Money.usd(30)})))
     assert "spent: $20.00 on owned and reserved capacity, $30.00 rented" in told
     assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
-    assert BudgetResult.of(line, [waiting]).notices[0].error == "the service cannot be reached"
+    assert found.notices[0].error == "the service cannot be reached"
 
 
 def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:

@@ -35,7 +35,7 @@ def rows(broker: Broker, month: str, folder: Path, version: str = "1.2") -> list
     with out.open(newline="") as file:
         found = list(csv.DictReader(file))
     assert done.rows == len(found)
-    assert done.billed.dollars == sum((Decimal(row["BilledCost"]) for row in found), Decimal(0))
+    assert done.billed_cost.dollars == sum((Decimal(row["BilledCost"]) for row in found), Decimal(0))
     return found
 
 

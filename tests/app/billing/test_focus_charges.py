@@ -95,7 +95,7 @@ def test_our_own_export_is_read_back(new_broker: Callable[[], Broker], tmp_path:
     out = tmp_path / name
     done = export(broker, version, "2026-09", out)
     found = read_focus_charges(out)
-    assert sum((one.amount for one in found), Money.ZERO) == done.billed
+    assert sum((one.amount for one in found), Money.ZERO) == done.billed_cost
     assert {one.provider for one in found} == {"acme"}
     assert "train-abc-1" in {one.key for one in found}
 

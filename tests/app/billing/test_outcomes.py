@@ -137,7 +137,7 @@ def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatc
 def test_a_run_on_different_accelerators_measures_none_of_them(broker: Broker) -> None:
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, then="A100-80GB")
     found = forecasts(broker, "month")
-    assert (found.runs, found.measured) == (1, ())
+    assert (found.runs, found.measured) == (1, [])
 
 
 def test_measured_interruptions_replace_the_assumed_share_of_redone_hours(broker: Broker) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +20,7 @@ from broker.app.billing.report import (
     months_before,
     named_period,
     spend,
+    spend_report,
 )
 from broker.app.billing.spend_files import write_spend
 from broker.app.wiring import Broker
@@ -109,8 +109,8 @@ def test_a_month_by_its_number_is_a_period() -> None:
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_files_have_every_row(broker: Broker, tmp_path: Path, ending: str) -> None:
-    rows, out = spend(broker, "team,user"), tmp_path / f"spend{ending}"
-    write_spend(out, ["team", "user"], rows)
+    report, out = spend_report(broker, "team,user"), tmp_path / f"spend{ending}"
+    write_spend(out, report)
     if ending == ".csv":
         with out.open(newline="") as file:
             found = [(one["team"], one["user"], Decimal(one["cash"])) for one in csv.DictReader(file)]
@@ -118,16 +118,16 @@ def test_files_have_every_row(broker: Broker, tmp_path: Path, ending: str) -> No
         import pyarrow.parquet
 
         found = [(one["team"], one["user"], one["cash"]) for one in pyarrow.parquet.read_table(out).to_pylist()]
-    assert found == [(*row.values, row.cash.dollars) for row in rows]
+    assert found == [(*row.values, row.cash.dollars) for row in report.rows]
     assert out.stat().st_mode & 0o777 == 0o600
     with pytest.raises(InvalidInput, match="the file exists already"):
-        write_spend(out, ["team", "user"], rows)
+        write_spend(out, report)
 
 
 def test_no_name_is_a_formula_and_amounts_stay_numbers(broker: Broker, tmp_path: Path) -> None:
-    given, out = spend(broker, "team,user")[0], tmp_path / "spend.csv"
-    row = replace(given, values=("=HYPERLINK(1)", "-ann"), cash=Money.usd("-1.50"))
-    write_spend(out, ["team", "user"], [row])
+    given, out = spend_report(broker, "team,user"), tmp_path / "spend.csv"
+    row = given.rows[0].model_copy(update={"values": ["=HYPERLINK(1)", "-ann"], "cash": Money.usd("-1.50")})
+    write_spend(out, given.model_copy(update={"rows": [row]}))
     (found,) = csv.DictReader(out.read_text().splitlines())
     assert (found["team"], found["user"], Decimal(found["cash"])) == ("'=HYPERLINK(1)", "'-ann", Decimal("-1.5"))
 

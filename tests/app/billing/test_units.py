@@ -52,7 +52,7 @@ def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
 
 def test_a_month_of_two_runs(broker: Broker) -> None:
     sampled(broker, "past-00-tmplt", OCTOBER, 0.0, 100.0, None, 80.0)
-    found = units(broker, "2026-10").figures
+    found = units(broker, "2026-10")
     each = Money.usd("18.333333")
     assert (found.runs, found.per_run) == (2, each)
     assert (found.spent, found.bought, found.rented) == (each * 2, Money.ZERO, each * 2)
@@ -62,9 +62,9 @@ def test_a_month_of_two_runs(broker: Broker) -> None:
     assert found.idle_hours == pytest.approx(8 * 11 / 6 / 3)
     assert found.idle_cost == Money.usd("6.111111")
     assert found.per_million_tokens is None
-    of_team = units(broker, "2026-10", "team-1").figures
+    of_team = units(broker, "2026-10", "team-1")
     assert (of_team.runs, of_team.spent, of_team.measured_hours) == (1, each, 0)
-    assert units(broker, "month").figures.per_run is None
+    assert units(broker, "month").per_run is None
 
 
 def test_tokens_of_a_job_over_a_month_end_are_those_of_the_month(broker: Broker) -> None:
@@ -72,9 +72,9 @@ def test_tokens_of_a_job_over_a_month_end_are_those_of_the_month(broker: Broker)
     job_id = started(broker.store, 2, begins)
     told(broker, job_id, begins + HOUR / 2, 1e6)
     told(broker, job_id, begins + 2 * HOUR, 5e6)
-    assert units(broker, "2026-10").figures.tokens == 1e6
-    assert units(broker, "2026-11").figures.tokens == 4e6
-    assert units(broker, "2026-11").figures.runs == 0
+    assert units(broker, "2026-10").tokens == 1e6
+    assert units(broker, "2026-11").tokens == 4e6
+    assert units(broker, "2026-11").runs == 0
 
 
 def test_only_what_has_begun_can_be_asked_about(broker: Broker) -> None:
