@@ -28,9 +28,8 @@ from broker.store.jobs.reading import event_from_row
 from broker.store.market import archived_prices, history
 from broker.store.market.market_history import ArchivedSeries
 from broker.store.records import ArchivedRow, ArchiveFile, UnfinishedFile
-from broker.store.tables.archive import ARCHIVED_JOB
 from broker.store.tables.conditions import ENDED
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.tables.jobs import ARCHIVED_JOB, EVENT, JOB
 
 # The kinds of events that reports of any period read, besides the last ones of the kinds in `_LAST_COUNT`.
 _STAY = frozenset(

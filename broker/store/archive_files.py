@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from broker.core.errors import StoreProblem
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.records import ArchiveFile, ArchiveKind, UnfinishedFile
-from broker.store.tables.archive import ARCHIVE_FILE, ARCHIVE_INTENT, ARCHIVED_JOB
+from broker.store.tables.jobs import ARCHIVE_FILE, ARCHIVE_INTENT, ARCHIVED_JOB
 
 _F, _I = ARCHIVE_FILE.c, ARCHIVE_INTENT.c
 _SAID = (_F.kind, _F.path, _F.digest, _F.rows, _F.size, _F.since, _F.until, _F.runs)

@@ -13,7 +13,7 @@ from broker.core.notices import Notice, Severity
 from broker.store.engine.beginnings import begins
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.notices import NOTICE
+from broker.store.tables.market import NOTICE
 
 _MOST_TOGETHER = 50  # the maximum number of notices in one message
 _MOST_DELETED = 500  # the maximum number of notices deleted in one transaction

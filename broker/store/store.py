@@ -26,7 +26,7 @@ from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
 from broker.store.policy import policies
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
-from broker.store.tables.setting import SETTING
+from broker.store.tables.jobs import SETTING
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase

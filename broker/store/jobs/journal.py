@@ -31,8 +31,7 @@ from broker.store.jobs.new_jobs import NewJobs
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger, metering
 from broker.store.policy import approvals, decisions
-from broker.store.tables.archive import ARCHIVED_JOB
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.tables.jobs import ARCHIVED_JOB, EVENT, JOB
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding

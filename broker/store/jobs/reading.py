@@ -28,8 +28,7 @@ from broker.store.ledger import ledger, metering, movement_sums, spent_sums
 from broker.store.ledger.reading import SpendingReading
 from broker.store.policy import approvals, decisions, policies
 from broker.store.tables.conditions import ENDED
-from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
-from broker.store.tables.setting import SETTING
+from broker.store.tables.jobs import EVENT, JOB, SETTING, UNCLOSED
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase

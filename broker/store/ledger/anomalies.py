@@ -19,8 +19,7 @@ from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
 from broker.ledger.sums import DAY
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.tables.billing import ANSWER
-from broker.store.tables.ledger import ENTRY, GROUP, SUM
+from broker.store.tables.ledger import ANSWER, ENTRY, GROUP, SUM
 
 
 def daily_by_team(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:

@@ -12,7 +12,7 @@ from broker.core.values.money import Money
 from broker.store import outbox
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.billing import MARK
+from broker.store.tables.ledger import MARK
 
 
 class BudgetMarks:

@@ -12,7 +12,7 @@ from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.billing import CHARGE
+from broker.store.tables.ledger import CHARGE
 
 API = "api"
 

@@ -13,8 +13,7 @@ from sqlalchemy import Connection, func, select
 from broker.finops.focus.months import BillingMonth
 from broker.finops.statements import Statement
 from broker.store.engine.times import to_micros
-from broker.store.tables.billing import STATEMENT
-from broker.store.tables.ledger import ENTRY
+from broker.store.tables.ledger import ENTRY, STATEMENT
 
 
 def read(connection: Connection, month: str) -> Statement | None:

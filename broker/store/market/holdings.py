@@ -12,7 +12,7 @@ from broker.core.errors import UnknownName
 from broker.economics.reserve.holdings import Holding, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.procurement import HOLDING, HOLDING_PROOF
+from broker.store.tables.market import HOLDING, HOLDING_PROOF
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:

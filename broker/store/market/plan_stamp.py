@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, exists, func, select, text
 
-from broker.store.tables.market import ACCEPTANCE
+from broker.store.tables.jobs import SETTING
+from broker.store.tables.market import ACCEPTANCE, HOLDING, PURCHASE
 from broker.store.tables.policy import POLICY
-from broker.store.tables.procurement import HOLDING, PURCHASE
-from broker.store.tables.setting import SETTING
 
 CHANGED = "market_changed"
 """The setting with the number of the newest poll that changed more than the dates of offers."""

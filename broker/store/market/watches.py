@@ -13,7 +13,7 @@ from broker.core.market.watches import Watch, WatchState
 from broker.core.notices import Notice
 from broker.store import outbox
 from broker.store.engine.database import Database
-from broker.store.tables.notices import WATCH
+from broker.store.tables.market import WATCH
 
 
 class Watches:

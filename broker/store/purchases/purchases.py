@@ -15,7 +15,7 @@ from broker.core.purchases.purchase_events import Intended, PurchaseEvent
 from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, after, folded_purchase, intended
 from broker.core.purchases.quotes import CapacityQuote
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.procurement import PURCHASE, PURCHASE_EVENT, QUOTE
+from broker.store.tables.market import PURCHASE, PURCHASE_EVENT, QUOTE
 
 # How long a stored quote can be bought by its number. Providers withdraw their offers much sooner.
 _QUOTES_KEPT = timedelta(days=7)

@@ -1,4 +1,6 @@
-"""The tables of jobs: their projections, their events, and the machine time of their attempts."""
+"""The tables of jobs: their projections, their events, the machine time of their attempts, and which of these were moved
+to files in the run store; the settings of a store.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +19,7 @@ UNCLOSED = text("NOT job.closed")
 # The condition that an outer join found an event. An expression, as databases turn the join into an inner one for a
 # plain condition.
 IS_THERE = func.coalesce(EVENT.c.body, "") != ""
+SETTING = plain("setting")
+ARCHIVE_FILE = plain("archive_file")
+ARCHIVE_INTENT = plain("archive_intent")
+ARCHIVED_JOB = plain("archived_job")

@@ -36,16 +36,16 @@ def plain(name: str) -> Table:
     return Table(name, MetaData(), *map(_column, COLUMNS[name].split()))
 
 
-def _column(told: str) -> Column[object]:
+def _column(text: str) -> Column[object]:
     """A column from ``NAME:TYPE!=DEFAULT``: text if no type is given, ``!`` if in the primary key; the database assigns
     ``id``.
     """
-    told, _, default = told.partition("=")
-    name, _, kind = told.rstrip("!").partition(":")
+    text, _, default = text.partition("=")
+    name, _, kind = text.rstrip("!").partition(":")
     return Column(
         name,
         _TYPES[kind](),
-        primary_key=told.endswith("!"),
+        primary_key=text.endswith("!"),
         autoincrement=kind == "id",
         default=_DEFAULTS[default] if default else None,
     )
