@@ -1,12 +1,24 @@
-"""One document over HTTP that is read only if it changed since a poll kept it (RFC 9110, conditional requests)."""
+"""One document over HTTP that is read only if it changed since a poll kept it (RFC 9110, conditional requests), and the
+rows of such a document.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING
 
 from broker.core.market import kept_answers
 from broker.core.market.kept_answers import KeptAnswer
+from broker.core.market.offers import Offer, SkippedRow
+from providers.rows import Found
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 
 _NOT_MODIFIED = 304
 
@@ -37,3 +49,21 @@ class ConditionalRead:
         etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
         if etag or modified:
             self._answers.read[self._address] = KeptAnswer(etag, modified, zlib.compress(content))
+
+
+@cache
+def _adapter() -> TypeAdapter[list[Offer | SkippedRow]]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(list[Offer | SkippedRow])
+
+
+def rows_to_keep(rows: Sequence[Offer | SkippedRow]) -> bytes:
+    """The rows in the form that `kept_rows` reads."""
+    return _adapter().dump_json(list(rows))
+
+
+def kept_rows(content: bytes, now: datetime) -> Found:
+    """The rows of a document that its server calls unchanged at ``now`` (UTC), so that its prices hold as of then."""
+    for row in _adapter().validate_json(content):
+        yield replace(row, as_of=now) if isinstance(row, Offer) else row

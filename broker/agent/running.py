@@ -14,7 +14,7 @@ from broker.agent.command import CannotStart, Command, Exited, GroupEmpty, Guard
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt
 from broker.agent.formats import Spec
-from broker.agent.notice_time import for_the_command
+from broker.agent.notices import for_the_command
 from broker.agent.stops import CommandMessage, Fenced, Stops
 
 log = logging.getLogger("gpubroker-agent")

@@ -5,7 +5,7 @@ ones, and symbolic links. An entry is finished when
 
 - it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
 - the helper's ``save()`` noted it, or
-- its format shows that it is complete (`broker.agent.markers`), it stayed unchanged over two scans, and no process has
+- its format shows that it is complete (`is_whole`), it stayed unchanged over two scans, and no process has
   it open for writing, or
 - its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing.
 
@@ -18,13 +18,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
 from broker.agent.checkpoints import step_of
-from broker.agent.markers import is_whole
 
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
@@ -212,3 +212,63 @@ class Scanner:
         except (OSError, ValueError):
             return {}
         return {k: v for k, v in notes.items() if isinstance(v, dict)} if isinstance(notes, dict) else {}
+
+
+_TRAINER_FOLDER = re.compile(r"checkpoint-\d+")
+_TRAINER_STATE, _TRAINER_ARGUMENTS = "trainer_state.json", "training_args.bin"
+_SHARD, _METADATA = ".distcp", ".metadata"
+_ZIP, _ZIP_END, _END_SIZE, _LONGEST_COMMENT = b"PK\x03\x04", b"PK\x05\x06", 22, 0xFFFF
+_LONGEST_HEADER = 100 << 20  # what the library itself accepts of safetensors
+
+
+def is_whole(entry: Path) -> bool | None:
+    """True if the format shows that the checkpoint is complete, False if it shows that something is missing, None if it
+    shows neither. Raises OSError if the entry cannot be read or disappears meanwhile."""
+    if not entry.is_dir():
+        return _whole_file(entry)
+    found: bool | None = None
+    for place, _, names in os.walk(entry):
+        folder = Path(place)
+        if any(name.endswith(_SHARD) for name in names):
+            if _METADATA not in names:
+                return False
+            found = True if folder == entry else found
+        if any(_whole_file(folder / name) is False for name in names):
+            return False
+    return _trainer(entry) if found is None else found
+
+
+def _trainer(entry: Path) -> bool | None:
+    if not _TRAINER_FOLDER.fullmatch(entry.name):
+        return None
+    try:
+        state = json.loads((entry / _TRAINER_STATE).read_bytes())
+    except FileNotFoundError:
+        return False if (entry / _TRAINER_ARGUMENTS).exists() else None
+    except ValueError:
+        return False
+    return True if isinstance(state, dict) and "global_step" in state else None
+
+
+def _whole_file(path: Path) -> bool | None:
+    with path.open("rb") as file:
+        start = file.read(8)
+        size = os.fstat(file.fileno()).st_size
+        if path.suffix == ".safetensors":
+            return _safetensors(file.read(min(int.from_bytes(start, "little"), _LONGEST_HEADER)), start, size)
+        if not start.startswith(_ZIP):
+            return None
+        file.seek(max(0, size - _END_SIZE - _LONGEST_COMMENT))
+        return _ZIP_END in file.read()
+
+
+def _safetensors(header: bytes, start: bytes, size: int) -> bool:
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or len(header) < length:
+        return False
+    try:
+        about = json.loads(header)
+        ends = [int(one["data_offsets"][1]) for name, one in about.items() if name != "__metadata__"]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return False
+    return size >= 8 + length + max(ends, default=0)

@@ -31,6 +31,7 @@ from typing import Callable
 
 from broker.agent import access, claims, entering, metadata, notices
 from broker.agent.access import NodeAccess
+from broker.agent.claims import predecessor_is_dead, write_record
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command, CommandFiles
 from broker.agent.endings import CommandEnd, StopOrder
@@ -39,15 +40,13 @@ from broker.agent.environment import Scratch, job_environment
 from broker.agent.formats import Claim, Exit, Lease, attempt_path, ranked
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
-from broker.agent.notice_time import NoticeTime
-from broker.agent.notices import PreemptionNotice
+from broker.agent.notices import NoticeTime, PreemptionNotice
 from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
 from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.rank import RankContext
 from broker.agent.renames import Renames
-from broker.agent.restart import predecessor_is_dead, write_record
 from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
 from broker.agent.scan import Scanner, open_writers

@@ -15,9 +15,15 @@ from broker.economics.families import shape_for
 from broker.economics.fits import fits
 from broker.economics.memory import Method, ModelUse, Precision, estimate
 from broker.economics.model import ModelShape
-from broker.economics.replica import ReplicaSpeed, ServedModel, prompt_seconds, replica_speed, step_seconds
+from broker.economics.replica import (
+    ReplicaSpeed,
+    ServedModel,
+    at_measured_pace,
+    prompt_seconds,
+    replica_speed,
+    step_seconds,
+)
 from broker.economics.rules import DEFAULTS, RulesOfThumb
-from broker.economics.served import at_measured_pace
 from broker.economics.serving import MOST_REPLICAS, Traffic, plan
 from broker.economics.units import HOURS_PER_MONTH, ceil, whole
 

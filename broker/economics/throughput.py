@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
-from broker.economics.exchange import all_reduce_seconds
 from broker.economics.families import shape_for
 from broker.economics.memory import Precision, usable_gib
 from broker.economics.model import ModelShape
@@ -187,3 +186,16 @@ def measured_mfu(tokens_per_second: float, parameters: float, gpus: int, peak_tf
     if mfu > 1:
         raise InvalidInput(f"that would be {mfu:.0%} of the peak: check tokens/s, active parameters and the dense peak")
     return mfu
+
+
+def all_reduce_seconds(
+    shape: ModelShape, card: Accelerator, gpus: int, tokens: float, rules: RulesOfThumb = DEFAULTS
+) -> float:
+    """Seconds of two all-reduces per layer, of ``tokens`` × hidden values of 16 bits, over ``gpus`` cards: a ring moves
+    2·(n−1)/n of the bytes over the link, plus its latency. Cards without a link exchange over PCIe."""
+    if gpus == 1:
+        return 0.0
+    one_way = card.link_gb_s / 2 if card.link_gb_s else rules.pcie_gb_s
+    latency = rules.link_latency_s if card.link_gb_s else rules.pcie_latency_s
+    moved = 2 * (gpus - 1) / gpus * tokens * shape.hidden * 2
+    return 2 * shape.layers * (moved / (one_way * GB) + latency)

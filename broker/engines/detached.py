@@ -29,6 +29,7 @@ from broker.core.values.clock import Clock
 if TYPE_CHECKING:
     import psutil
 
+
 # Each of these proves that a process was started: the parent writes the first, the process the others.
 _TRACES = ("started.json", "agent.json", "state.json")
 _LONGEST_LINE = 1 << 20
@@ -226,3 +227,19 @@ def same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
         return kernel_start(int(recorded["pid"])) == str(born)
     known_at = datetime.fromisoformat(str(recorded["wall"])).timestamp()
     return float(process.create_time()) <= known_at + 1
+
+
+@contextmanager
+def bound_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Binds processes that this thread starts in the block, and their children, to these CPUs; if none are given, to
+    the thread's own.
+    """
+    if not cpus or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.agent.command import CannotStart, Command, CommandFiles, Exited, GuardGone
-from broker.engines.cpus import bound_to
-from broker.engines.detached import Slot, process_record
+from broker.engines.detached import Slot, bound_to, process_record
 
 GANG = "gang.json"
 

@@ -29,8 +29,7 @@ from broker.core.market.machines import Machine
 from broker.core.market.shares import MachineShare, total
 from broker.core.ports import EngineState, Launch, Observation, WayIn
 from broker.core.values.clock import Clock
-from broker.engines.cpus import bound_to
-from broker.engines.detached import Slot
+from broker.engines.detached import Slot, bound_to
 from broker.engines.environment import agent_environment
 from broker.engines.gang import GANG, Gang, GangNode, agent_folders
 from broker.engines.handles import Handles

@@ -4,13 +4,15 @@ A rule says how idle capacity and the cost of shared teams are divided. ``separa
 ``proportional`` divides idle capacity by the use of what was paid in advance, and shared cost by what each team spent;
 ``even`` divides among all teams that spent anything; ``fixed`` by given weights, also among teams that spent nothing.
 If a rule applies to nobody, the amount stays in a row of its own. Spending without a team is a row of its own and bears
-no shares. All rows add up to the spending and the idle cost, to the micro-dollar.
+no shares. All rows add up to the spending and the idle cost, to the micro-dollar. A closed
+month becomes a statement that never changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
 from broker.core.values.money import Money
@@ -122,3 +124,37 @@ def _divided(
         return {otherwise: amount}
     parts = shared(amount.micros, list(by_team.values()))
     return {team: Money(part) for team, part in zip(by_team, parts, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """An amount (USD) that a team is charged late: for ``month``, billed in ``billed_in`` (``2026-11``); None: with the
+    statement that is frozen next."""
+
+    month: str
+    billed_in: str | None
+    team: str
+    amount: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The rows of a month by ``rules``, and the corrections of earlier frozen months that are billed with it: to the
+    teams concerned; those of idle capacity to nobody. ``bought``: paid in advance, charged to nobody (USD).
+    ``entries``: the number of the last ledger entry that was counted; what is recorded after it is in a later
+    statement."""
+
+    month: str
+    frozen_at: datetime
+    frozen_by: str
+    rules: SharingRules
+    rows: Sequence[TeamCost]
+    corrections: Sequence[Correction]
+    bought: Money
+    entries: int
+
+    @property
+    def total(self) -> Money:
+        """The total of all charges (USD)."""
+        amounts = [*(row.total for row in self.rows), *(one.amount for one in self.corrections)]
+        return sum(amounts, Money.ZERO)

@@ -1,7 +1,8 @@
-"""Evaluates watches, and decides when a notice is due. Pure."""
+"""Evaluates watches, and decides when a notice is due, with the lowest price over time as one line of text. Pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from broker.core.values.units import print_duration
 
 if TYPE_CHECKING:
     from broker.store.records import Freshness
+
 
 _SOLD_OUT = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 _LISTED = 3  # offers in the text of a notice
@@ -195,3 +197,51 @@ def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
 def keys(watch: Watch) -> str:
     """The prefix of the keys of its notices. A watch created again under the same name has another one."""
     return f"watch/{watch.name}/{watch.made_at.isoformat()}/"
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_STEPS = 42  # characters of a line: for a week, four hours each
+_NONE = "·"  # no price is known for that time
+
+PriceSteps = Sequence[tuple[datetime, Money | None]]
+"""The price from each time on, oldest first; None: not offered from then on."""
+
+
+def lowest(series: Iterable[PriceSteps], start: datetime, end: datetime) -> list[Money | None]:
+    """The lowest of these prices at the end of each of `_STEPS` equal parts of the time; None where none is known."""
+    known = [(list(map(_time, points)), points) for points in series]
+    found: list[Money | None] = []
+    for step in range(1, _STEPS + 1):
+        at = start + (end - start) * (step / _STEPS)
+        prices = [points[place - 1][1] for times, points in known if (place := bisect_right(times, at))]
+        found.append(min((price for price in prices if price is not None), default=None))
+    return found
+
+
+def _time(point: tuple[datetime, Money | None]) -> datetime:
+    return point[0]
+
+
+def line(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
+    """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty if fewer than two prices are known.
+
+    Each bar shows a price on the scale from the lowest to the highest of the line; equal prices give low bars. ``per``:
+    the unit that the prices are for.
+    """
+    known = [price for price in prices if price is not None]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    between = high.micros - low.micros
+    bars = "".join(
+        _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (between or 1)]
+        for price in prices
+    )
+    return f"last {_length(period)}: {bars} {low} to {high} per {per} (lowest offer)"
+
+
+def _length(period: timedelta) -> str:
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
+        if period >= size:
+            return f"{period // size} {unit}"
+    return f"{period // timedelta(seconds=1)} s"

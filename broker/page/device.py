@@ -8,7 +8,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from broker.app.access import device_logins
-from broker.core.access.device_logins import DeviceLogin
+from broker.core.access.sessions import DeviceLogin
 from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form

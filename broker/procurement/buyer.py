@@ -26,11 +26,10 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
-from broker.procurement.appending import appended
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
 from broker.procurement.money import paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
-from broker.procurement.purchase_store import PurchaseStore
+from broker.procurement.purchase_store import PurchaseStore, appended
 from broker.procurement.reselling import look_for_sale
 from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
 from broker.procurement.using import is_extended

@@ -16,8 +16,7 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, ResaleTerms, Undo
 from broker.core.purchases.selling import ResellsProduct, SellsProduct
 from broker.core.values.money import Money
-from broker.procurement.appending import appended
-from broker.procurement.purchase_store import PurchaseStore
+from broker.procurement.purchase_store import PurchaseStore, appended
 
 Seller = Callable[[CapacityQuote], SellsProduct]
 

@@ -30,7 +30,6 @@ from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
 from broker.reconciler.launching import Launching, Secrets
 from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
-from broker.reconciler.look_turns import LookTurns
 from broker.reconciler.ports import ReconcilerPorts
 from broker.reconciler.progress import billed_time
 from broker.reconciler.recording import AT_ONCE, NewsRecorder
@@ -38,7 +37,7 @@ from broker.reconciler.removal import Removals
 from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import in_turn
-from broker.reconciler.worklist import Worklist, WorkQueue
+from broker.reconciler.worklist import LookTurns, Worklist, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Timing:
     """Intervals and limits.
 
     ``settle_every``, ``patience`` and ``grace`` are in broker time. ``visits``: the minimum number of running jobs
-    without news visited in a tick (`broker.reconciler.look_turns`).
+    without news visited in a tick (`broker.reconciler.worklist`).
     """
 
     settle_every: timedelta = timedelta(seconds=60)

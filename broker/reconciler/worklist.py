@@ -1,4 +1,4 @@
-"""The open jobs, cached between ticks so that only changes are read, and the queue of visits.
+"""The open jobs, cached between ticks so that only changes are read; which of them to visit; the queue of visits.
 
 A cached view is valid while the number of the job's last event is the same; holds and spend are valid while the balance
 is. Invalid values are read again.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from broker.core.errors import UnreadableJob
@@ -173,3 +173,58 @@ class Worklist:
             if start == end:
                 self._prices[offer.id, offer.disk] = known
         return known
+
+
+SHARE = 8
+
+Balances = Mapping[MoneyKind, Balance]
+
+
+class LookTurns:
+    """Selects the jobs to visit in a tick if very many run: those with news, and some of the others in turn. For one
+    thread.
+
+    A visit costs the same whether anything happened or not. So if more jobs run than are visited in one tick, each
+    further job adds little to the duration of a tick. A job without news waits at most `SHARE` ticks for its turn.
+
+    ``at_once``: the number of running jobs without news visited in one tick; if a `SHARE`-th of them is more, that many
+    are. ``money``: returns the balances of a job.
+    """
+
+    def __init__(self, at_once: int, money: Callable[[str], Balances]) -> None:
+        self._at_once, self._money = at_once, money
+        self._visited: dict[str, tuple[JobView, Balances]] = {}  # those not visited for the longest time first
+
+    def choose(self, views: Sequence[JobView], besides: Collection[str] = ()) -> set[str]:
+        """The ids of the jobs to visit in this tick: jobs without machines, jobs that changed, those in ``besides``,
+        and others in turn.
+        """
+        if len(views) <= self._at_once:
+            self._visited.clear()
+            return {view.id for view in views}
+        present = {view.id: (view, self._money(view.id)) for view in views}
+        chosen = {
+            id for id, (view, money) in present.items() if not _runs(view) or not self._as_before(id, view, money)
+        }
+        chosen |= present.keys() & besides
+        quiet = [id for id in self._visited if id in present and id not in chosen]
+        chosen.update(quiet[: max(self._at_once, len(views) // SHARE)])
+        kept = {id: self._visited[id] for id in quiet if id not in chosen}
+        self._visited = kept | {id: one for id, one in present.items() if id in chosen}
+        return chosen
+
+    def again(self, ids: Collection[str]) -> None:
+        """Visit these jobs in the next tick: their engine could not be asked in this one."""
+        for id in ids:
+            self._visited.pop(id, None)
+
+    def _as_before(self, id: str, view: JobView, money: Balances) -> bool:
+        """Whether view and balances, with the dates of holds, are the same objects as at the last visit."""
+        before = self._visited.get(id)
+        if before is None or before[0] is not view or len(before[1]) != len(money):
+            return False
+        return all(before[1].get(kind) is balance for kind, balance in money.items())
+
+
+def _runs(view: JobView) -> bool:
+    return any(attempt.handle is not None and not attempt.over for attempt in view.attempts)

@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse, Response
 from broker.app.access import device_logins, tokens
 from broker.app.access.device_logins import TOKEN_LIFETIME, DeviceAnswer
 from broker.app.wiring import Broker
-from broker.core.access.device_logins import INTERVAL, VALID
 from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import INTERVAL, VALID
 from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput, Throttled
 from broker.server.callers import address_of

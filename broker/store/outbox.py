@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, false, not_, or_, select, update
 
 from broker.core.notices import Notice, Severity
-from broker.store.engine.beginnings import begins
 from broker.store.engine.database import Database
+from broker.store.engine.statement_cache import begins
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.market import NOTICE
 

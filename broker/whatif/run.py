@@ -30,11 +30,18 @@ from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
 from broker.reconciler.admission.admission import admit, egress_of, re_place
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
-from broker.whatif.attempt import AttemptEnd, SimulatedAttempt, SimulatedJob, course, limits_of, settled
+from broker.whatif.attempt import (
+    AttemptEnd,
+    CountedAttempts,
+    SimulatedAttempt,
+    SimulatedJob,
+    course,
+    limits_of,
+    settled,
+)
 from broker.whatif.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
 from broker.whatif.figures import GANGS, SHORTEST, TeamTally, gang_of
 from broker.whatif.ledger import VirtualLedger
-from broker.whatif.live import CountedAttempts
 from broker.whatif.market import PoolInUse, SimulatedMarket
 from broker.whatif.over_time import OverTime
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize

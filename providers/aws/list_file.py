@@ -18,9 +18,8 @@ from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import NOT_YET
 from providers.aws.settings import NAME, AwsSettings
-from providers.conditional import ConditionalRead
+from providers.conditional import ConditionalRead, kept_rows, rows_to_keep
 from providers.http import NO_NETWORK, setting, shown, trust, without_address, worth_retrying
-from providers.kept_rows import kept_rows, rows_to_keep
 from providers.rows import Found
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.markers import is_whole
+from broker.agent.scan import is_whole
 
 
 def test_a_folder_of_torch_distributed_checkpoint_is_whole_with_its_metadata(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from obstore.store import MemoryStore
 
 from broker.agent.clock import NodeClock, to_text
 from broker.agent.journal import AttemptJournal
-from broker.agent.notice_time import NoticeTime, for_the_command
-from broker.agent.notices import PolledSource
+from broker.agent.notices import NoticeTime, PolledSource, for_the_command
 from broker.agent.store import ObjectFolder
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.agent_events import NoticeTooShort, Restored

@@ -4,7 +4,7 @@ python -m tests.bench.bench_tick [ATTEMPTS]
 On SQLite and a local disk for run folders. The engines are in memory, so that what is measured is the broker's; each
 counts how often it is asked. A third of the machines are spot; every attempt has run for an hour and was settled a few
 times, its agent has just shown a sign of life, and a policy file judges it. At most 1 s a look, 10 s the first one:
-a look visits every eighth attempt without news (`broker.reconciler.look_turns`).
+a look visits every eighth attempt without news (`broker.reconciler.worklist`).
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ from broker.core.values.accelerators import lookup
 from broker.economics.arrivals import latencies
 from broker.economics.memory import Precision
 from broker.economics.model import ModelShape
-from broker.economics.replica import ServedModel, replica_speed
+from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
 from broker.economics.rules import DEFAULTS, RulesOfThumb
-from broker.economics.served import at_measured_pace
 from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 

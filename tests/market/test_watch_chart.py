@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from broker.core.values.money import Money
-from broker.market.watch_chart import line, lowest
+from broker.market.watch_state import line, lowest
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)

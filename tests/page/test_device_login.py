@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from broker.app.access import people, tokens
-from broker.core.access.device_logins import INTERVAL, VALID, new_user_code
 from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import INTERVAL, VALID, new_user_code
 from broker.core.values.clock import ManualClock
 from broker.server.paths import GRANT
 from tests.actors import ROOT, with_clock

@@ -12,8 +12,7 @@ from obstore.store import MemoryStore
 from broker.agent.output import OutputUploader
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
-from broker.runfolder.log_tail import Printed
-from broker.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import Printed, RunFolder
 
 
 class Patchy(ObjectFolder):

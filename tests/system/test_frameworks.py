@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.agent.markers import is_whole
+from broker.agent.scan import is_whole
 from tests.agent.node import Node
 
 pytestmark = [

@@ -10,9 +10,17 @@ from broker.app.access.tokens import NewToken, issued, owner_of_new
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
-from broker.core.access.device_logins import INTERVAL, VALID, DeviceLogin, new_device_code, new_user_code, typed
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
-from broker.core.access.sessions import AT_PROVIDER, WITH_PASSWORD
+from broker.core.access.sessions import (
+    AT_PROVIDER,
+    INTERVAL,
+    VALID,
+    WITH_PASSWORD,
+    DeviceLogin,
+    new_device_code,
+    new_user_code,
+    typed,
+)
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, Throttled
 

@@ -19,8 +19,7 @@ from broker.core.market.offers import SANDBOX, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
 from broker.core.values.money import Money
-from broker.market.watch_chart import line, lowest
-from broker.market.watch_state import WatchFinding, keys, look, step
+from broker.market.watch_state import WatchFinding, keys, line, look, lowest, step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,7 @@ from broker.core.values.money import Money
 from broker.finops.change import NOBODY
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
-from broker.finops.showback import IDLE, SharingRule, SharingRules, TeamCost, showback, total
-from broker.finops.statements import Correction, Statement
+from broker.finops.showback import IDLE, Correction, SharingRule, SharingRules, Statement, TeamCost, showback, total
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding

@@ -15,8 +15,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
-from broker.finops.quality import ScoredRun, quality_costs
-from broker.finops.units import MeasuredAttempt, ReportedTokens, unit_figures
+from broker.finops.units import MeasuredAttempt, ReportedTokens, ScoredRun, quality_costs, unit_figures
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:

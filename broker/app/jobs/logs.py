@@ -11,7 +11,7 @@ from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.errors import RetryLater
 from broker.core.events.views import AttemptView, JobView
-from broker.runfolder.log_tail import Printed
+from broker.runfolder.runfolder import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # reads

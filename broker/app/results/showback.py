@@ -7,8 +7,7 @@ from typing import Self
 
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
-from broker.finops.showback import SharingRule, SharingRules, total
-from broker.finops.statements import Correction, Statement
+from broker.finops.showback import Correction, SharingRule, SharingRules, Statement, total
 
 
 class SharingRulesResult(Result):

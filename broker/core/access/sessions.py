@@ -1,10 +1,15 @@
-"""Sessions of the page: the person for whom a browser acts. Only the hash of a session's id is stored."""
+"""Sessions of the page: the person for whom a browser acts; and logins of programs that cannot show a page (RFC 8628):
+the program shows a short code, and a person who is signed in at the page enters it there. Only the hash of a session's
+id is stored.
+"""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from broker.core.access.permissions import TokenScope
 
 IDLE = timedelta(hours=2)
 """A session ends after this time without use (wall clock)."""
@@ -36,3 +41,54 @@ class PageSession:
 def new_id() -> str:
     """The id of a new session: 256 random bits."""
     return secrets.token_urlsafe(32)
+
+
+VALID = timedelta(minutes=10)
+"""A login ends after this time, granted or not (wall clock)."""
+INTERVAL = timedelta(seconds=5)
+"""The minimum time between two requests of the program (wall clock)."""
+_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels, so no words (RFC 8628, section 6.1)
+_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLogin:
+    """A stored login. Times are UTC.
+
+    ``digest``: the SHA-256 of the program's own code; ``user_code``: the code that the person enters; ``client``: the
+    name that the program gave its machine, which anybody can choose; ``address``: of the request; ``asked_at``: the
+    program's last request. ``person``: who granted or refused the login; ``granted``: None until then. ``scopes``:
+    those requested; after the grant, those granted.
+    """
+
+    digest: str
+    user_code: str
+    client: str
+    address: str
+    scopes: frozenset[TokenScope]
+    made_at: datetime
+    ends_at: datetime
+    asked_at: datetime | None = None
+    person: str = ""
+    granted: bool | None = None
+
+    def over(self, now: datetime) -> bool:
+        """Whether the code has expired."""
+        return now >= self.ends_at
+
+
+def new_device_code() -> str:
+    """The program's own code: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+def new_user_code() -> str:
+    """A code for a person to type: eight consonants, 34 bits."""
+    text = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+    return f"{text[:4]}-{text[4:]}"
+
+
+def typed(text: str) -> str:
+    """The stored form of a code that a person typed: case, spaces and dashes do not matter."""
+    letters = "".join(one for one in text.upper() if one.isalnum())
+    return f"{letters[:4]}-{letters[4:]}"

@@ -18,8 +18,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from broker.economics.reserve.planner import Planner
-from broker.economics.reserve.replay import Buyer
-from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.replay import Buyer, Stock
 from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile
 from broker.economics.units import positive
 

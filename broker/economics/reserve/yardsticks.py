@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from broker.economics.reserve.replay import PurchaseOutcome, ReserveTerms, charge
-from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.replay import PurchaseOutcome, ReserveTerms, Stock, charge
 from broker.economics.reserve.windows import SlidingWindow
 
 STAGGERED_EVERY = 24

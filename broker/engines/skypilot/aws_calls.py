@@ -38,3 +38,17 @@ def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapp
     except BotoCoreError as error:
         raise LoginMissing(f"there is no usable AWS login: {type(error).__name__}", where=where, hint=hint) from error
     return answer
+
+
+class AwsZones:
+    """Asks EC2 once per region and caches the answer: an account's zone names do not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, str]] = {}
+
+    def __call__(self, region: str) -> Mapping[str, str]:
+        """Names by zone ID. Raises what `ec2` raises."""
+        if region not in self._known:
+            zones = ec2(region, "DescribeAvailabilityZones", "the launch").get("AvailabilityZones") or ()
+            self._known[region] = {zone["ZoneId"]: zone["ZoneName"] for zone in zones if "ZoneId" in zone}
+        return self._known[region]

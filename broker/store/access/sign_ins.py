@@ -6,10 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from broker.core.access.device_logins import DeviceLogin
 from broker.core.access.provider_sign_ins import PendingSignIn
 from broker.core.access.second_factors import SecondFactor
-from broker.core.access.sessions import PageSession
+from broker.core.access.sessions import DeviceLogin, PageSession
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import to_micros
 from broker.store.tables.access import DEVICE_LOGIN, IDENTITY, PAGE_SESSION, PROVIDER_SIGN_IN, SECOND_FACTOR

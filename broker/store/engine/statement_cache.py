@@ -1,4 +1,6 @@
-"""Caches built statements, as building one takes longer than executing it; and finds distinct values of a column."""
+"""Caches built statements, as building one takes longer than executing it; finds distinct values of a column, and texts
+by their beginning.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +46,13 @@ def values_of(column: Column[Any]) -> CTE:
 def distinct(connection: Connection, column: Column[Any]) -> list[Any]:
     """The distinct values of an index's first column, in order, without NULL."""
     return [value for value in connection.scalars(select(values_of(column).c.value)) if value is not None]
+
+
+_LAST = "\U0010ffff"  # sorts after every other character
+
+
+def begins(connection: Connection, column: Column[str], prefix: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The conditions that a text begins with that: a range by code points. PostgreSQL has its own operators and index
+    class (``text_pattern_ops``) for it, as its default order depends on the locale."""
+    not_before, before = (">=", "<") if connection.dialect.name == "sqlite" else ("~>=~", "~<~")
+    return column.op(not_before, is_comparison=True)(prefix), column.op(before, is_comparison=True)(prefix + _LAST)

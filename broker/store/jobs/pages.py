@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, literal_column, select, tuple_
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.store.engine.beginnings import begins
+from broker.store.engine.statement_cache import begins
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task

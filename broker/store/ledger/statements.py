@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, select
 
 from broker.finops.focus.months import BillingMonth
-from broker.finops.statements import Statement
+from broker.finops.showback import Statement
 from broker.store.engine.times import to_micros
 from broker.store.tables.ledger import ENTRY, STATEMENT
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
+
+from sqlalchemy import Connection, and_, case, func, select
 
 from broker.core.errors import StoreProblem
 from broker.core.market.kept_answers import KeptAnswer
@@ -13,9 +15,11 @@ from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import Clock
 from broker.store import archive_files
 from broker.store.engine.database import Database
-from broker.store.engine.times import to_micros
+from broker.store.engine.statement_cache import values_of
+from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reading import StoreReading
-from broker.store.market import availability_history, freshness, history, kept_answers, polls, retention
+from broker.store.market import availability_history, history, kept_answers, polls, retention
+from broker.store.market.polls import last_polls
 from broker.store.records import (
     ArchivedRow,
     ArchiveFile,
@@ -24,11 +28,13 @@ from broker.store.records import (
     Freshness,
     PastOffer,
     PollRun,
+    PollStatus,
     PricePoint,
     PrunedPrices,
     Series,
     SignalPoint,
 )
+from broker.store.tables.market import OFFER, POLL
 
 ArchivePrices = Callable[[ArchiveKind, Sequence[ArchivedRow]], ArchiveFile]
 
@@ -146,7 +152,7 @@ class MarketHistory:
         """The freshness of each provider's offers at ``now``, by the adapter's name, with its last polls; without
         providers that were never polled."""
         with self._database.reading() as connection:
-            return freshness.freshness(connection, now)
+            return _freshness(connection, now)
 
     def kept_answers(self, provider: str, now: datetime) -> Mapping[str, KeptAnswer]:
         """The documents that polls of ``provider`` stored, by address.
@@ -212,3 +218,46 @@ class MarketHistory:
                 archive_files.add(connection, file, self._clock.now())
         for name, count in done.dropped.items():
             cut.dropped[name] += count
+
+
+def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
+    runs = last_polls(connection)
+    # Ordered by number, not by date: a clock may have been set back.
+    providers = values_of(POLL.c.provider)
+    well = (POLL.c.provider == providers.c.value, POLL.c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)))
+    newest = select(POLL.c.id).where(*well).order_by(POLL.c.id.desc()).limit(1).scalar_subquery()
+    ids = select(newest).select_from(providers)
+    rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(ids)))
+    successes = {provider: from_micros(finished) for provider, finished in rows}
+    c = OFFER.c
+    dated = c.reference.is_(False)  # reference prices have no age limit
+    too_old = and_(dated, c.max_age.is_not(None), c.as_of + c.max_age < to_micros(now))
+    told = connection.execute(
+        select(
+            c.polled_by,
+            func.count(),
+            func.sum(case((too_old, 1), else_=0)),
+            func.min(c.as_of),
+            func.max(c.as_of),
+            func.min(case((dated, c.max_age))),
+            func.count(c.doubt),
+        )
+        .where(c.ended_at.is_(None), ~c.superseded)
+        .group_by(c.polled_by)
+    )
+    offers = {row[0]: tuple(row[1:]) for row in told}
+    found = {}
+    for name in sorted({*runs, *offers}):
+        count, stale, oldest, newest, limit, doubted = offers.get(name, (0, 0, None, None, None, 0))
+        found[name] = Freshness(
+            provider=name,
+            offers=count,
+            stale=int(stale),
+            oldest=None if oldest is None else from_micros(oldest),
+            newest=None if newest is None else from_micros(newest),
+            limit=None if limit is None else timedelta(microseconds=limit),
+            last=runs.get(name),
+            last_success=successes.get(name),
+            doubted=doubted,
+        )
+    return found

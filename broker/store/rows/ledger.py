@@ -199,7 +199,7 @@ class ChargeRow(Row, table=True):
 
 
 class StatementRow(Row, table=True):
-    """The charge of each team for a closed month (``2026-10``), as a `broker.finops.statements.Statement` in JSON.
+    """The charge of each team for a closed month (``2026-10``), as a `broker.finops.showback.Statement` in JSON.
     Append-only."""
 
     __tablename__: ClassVar[str] = "statement"

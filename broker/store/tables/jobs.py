@@ -1,4 +1,4 @@
-"""The tables of jobs: their projections, their events, the machine time of their attempts, and which of these were moved
+"""The tables of jobs: their projections, their events, the machine time of their attempts, and what of these was moved
 to files in the run store; the settings of a store.
 """
 

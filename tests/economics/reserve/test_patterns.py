@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import pytest
 
 from broker.economics.reserve.planner import Memory, Planner, units_to_buy
-from broker.economics.reserve.replay import ReserveTerms, replay
+from broker.economics.reserve.replay import ReserveTerms, Stock, replay
 from broker.economics.reserve.season import Season
-from broker.economics.reserve.stock import Stock
 
 YEAR = 8760
 HALF_DAY = [12 if hour % 24 < 12 else 4 for hour in range(YEAR)]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.planner import HORIZONS, Memory, Planner, memories, share_asked, units_to_buy
-from broker.economics.reserve.replay import ReserveTerms, replay
-from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.replay import ReserveTerms, Stock, replay
 
 demands = st.lists(st.integers(0, 30), min_size=1, max_size=400)
 ratios = st.floats(0.01, 1.5)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.planner import Planner
-from broker.economics.reserve.replay import Buyer, ReserveTerms, charge, replay
-from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.replay import Buyer, ReserveTerms, Stock, charge, replay
 from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
 
 

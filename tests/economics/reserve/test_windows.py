@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.replay import Stock
 from broker.economics.reserve.windows import SlidingWindow
 
 values = st.lists(st.integers(0, 50), min_size=1, max_size=120)

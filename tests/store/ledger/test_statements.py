@@ -11,8 +11,7 @@ from sqlalchemy import create_engine, text
 
 from broker.core.values.money import Money
 from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import SharingRules, TeamCost
-from broker.finops.statements import Statement
+from broker.finops.showback import SharingRules, Statement, TeamCost
 from broker.store import Store
 from tests.focus_ledger import HOUR, OCTOBER, SEPTEMBER, spent
 
