@@ -18,7 +18,7 @@ from broker.core.events.events import Event, EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.stop_when import ReportedValue
-from broker.core.market.offers import MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
@@ -53,6 +53,31 @@ class Posted:
 
     time: Sequence[tuple[datetime, datetime, Money]]
     moved: Money
+
+
+@dataclass(frozen=True, slots=True)
+class PaidAttempt:
+    """An attempt paid in cash, in USD.
+
+    ``nodes`` machines of the provider existed from ``since`` until ``until`` (UTC), at ``price`` per hour each at the
+    placement.
+
+    ``spent``: the total; ``adjusted``: the part that adjusted it to the provider's charge. ``moved``: whether data
+    transfer was paid for, too. ``closed``: whether its job is closed.
+    """
+
+    job_id: str
+    attempt: int
+    provider: str
+    capacity_type: CapacityType
+    since: datetime
+    until: datetime
+    price: Money
+    nodes: int
+    closed: bool
+    spent: Money
+    adjusted: Money
+    moved: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from broker.core.values.clock import Clock
-from broker.market.poller import PollRequest, PollResult, PollSession, PollStore
+from broker.market.poller import PollRequest, PollResult, PollSession
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
 
 _LOOK = 0.1  # seconds between checks for time-out and stop
 
@@ -18,7 +22,7 @@ Watch = Callable[[Sequence[PollSession]], None]
 
 def poll_concurrently(
     asks: Sequence[PollRequest],
-    store: PollStore,
+    store: Store,
     clock: Clock,
     *,
     watch: Watch | None = None,

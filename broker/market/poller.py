@@ -7,11 +7,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.market import kept_answers
@@ -21,7 +21,10 @@ from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.traffic import NetworkTraffic, counted
 from broker.core.ports import Provider, TellsConversions
 from broker.core.values.clock import Clock
-from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
+from broker.store.records import CONVERTED, PollStatus
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -61,21 +64,6 @@ class PollResult:
     def failed(self) -> bool:
         """Whether the poll failed. A login or extra that was never set up is no failure."""
         return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED, PollStatus.SUSPECT)
-
-
-class PollStore(Protocol):
-    """The part of the store that polls need."""
-
-    def record_poll(
-        self,
-        provider: str,
-        *,
-        started: datetime,
-        finished: datetime,
-        offers: Iterable[Offer],
-        **details: Unpack[PollDetails],
-    ) -> PollRun:
-        """Store the offers; return the record of the poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +169,7 @@ class PollSession:
             self._over = True
             self._offers = []
 
-    def record(self, store: PollStore, *, keep_unchanged: bool = True) -> PollResult:
+    def record(self, store: Store, *, keep_unchanged: bool = True) -> PollResult:
         """Store the answer once it has ended. Offers received before an error are kept; others stay and age. Raises
         `StoreProblem`.
         """
@@ -238,7 +226,7 @@ def _status(failure: BrokerError | None) -> PollStatus:
 
 def poll(
     provider: Provider,
-    store: PollStore,
+    store: Store,
     clock: Clock,
     *,
     max_age: timedelta | None = None,

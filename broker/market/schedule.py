@@ -6,11 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from broker.core.errors import BrokerError, MissingExtra
 from broker.core.values.clock import Clock
 from broker.market.concurrent_poll import poll_concurrently
-from broker.market.poller import PollRequest, PollResult, PollStore
+from broker.market.poller import PollRequest, PollResult
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +34,7 @@ def run_schedule(
     due: Mapping[str, timedelta],
     ask: Callable[[str], PollRequest],
     every: Callable[[str], timedelta],
-    store: PollStore,
+    store: Store,
     clock: Clock,
     *,
     stop: threading.Event,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, OutcomeUnknown, RetryLater, TryAnotherOffer
 from broker.core.market.offers import SkippedRow
@@ -26,13 +26,16 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
+from broker.procurement.appending import appended
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
 from broker.procurement.money import paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
-from broker.procurement.purchase_store import PurchaseStore, appended
 from broker.procurement.reselling import look_for_sale
 from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
 from broker.procurement.using import is_extended
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
 
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
 _SENT_WITHIN = timedelta(seconds=10)
@@ -54,7 +57,7 @@ class CapacityBuyer:
 
     def __init__(
         self,
-        store: PurchaseStore,
+        store: Store,
         seller: Callable[[CapacityQuote], SellsProduct],
         policy: Callable[[Any], PolicySet],
         clock: Clock,

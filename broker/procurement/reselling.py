@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, OutcomeUnknown, Refused, RetryLater, TryAnotherOffer
 from broker.core.purchases.purchase_events import SaleAsked, SaleEnded, SaleListed, Sold
@@ -16,7 +17,10 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, ResaleTerms, Undo
 from broker.core.purchases.selling import ResellsProduct, SellsProduct
 from broker.core.values.money import Money
-from broker.procurement.purchase_store import PurchaseStore, appended
+from broker.procurement.appending import appended
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
 
 Seller = Callable[[CapacityQuote], SellsProduct]
 
@@ -33,7 +37,7 @@ def reseller(seller: SellsProduct, quote: CapacityQuote) -> ResellsProduct:
 
 
 def offer_for_sale(
-    store: PurchaseStore, seller: Seller, purchase: Purchase, terms: ResaleTerms, least: Money, by: str, now: datetime
+    store: Store, seller: Seller, purchase: Purchase, terms: ResaleTerms, least: Money, by: str, now: datetime
 ) -> Purchase:
     """Record that the purchase is for sale, and offer it at the provider, once. If the provider refuses, raises its
     error and the purchase stays as it was."""
@@ -51,7 +55,7 @@ def offer_for_sale(
     return appended(store, asked, SaleListed(order=listed), now)
 
 
-def look_for_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, now: datetime) -> Purchase:
+def look_for_sale(store: Store, seller: Seller, purchase: Purchase, now: datetime) -> Purchase:
     """Query the state of the offer. Raises the provider's errors."""
     found = _sale(reseller(seller(purchase.quote), purchase.quote), purchase)
     if found is None:
@@ -67,7 +71,7 @@ def look_for_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, now:
             return appended(store, purchase, SaleEnded(evidence=order.word), now)
 
 
-def withdraw_sale(store: PurchaseStore, seller: Seller, purchase: Purchase, by: str, now: datetime) -> Purchase:
+def withdraw_sale(store: Store, seller: Seller, purchase: Purchase, by: str, now: datetime) -> Purchase:
     """Withdraw the offer, unless it was sold meanwhile. Raises the provider's errors."""
     market = reseller(seller(purchase.quote), purchase.quote)
     found = _sale(market, purchase)

@@ -37,9 +37,9 @@ from broker.store.ledger.charges import API
 
 if TYPE_CHECKING:
     from broker.core.market.capacity import Charge
+    from broker.ledger.journal import PaidAttempt
     from broker.store.jobs.machine_time import MachineTime
     from broker.store.jobs.reading import StoreReading
-    from broker.store.ledger.paid_attempts import PaidAttempt
 
 _FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 _FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not queried, because bills are closed

@@ -14,9 +14,9 @@ from broker.core.purchases.purchase_events import SaleProposed
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import ResaleTerms
 from broker.core.values.money import Money
+from broker.procurement.appending import appended
 from broker.procurement.judging import approvals_needed
 from broker.procurement.notices import sale_notice
-from broker.procurement.purchase_store import appended
 from broker.procurement.reselling import Seller, offer_for_sale, reseller, withdraw_sale
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
@@ -36,10 +35,8 @@ _LOOK_AGAIN = timedelta(seconds=15)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
 
-class MakePlans(Protocol):
-    """The type of `Placing.plans`."""
-
-    def __call__(self, view: JobView, policy: PolicySet, now: datetime) -> Plans: ...
+MakePlans = Callable[[JobView, PolicySet, datetime], Plans]
+"""The type of `Placing.plans`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.capacity import Charge
@@ -21,6 +20,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, move
 from broker.ledger.holds import Metering, cost_of, ledger_rate
+from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.egress import charged_elsewhere
 from broker.reconciler.settlement.settlement import tags_of
 
@@ -65,35 +65,6 @@ class Comparison:
         if self.standing is not ComparisonState.COMPARED or self.billed is None:
             return None
         return self.billed - self.metered
-
-
-class MachinesPaid(Protocol):
-    """The store's sums of an attempt whose machines are gone. Times are UTC, amounts USD."""
-
-    @property
-    def job_id(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def provider(self) -> str: ...
-    @property
-    def capacity_type(self) -> CapacityType: ...
-    @property
-    def since(self) -> datetime: ...
-    @property
-    def until(self) -> datetime: ...
-    @property
-    def price(self) -> Money: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def spent(self) -> Money: ...
-    @property
-    def adjusted(self) -> Money: ...
-    @property
-    def moved(self) -> bool: ...
 
 
 class Charged:
@@ -150,7 +121,7 @@ def is_billed(attempt: AttemptView) -> bool:
     return cash and attempt.up_since is not None and not attempt.refused
 
 
-def compared_as_placed(found: MachinesPaid, key: str, charged: Charged) -> Comparison | None:
+def compared_as_placed(found: PaidAttempt, key: str, charged: Charged) -> Comparison | None:
     """The comparison of an attempt from sums alone, if it was settled by the second at the price of its placement: the
     quoted amount then equals the metered one, and its job need not be read. ``key``: the attempt's.
 

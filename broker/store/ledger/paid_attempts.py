@@ -6,7 +6,6 @@ Inside the caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, case, func, select
@@ -14,37 +13,13 @@ from sqlalchemy import Connection, and_, case, func, select
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account, Movement
+from broker.ledger.journal import PaidAttempt
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 
 _T, _C = MACHINE_TIME.c, ENTRY.c
 _TYPES = {kind.value: kind for kind in CapacityType}
-
-
-@dataclass(frozen=True, slots=True)
-class PaidAttempt:
-    """An attempt paid in cash, in USD.
-
-    ``nodes`` machines of the provider existed from ``since`` until ``until`` (UTC), at ``price`` per hour each at the
-    placement.
-
-    ``spent``: the total; ``adjusted``: the part that adjusted it to the provider's charge. ``moved``: whether data
-    transfer was paid for, too. ``closed``: whether its job is closed.
-    """
-
-    job_id: str
-    attempt: int
-    provider: str
-    capacity_type: CapacityType
-    since: datetime
-    until: datetime
-    price: Money
-    nodes: int
-    closed: bool
-    spent: Money
-    adjusted: Money
-    moved: bool
 
 
 def paid_attempts(

@@ -23,10 +23,10 @@ from broker.core.market.capacity import Charge
 from broker.core.market.offers import LENT, Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
+from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed, is_billed
 from broker.reconciler.settlement.settlement import release
-from broker.store.ledger.paid_attempts import PaidAttempt
 from tests.actors import EVERYBODYS
 
 DAY = timedelta(days=1)
