@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from broker.app.access import people, tokens
-from broker.app.service.history_duty import SETTLED_AFTER
+from broker.app.service.duties import SETTLED_AFTER
 from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope

@@ -10,7 +10,7 @@ import pytest
 
 from broker.app.capacity import purchases
 from broker.app.capacity.check import CapacityCheck, check
-from broker.app.service.purchase_duty import CheckingCapacity
+from broker.app.service.duties import CheckingCapacity
 from broker.app.wiring import Broker
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money

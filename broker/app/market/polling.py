@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.alerts import suspect_polls
+from broker.app.alerts.routes import recipients
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
 from broker.core.market.offers import SANDBOX
+from broker.core.notices import Notice, Severity
 from broker.core.ports import Provider
 from broker.market.concurrent_poll import Watch, poll_concurrently
 from broker.market.poller import PollRequest, PollResult, interval
 from broker.market.suspicion import Suspicion
 from broker.settings import PollSettings
-from broker.store.records import AcceptedDoubts
+from broker.store.records import AcceptedDoubts, PollStatus
 
 if TYPE_CHECKING:
     from broker.store.records import Freshness, PollRun
+
 
 _STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
 
@@ -190,7 +192,7 @@ class Polling:
         if result.cut_short:  # its thread may still use the old instance
             with self._making:
                 self._broker.forget_provider(result.provider)
-        suspect_polls.queue(self._broker, result)
+        alert_suspect(self._broker, result)
         self._tell(result)
 
     def _due_in(self, name: str) -> timedelta:
@@ -218,3 +220,20 @@ def accept_prices(
     accepted = broker.store.accept_doubts(provider, pools, by=by.identity, note=note)
     log.info("%s accepted the prices of %s (%d)", by.identity, provider, accepted.number)
     return accepted
+
+
+def alert_suspect(broker: Broker, result: PollResult) -> bool:
+    """Queue an alert about a suspect poll, once until a poll of the provider is accepted again; whether it is new.
+    Raises `StoreProblem`."""
+    if result.status is not PollStatus.SUSPECT:
+        return False
+    fresh = broker.store.market.freshness(broker.clock.now()).get(result.provider)
+    believed = fresh.last_success if fresh is not None else None
+    notice = Notice(
+        key=f"suspect/{result.provider}/{believed.isoformat() if believed else 'never'}",
+        title=f"gpubroker: the prices of {result.provider} are suspect",
+        body="\n".join([result.error, "", result.hint]),
+        severity=Severity.WARNING,
+        thread=f"suspect/{result.provider}",
+    )
+    return bool(broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now()))

@@ -63,18 +63,21 @@ def serve(
     polls and reconciler passes.
     """
     from broker.app.alerts.watches import Watching
-    from broker.app.billing.charges_duty import Charging
     from broker.app.jobs.runs_root import claim
     from broker.app.market.polling import Polling
     from broker.app.service.background import log_to_file
+    from broker.app.service.duties import (
+        Charging,
+        CheckingCapacity,
+        EndingLaunches,
+        FoldingHistory,
+        KeepingFiles,
+        Purchasing,
+        Sweeping,
+    )
     from broker.app.service.health import Pulses
-    from broker.app.service.history_duty import FoldingHistory
-    from broker.app.service.outside_duty import EndingLaunches
-    from broker.app.service.purchase_duty import CheckingCapacity, Purchasing
     from broker.app.service.reconcile_duty import Reconciling
-    from broker.app.service.retention_duty import KeepingFiles
     from broker.app.service.serve import serve as run
-    from broker.app.service.sweep_duty import Sweeping
     from broker.server.transport import Transport
 
     terminal = Terminal.of(context)

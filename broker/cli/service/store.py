@@ -49,7 +49,7 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
     wait meanwhile, and twice its size must be free.
     """
     from broker.app.results.service import CompactedStoreResult
-    from broker.app.service.history_duty import fold
+    from broker.app.service.duties import fold
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)

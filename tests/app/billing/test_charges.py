@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from broker.app.billing.charges import billed, fetch, import_file, settle_up
-from broker.app.billing.charges_duty import Charging
 from broker.app.billing.report import ledger_faults, spend
+from broker.app.service.duties import Charging
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, UnknownName, Unreachable
 from broker.core.events import events as ev

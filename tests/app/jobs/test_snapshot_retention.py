@@ -12,7 +12,7 @@ from broker.agent.source_tree import tree_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs.pruning import Prunable, prunable, pruned
 from broker.app.jobs.snapshots import check_still_there, with_snapshot
-from broker.app.service.retention_duty import KeepingFiles
+from broker.app.service.duties import KeepingFiles
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.app.alerts import suspect_polls
 from broker.app.market.market import market_for
-from broker.app.market.polling import accept_prices, ask_for, interval_of, poll_now, statuses
+from broker.app.market.polling import accept_prices, alert_suspect, ask_for, interval_of, poll_now, statuses
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job
@@ -128,9 +127,9 @@ def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
     monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
     [result] = poll_now(clouds, ["cloud"])
     assert (result.status, result.ok, result.failed) == (PollStatus.SUSPECT, False, True)
-    assert suspect_polls.queue(clouds, result)
+    assert alert_suspect(clouds, result)
     [again] = poll_now(clouds, ["cloud"])
-    assert not suspect_polls.queue(clouds, again)
+    assert not alert_suspect(clouds, again)
     [sent] = clouds.store.outbox.under("suspect/cloud/")
     assert "an empty answer, where 1 offers were known" in sent.notice.body
 

@@ -17,7 +17,7 @@ from broker.app.jobs.past_events import JobStory, story
 from broker.app.market.price_history import PriceHistories, over
 from broker.app.market.price_history import at as at_moment
 from broker.app.service.archiving import ArchivedHistory, archive_history
-from broker.app.service.retention_duty import KeepingFiles
+from broker.app.service.duties import KeepingFiles
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, StoreProblem, Unreachable
 from broker.core.events import events as ev

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from broker.app.service.periodic_duty import PeriodicDuty
+from broker.app.service.duties import PeriodicDuty
 from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
 from broker.store.engine.leader import LeaderRole

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.jobs import retention
-from broker.app.service.retention_duty import KeepingFiles
+from broker.app.service.duties import KeepingFiles
 from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
 from broker.core.events import events as ev

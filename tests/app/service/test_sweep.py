@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from broker.agent.formats import Exit, Lease, Spec, attempt_path
 from broker.agent.store import ObjectFolder
 from broker.app.billing.report import ledger_faults
+from broker.app.service.duties import Sweeping
 from broker.app.service.sweep import end, sweep
-from broker.app.service.sweep_duty import Sweeping
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.events import events as ev

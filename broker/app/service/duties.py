@@ -1,0 +1,236 @@
+"""The periodic duties of `broker.app.service.serve`: one process of a store at a time runs each and reports each
+problem once.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from broker.app.alerts.routes import recipients
+from broker.app.billing.charges import RecordedCharges, fetch
+from broker.app.capacity.check import CapacityCheck, check
+from broker.app.capacity.purchases import buyer
+from broker.app.jobs.retention import DeletedFiles, delete_due
+from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
+from broker.app.outside.launches import OpenLaunch
+from broker.app.outside.overdue import end_overdue
+from broker.app.service.archiving import archive_history
+from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.reconciler.sweep import LeftoverState
+from broker.store.engine.leader import LeaderRole
+
+
+class PeriodicDuty(ABC):
+    """A duty of `broker.app.service.serve` that does its work `once` in each round.
+
+    ``first_after``, ``every``: seconds of the wall clock before the first round (at most ``every``) and between two.
+    ``role``: the leader role that only one process of a store has at a time. ``say``: receives each message once until
+    it no longer applies.
+    """
+
+    name: ClassVar[str]
+    first_after: ClassVar[float]
+    every: ClassVar[float]
+    role: ClassVar[LeaderRole] = LeaderRole.SWEEP
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
+        """``every``: instead of the duty's own."""
+        # A broker with its own providers and engines, for the thread of the duty.
+        self._broker = Broker(broker.settings, broker.registries, broker.account, clock=broker.clock)
+        self._say = say
+        self._every = self.every if every is None else every
+        self._said: set[str] = set()
+
+    @abstractmethod
+    def once(self) -> object:
+        """One round."""
+
+    def run(self, stop: threading.Event) -> None:
+        """A round whenever no other process has the role, until ``stop`` is set. Errors are reported, and the next
+        round tries again."""
+        pause = min(self.first_after, self._every)
+        while not stop.wait(pause):
+            pause = self._every
+            try:
+                with self._broker.store.lead(self.role) as leading:
+                    if leading is not None:
+                        self.once()
+            except BrokerError as error:
+                self._tell({str(error)})
+
+    def _tell(self, said: set[str]) -> None:
+        """Report the messages that the last round did not have."""
+        for sentence in sorted(said - self._said):
+            self._say(sentence)
+        self._said = said
+
+
+class Sweeping(PeriodicDuty):
+    """Sends a notice of each orphan, once, and ends it if the active policy says so (``end_orphans_after``). ``say``:
+    receives each orphan and error once."""
+
+    name = "sweeping"
+    first_after, every = 60.0, 600.0  # each sweep asks every cloud for its machines
+
+    def once(self) -> Swept:
+        """One sweep. Raises `StoreProblem`, and `InvalidInput` if the active policy cannot be read."""
+        broker = self._broker
+        after = broker.policy().defaults.end_orphans_after
+        swept = sweep(broker, GRACE if after is None else after)
+        done = {one.leftover.id: one for one in end(broker, swept)} if after is not None else {}
+        said = {f"{name} could not be swept: {why}" for name, why in swept.trouble.items()}
+        for one in swept.found:
+            if one.standing is LeftoverState.ORPHAN:
+                result = done.get(one.id)
+                notice = notice_of(one, ended=result is not None and not result.error)
+                broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
+                said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
+        self._tell(said)
+        return swept
+
+
+class Purchasing(PeriodicDuty):
+    """Places approved orders, confirms them and resolves orders without an answer. ``say``: receives each error
+    once."""
+
+    name = "purchases"
+    first_after, every = 20.0, 20.0  # so that an order without an answer is reported within a minute
+    role = LeaderRole.PURCHASES
+
+    def once(self) -> int:
+        """Advance every open purchase, also after an error in another; returns their number."""
+        carried_out, said = buyer(self._broker), set()
+        found = self._broker.store.purchases()
+        for purchase in found:
+            try:
+                carried_out.advance(purchase.id)
+            except BrokerError as error:
+                said.add(f"{purchase.id}: {error}")
+        self._tell(said)
+        return len(found)
+
+
+class CheckingCapacity(PeriodicDuty):
+    """Compares what providers list with what was bought, and sends a notice of each difference, once. ``say``: receives
+    each difference and error once."""
+
+    name = "capacity check"
+    first_after, every = 120.0, 3600.0  # each check asks every region of every provider
+    role = LeaderRole.CAPACITY
+
+    def once(self) -> CapacityCheck:
+        """One check. Raises `StoreProblem`."""
+        broker = self._broker
+        found = check(broker)
+        said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems}
+        for one in found.differences:
+            broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
+            said.add(f"{one.notice.title}: {one.told}")
+        self._tell(said)
+        return found
+
+
+class EndingLaunches(PeriodicDuty):
+    """Ends overdue launches of other tools. ``say``: receives each launch that became overdue."""
+
+    name = "outside launches"
+    first_after, every = 60.0, 60.0
+    role = LeaderRole.OUTSIDE
+
+    def once(self) -> Sequence[OpenLaunch]:
+        """One round. Raises `StoreProblem`."""
+        late = end_overdue(self._broker)
+        self._tell(
+            {
+                f"{one.id}: the time for which {one.tags.user} launched with {one.tool} is over, and nobody reported"
+                f" its end: {one.held} counts as spent; check whether it still runs"
+                for one in late
+            }
+        )
+        return late
+
+
+# For each job its run folder is listed. Jobs whose retention time ended earlier are left to `gpubroker jobs prune`.
+_WITHIN = timedelta(days=14)
+
+
+class KeepingFiles(PeriodicDuty):
+    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over, and
+    delivered notices older than ``keep_notices``; moves events older than ``keep_events`` and price history older than
+    ``keep_prices`` to the archive. ``say``: receives each error once, also of a single run folder."""
+
+    name = "keeping files"
+    first_after, every = 600.0, 86_400.0
+    role = LeaderRole.RETENTION
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float | None = None) -> None:
+        super().__init__(broker, say=say, every=every)
+        self._failed: set[str] = set()  # jobs whose run folders failed in a round and were not emptied since
+
+    def once(self) -> DeletedFiles:
+        """One round. Raises as `delete_due` and `archive_history`."""
+        if (kept := self._broker.policy().defaults.keep_notices) is not None:
+            self._broker.store.outbox.prune(self._broker.clock.now() - kept)
+        done = delete_due(self._broker, _WITHIN, self._failed)
+        self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
+        trouble = dict(done.trouble)
+        if (over := policy_over(self._broker)) is not None:
+            delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
+        left = archive_history(self._broker, by=None).left
+        stay = {f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()}
+        self._tell(stay | {f"an unfinished file of the archive is not deleted: {one}" for one in left})
+        return done
+
+
+# Most charges of providers are known by then. A job with a later charge is taken out of the sums, and the next
+# round adds it again.
+SETTLED_AFTER = timedelta(days=2)
+
+
+def fold(broker: Broker) -> int:
+    """Add jobs that have been closed for long enough to the sums; returns the number of transactions. Idempotent.
+    Raises `StoreProblem`."""
+    return broker.store.fold_use(broker.clock.now() - SETTLED_AFTER)
+
+
+class FoldingHistory(PeriodicDuty):
+    """Adds the use and spend of closed jobs to the sums that reports read, so that reports stay fast with any number of
+    jobs. ``say``: receives each error once."""
+
+    name = "folding history"
+    first_after, every = 300.0, 3600.0
+    role = LeaderRole.HISTORY
+
+    def once(self) -> int:
+        """One round. Raises `StoreProblem`."""
+        return fold(self._broker)
+
+
+_ASK_EVERY = timedelta(hours=23)
+_ASKED = "charges_asked_at"
+
+
+class Charging(PeriodicDuty):
+    """Asks providers for their charges once a day. ``say``: receives each difference over the threshold, and each
+    error, once."""
+
+    name = "charging"
+    first_after, every = 120.0, 900.0
+
+    def once(self) -> RecordedCharges | None:
+        """Ask if a day has passed since the last time; else None. Raises `StoreProblem`."""
+        store, now = self._broker.store, self._broker.clock.now()
+        asked = store.setting(_ASKED)
+        if asked is not None and now - datetime.fromisoformat(asked) < _ASK_EVERY:
+            return None
+        done = fetch(self._broker)
+        store.set_setting(_ASKED, now.isoformat())
+        troubles = {f"the charges of {name} could not be read: {why}" for name, why in done.trouble.items()}
+        self._tell(troubles | {notice.title for notice in done.alerts})
+        return done
