@@ -29,8 +29,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
 from broker.reconciler.admission.records import attempt_key, hold_entries
-from broker.reconciler.loop import Controllers, Reconciler
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler
+from broker.reconciler.ports import Controllers, ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
 from broker.store import Store

@@ -18,13 +18,45 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable
 
-from broker.agent.clock import NodeClock
+from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.environment import Scratch
-from broker.agent.formats import BadDocument, Claim, attempt_path
+from broker.agent.formats import VERSION, BadDocument, attempt_path, reading
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The process that runs one rank of an attempt.
+
+    ``gang``: an id shared by all agents of one machine (or gang), so that the ranks of two competing gangs never mix.
+    ``started``: the start of the process, in ticks of the node's kernel. ``user``: its account there; empty in claims
+    of earlier versions.
+    """
+
+    rank: int
+    host: str
+    address: str
+    pid: int
+    started: str
+    nonce: str
+    gang: str
+    at: datetime
+    user: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **self.__dict__, "at": to_text(self.at)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Claim:
+        with reading("claim"):
+            texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
+            user = str(values.get("user") or "")
+            return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), user=user, **texts)
 
 
 def claim_path(attempt: int, rank: int) -> str:

@@ -54,6 +54,11 @@ class NodeClock:
         """Wall-clock seconds until this clock shows ``at``; negative if past."""
         return (at - self.now()) / timedelta(seconds=1) / self.scale
 
+    def to_json(self) -> dict[str, Any] | None:
+        if self.origin is None or self.starts_at is None:
+            return None
+        return {"origin": to_text(self.origin), "starts_at": to_text(self.starts_at), "scale": self.scale}
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | None) -> NodeClock:
         if values is None:

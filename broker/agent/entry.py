@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from broker.agent import claims, signatures
-from broker.agent.formats import ATTEMPTS, Claim, Lease, Spec, attempt_path
+from broker.agent.claims import Claim
+from broker.agent.formats import ATTEMPTS, Lease, Spec, attempt_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")

@@ -4,7 +4,7 @@
 
     <job>/attempts/<n>/spec.json            broker   what to run                                    (`Spec`)
     <job>/attempts/<n>/lease.json           broker   how long it is paid for, whether to stop       (`Lease`)
-    <job>/attempts/<n>/claim-<rank>.json    agent    which process runs this rank; create-if-absent (`Claim`)
+    <job>/attempts/<n>/claim-<rank>.json    agent    which process runs this rank; create-if-absent (`claims.Claim`)
     <job>/attempts/<n>/heartbeat.json       agent    a sign of life; heartbeat-<rank>.json for the ranks above 0
     <job>/attempts/<n>/journal.json         agent    what happened, in order; rank 0 only
     <job>/attempts/<n>/metrics.jsonl        agent    samples of the accelerators; metrics-<rank>.jsonl above 0
@@ -19,7 +19,8 @@ unknown keys, so a newer writer does not break an older reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -35,13 +36,29 @@ class BadDocument(ValueError):
     """A malformed document of the run folder."""
 
 
+@contextmanager
+def reading(document: str) -> Iterator[None]:
+    """Raises BadDocument if a field is missing or invalid."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadDocument(f"{document}: {error!r}") from error
+
+
+def _beside(name: object) -> str:
+    """The name of a folder beside the run folder, checked. Raises BadDocument."""
+    if "/" in str(name) or str(name).startswith("."):
+        raise BadDocument(f"spec.json: {str(name)!r} is no folder beside the run folders")
+    return str(name)
+
+
 def attempt_path(attempt: int, name: str) -> str:
     """The path of an attempt's document, relative to the job's folder."""
     return f"{ATTEMPTS}/{attempt}/{name}"
 
 
 def ranked(name: str, rank: int) -> str:
-    """The path of an attempt's document, relative to the job's folder."""
+    """The name of a rank's document: ``exit.json`` of rank 0, ``exit-3.json`` of rank 3."""
     if rank == 0:
         return name
     stem, _, suffix = name.partition(".")
@@ -117,10 +134,9 @@ class Sources:
     def from_json(cls, values: Mapping[str, Any] | None) -> Sources | None:
         if values is None:
             return None
-        pool = str(values["pool"])
-        if "/" in pool or pool.startswith("."):
-            raise BadDocument(f"spec.json: {pool!r} is no folder beside the run folders")
-        return cls(pool, tuple(PlacedTree(str(one["tree"]), str(one["to"])) for one in values["trees"]))
+        return cls(
+            _beside(values["pool"]), tuple(PlacedTree(str(one["tree"]), str(one["to"])) for one in values["trees"])
+        )
 
 
 @dataclass(frozen=True)
@@ -141,9 +157,7 @@ class WantedInput:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WantedInput:
-        job, to = str(values["job"]), str(values["to"])
-        if "/" in job or job.startswith("."):
-            raise BadDocument(f"spec.json: {job!r} is no folder beside the run folders")
+        job, to = _beside(values["job"]), str(values["to"])
         if not to or to.startswith("/") or ".." in to.split("/"):
             raise BadDocument(f"spec.json: {to!r} is no folder of inputs")
         return cls(job, to, tuple(str(one) for one in values["paths"]), bool(values.get("may_lack")))
@@ -207,13 +221,6 @@ class Spec:
     clock: NodeClock = field(default_factory=NodeClock)
 
     def to_json(self) -> dict[str, Any]:
-        clock = None
-        if self.clock.origin is not None and self.clock.starts_at is not None:
-            clock = {
-                "origin": to_text(self.clock.origin),
-                "starts_at": to_text(self.clock.starts_at),
-                "scale": self.clock.scale,
-            }
         return {
             "version": VERSION,
             "job_id": self.job_id,
@@ -232,12 +239,12 @@ class Spec:
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
             "intervals": dict(self.intervals.__dict__),
-            "clock": clock,
+            "clock": self.clock.to_json(),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Spec:
-        try:
+        with reading("spec.json"):
             checkpoint = values.get("checkpoint") or {}
             return cls(
                 job_id=str(values["job_id"]),
@@ -260,16 +267,12 @@ class Spec:
                 intervals=Intervals.from_json(values.get("intervals") or {}),
                 clock=NodeClock.from_json(values.get("clock")),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadDocument(f"spec.json: {error!r}") from error
 
 
 def _resume_from(values: Mapping[str, Any] | None) -> tuple[str, str | None] | None:
     if values is None:
         return None
-    job, checkpoint = str(values["job"]), values.get("checkpoint")
-    if "/" in job or job.startswith("."):
-        raise BadDocument(f"spec.json: {job!r} is no folder beside the run folders")
+    job, checkpoint = _beside(values["job"]), values.get("checkpoint")
     return job, None if checkpoint is None else str(checkpoint)
 
 
@@ -318,7 +321,7 @@ class Lease:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Lease:
         """Raises BadDocument, also for a lease that does not state explicitly that nothing is billed."""
-        try:
+        with reading("lease.json"):
             values["paid_until"]
             times = {
                 name: None if values.get(name) is None else from_text(values[name])
@@ -331,8 +334,6 @@ class Lease:
             )
             alone = None if limit is None else float(limit)
             return cls(stop=values.get("stop"), max_unattended=alone, idle=idle, **times)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadDocument(f"lease.json: {error!r}") from error
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
         """Cause and message once the attempt must stop; None while it may continue.
@@ -348,38 +349,6 @@ class Lease:
         if self.max_unattended is not None and silent > self.max_unattended:
             return "unattended", f"the lease was not renewed for {silent:.0f} s"
         return None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The process that runs one rank of an attempt.
-
-    ``gang``: an id shared by all agents of one machine (or gang), so that the ranks of two competing gangs never mix.
-    ``started``: the start of the process, in ticks of the node's kernel. ``user``: its account there; empty in claims
-    of earlier versions.
-    """
-
-    rank: int
-    host: str
-    address: str
-    pid: int
-    started: str
-    nonce: str
-    gang: str
-    at: datetime
-    user: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **self.__dict__, "at": to_text(self.at)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Claim:
-        try:
-            texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
-            user = str(values.get("user") or "")
-            return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), user=user, **texts)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadDocument(f"claim: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -400,7 +369,7 @@ class Exit:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Exit:
-        try:
+        with reading("exit"):
             return cls(
                 cause=str(values["cause"]),
                 at=from_text(values["at"]),
@@ -409,5 +378,3 @@ class Exit:
                 step=values.get("step"),
                 checkpoint=values.get("checkpoint"),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadDocument(f"exit: {error!r}") from error

@@ -31,13 +31,13 @@ from typing import Callable
 
 from broker.agent import access, claims, entering, metadata, notices
 from broker.agent.access import NodeAccess
-from broker.agent.claims import predecessor_is_dead, write_record
+from broker.agent.claims import Claim, predecessor_is_dead, write_record
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command, CommandFiles
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.agent.environment import Scratch, job_environment
-from broker.agent.formats import Claim, Exit, Lease, attempt_path, ranked
+from broker.agent.formats import Exit, Lease, attempt_path, ranked
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
 from broker.agent.notices import NoticeTime, PreemptionNotice

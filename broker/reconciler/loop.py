@@ -11,8 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.core.errors import BrokerError
@@ -24,13 +23,13 @@ from broker.ledger.journal import NoLongerCurrent, append_if, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
-from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, Controller, JobContext, Trouble
+from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, Trouble
 from broker.reconciler.controllers.after import ComingAfter
-from broker.reconciler.interpret import Patience, Silence, news
+from broker.reconciler.interpret import Silence, news
 from broker.reconciler.isolation import isolated
 from broker.reconciler.launching import Launching, Secrets
 from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.reconciler.progress import billed_time
 from broker.reconciler.recording import AT_ONCE, NewsRecorder
 from broker.reconciler.removal import Removals
@@ -49,30 +48,6 @@ _STEPS_PER_TICK = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Intervals and limits.
-
-    ``settle_every``, ``patience`` and ``grace`` are in broker time. ``visits``: the minimum number of running jobs
-    without news visited in a tick (`broker.reconciler.worklist`).
-    """
-
-    settle_every: timedelta = timedelta(seconds=60)
-    patience: Patience = field(default_factory=Patience)
-    grace: timedelta = timedelta(minutes=2)
-    retry_place: timedelta = timedelta(seconds=15)
-    visits: int = 1_000
-
-    def scaled(self, factor: float) -> Timing:
-        """For a sandbox that runs faster: processes, which cause silence, run in wall-clock time."""
-        return replace(
-            self,
-            patience=self.patience.scaled(factor),
-            grace=self.grace * factor,
-            retry_place=max(self.retry_place, timedelta(seconds=1) * factor),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """The result of one tick: open jobs, those of them that only wait for a person, and steps taken."""
 
@@ -84,19 +59,6 @@ class Tick:
     def idle(self) -> bool:
         """Whether nothing is left that the passing of time alone could change."""
         return self.open == self.waiting_for_people
-
-
-@dataclass(frozen=True, slots=True)
-class Controllers:
-    """``place``: places jobs.
-
-    ``judges``: run in this order for a job without another step, until one changes something. ``tasks``: starts tasks
-    of arrays.
-    """
-
-    place: Controller
-    judges: Sequence[Controller] = ()
-    tasks: Controller | None = None
 
 
 class Reconciler:

@@ -17,16 +17,7 @@ from pathlib import Path
 from broker.agent.access import ACCESS_VARIABLE
 from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
 from broker.agent.clock import NodeClock, from_text
-from broker.agent.formats import (
-    Intervals,
-    Lease,
-    LeaseIdleLimit,
-    PlacedTree,
-    SessionSpec,
-    Sources,
-    Spec,
-    WantedInput,
-)
+from broker.agent.formats import Intervals, Lease, LeaseIdleLimit, PlacedTree, SessionSpec, Sources, Spec, WantedInput
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView

@@ -15,16 +15,10 @@ from typing import Any
 
 from broker.agent import access, checkpoints, signatures
 from broker.agent.checkpoints import Manifest, SavedFile
+from broker.agent.claims import Claim
 from broker.agent.clock import from_text
 from broker.agent.download import Torn
-from broker.agent.formats import (
-    BadDocument,
-    Claim,
-    Lease,
-    Spec,
-    attempt_path,
-    rank_of,
-)
+from broker.agent.formats import BadDocument, Lease, Spec, attempt_path, rank_of
 from broker.agent.output import PIECE, piece_path
 from broker.agent.outputs import OutputFile
 from broker.agent.store import ObjectFolder, StoreTrouble

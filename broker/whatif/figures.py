@@ -11,6 +11,10 @@ from statistics import correlation
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.whatif.ledger import VirtualLedger
+from broker.whatif.market import PoolInUse
+from broker.whatif.over_time import OverTime
+from broker.whatif.workload import SimulatedWorkload, WorkloadSize
 
 SOME_TIME = 60  # seconds; a shorter wait does not count as one
 SHORTEST = 10.0
@@ -57,6 +61,26 @@ class TeamTally:
         for kind, seconds in other.used_gpu_seconds.items():
             self.used_gpu_seconds[kind] = self.used_gpu_seconds.get(kind, 0.0) + seconds
         self.add_spent(other.spent.items())
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """``seconds``: until the last event. ``pools``: their use within the days of arrivals. ``faults``: of the ledger;
+    empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement;
+    ``over_time``: of the days of arrivals; ``gangs``: waits in seconds by the size of jobs (`GANGS`)."""
+
+    workload: SimulatedWorkload
+    size: WorkloadSize
+    teams: dict[str, TeamTally]
+    pools: list[PoolInUse]
+    ledger: VirtualLedger
+    seconds: int
+    decisions: int
+    rounds: int
+    faults: list[str]
+    digest: str
+    over_time: OverTime
+    gangs: dict[str, array[int]]
 
 
 @dataclass(frozen=True, slots=True)

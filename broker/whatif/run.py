@@ -40,7 +40,7 @@ from broker.whatif.attempt import (
     settled,
 )
 from broker.whatif.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
-from broker.whatif.figures import GANGS, SHORTEST, TeamTally, gang_of
+from broker.whatif.figures import GANGS, SHORTEST, SimulationResult, TeamTally, gang_of
 from broker.whatif.ledger import VirtualLedger
 from broker.whatif.market import PoolInUse, SimulatedMarket
 from broker.whatif.over_time import OverTime
@@ -59,26 +59,6 @@ _ASIDE = 900  # seconds for which a job that the gate refused is left out
 _LEAST_AFTER = 30 * DAY  # jobs that run or wait this long after the last arrival are cut off
 _TELL_EVERY = 5_000
 _END, _MARKET, _QUEUE, _BACK = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """``seconds``: until the last event. ``pools``: their use within the days of arrivals. ``faults``: of the ledger;
-    empty if it balances. ``decisions``: about classes; ``digest``: SHA-256 over every event and movement;
-    ``over_time``: of the days of arrivals; ``gangs``: waits in seconds by the size of jobs (`figures.GANGS`)."""
-
-    workload: SimulatedWorkload
-    size: WorkloadSize
-    teams: dict[str, TeamTally]
-    pools: list[PoolInUse]
-    ledger: VirtualLedger
-    seconds: int
-    decisions: int
-    rounds: int
-    faults: list[str]
-    digest: str
-    over_time: OverTime
-    gangs: dict[str, array[int]]
 
 
 def simulate(

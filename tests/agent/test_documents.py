@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from obstore.store import LocalStore, MemoryStore
 
 from broker.agent import gpu
+from broker.agent.claims import Claim
 from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.endings import CommandEnd, StopOrder
-from broker.agent.formats import BadDocument, Claim, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_of, ranked
+from broker.agent.formats import BadDocument, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_of, ranked
 from broker.agent.journal import AttemptJournal
 from broker.agent.output import PIECE, OutputUploader, last_lines
 from broker.agent.store import ObjectFolder, StoreTrouble, split_folder

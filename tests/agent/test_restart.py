@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.claims import kernel_start, make_claim, predecessor_is_dead
+from broker.agent.claims import Claim, kernel_start, make_claim, predecessor_is_dead
 from broker.agent.clock import NodeClock
 from broker.agent.environment import Scratch
-from broker.agent.formats import Claim, Exit
+from broker.agent.formats import Exit
 from broker.agent.store import ObjectFolder, to_bytes
 from broker.agent.supervise import CLAIM_LOST
 from broker.core.events.agent_events import Restored

@@ -31,8 +31,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.loop import Controllers, Reconciler, Tick
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.ports import Controllers, ReconcilerPorts
 from broker.reconciler.settlement.batch import post_due
 from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store

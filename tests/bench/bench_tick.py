@@ -37,8 +37,8 @@ from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.loop import Controllers, Reconciler, Tick
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.ports import Controllers, ReconcilerPorts
 from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load

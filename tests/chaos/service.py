@@ -17,7 +17,7 @@ from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
 from broker.core.events import folding
 from broker.reconciler.interpret import Patience
-from broker.reconciler.loop import Timing
+from broker.reconciler.ports import Timing
 from broker.runfolder.run_folders import RunFolders
 from tests.chaos.control import Control
 from tests.chaos.lying import Lying

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.formats import Claim, Exit, ranked
+from broker.agent.claims import Claim
+from broker.agent.formats import Exit, ranked
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement

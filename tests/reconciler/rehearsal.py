@@ -34,8 +34,8 @@ from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
-from broker.reconciler.loop import Controllers, Reconciler, Timing
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler
+from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.store import Store

@@ -16,8 +16,8 @@ from broker.core.values.clock import ManualClock
 from broker.reconciler import loop
 from broker.reconciler.admission.records import attempt_key
 from broker.reconciler.engine_calls import EngineCalls
-from broker.reconciler.loop import Controllers, Reconciler, Timing
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler
+from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.store import Store
 from tests.controllers import AskedAlways
 from tests.past import started

@@ -9,7 +9,7 @@ import cli
 from broker.app.capacity.simulation import WhatIf, played
 from broker.core.documents import print_document
 from broker.core.ports import PolicySet
-from broker.whatif.run import SimulationResult
+from broker.whatif.figures import SimulationResult
 from broker.whatif.workload_file import parse_workload
 
 OWNED: dict[str, Any] = {"machine": "A100:1", "capacity": "owned", "machines": 4, "cost": "$2"}

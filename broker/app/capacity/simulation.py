@@ -11,7 +11,8 @@ from broker.app.policy.policies import read_files
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.ports import PolicySet
-from broker.whatif.run import SimulationResult, Told, simulate
+from broker.whatif.figures import SimulationResult
+from broker.whatif.run import Told, simulate
 from broker.whatif.workload import JobClass, SimulatedWorkload, WorkloadPool, WorkloadSize
 from broker.whatif.workload_file import parse_workload
 

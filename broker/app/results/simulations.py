@@ -12,10 +12,9 @@ from broker.app.billing.budgets import rules_of
 from broker.app.results.values import Moment, Result
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.whatif.figures import GANGS, TeamTally, WaitFigures, agreement, gang_of, jain
+from broker.whatif.figures import GANGS, SimulationResult, TeamTally, WaitFigures, agreement, gang_of, jain
 from broker.whatif.market import PoolInUse
 from broker.whatif.over_time import OverTime
-from broker.whatif.run import SimulationResult
 from broker.whatif.workload import DAY, HOUR
 
 

@@ -33,8 +33,8 @@ from broker.reconciler.controllers.stopping_early import StoppingEarly
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
-from broker.reconciler.loop import Controllers, Reconciler, Timing
-from broker.reconciler.ports import ReconcilerPorts
+from broker.reconciler.loop import Reconciler
+from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.runfolder.run_folders import RunFolders
 
 _REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time

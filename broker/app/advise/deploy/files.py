@@ -16,6 +16,7 @@ from broker.core.values.money import Money
 from broker.core.values.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
 
 PRIVATE = (CapacityType.OWNED,)
+_RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _LONGEST = MAX_DURATION - timedelta(days=1)
 _RUN = {
     Goal.FINE_TUNE: 'python finetune.py --resume "$GPUBROKER_CHECKPOINT_DIR"',
@@ -106,6 +107,16 @@ def job_text(job: Job, summary: str) -> str:
     """The job file, with its purpose as a comment."""
     said = f"# {summary}\n# `run` is yours to write; the rest was computed by `gpubroker advise deploy`.\n"
     return said + print_job(job)
+
+
+def burst_text(situation: DeployDemand, machine: str, nodes: int, *, daily: float, above: str) -> str:
+    """The job file of one day's burst, on rented machines. ``daily``: its limit, USD; ``above``: the machines that
+    serve the steady demand."""
+    job = serving_job(
+        situation, machine, nodes, monthly=daily, name=f"{situation.name[:34]}-burst",
+        hours_a_day=situation.burst_hours, types=_RENTED,
+    )  # fmt: skip
+    return job_text(job, f"demand above what {above} serve: submit it when a burst begins")
 
 
 def policy_text(

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from broker.app.advise.deploy.after import DecidedSavings, after
-from broker.app.advise.deploy.files import job_text, policy_text, serving_job
+from broker.app.advise.deploy.files import burst_text, job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
@@ -27,7 +26,6 @@ from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
 _BOARDS = ("sxm", "oam")  # accelerators soldered to a board, not sold singly
-RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
 _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
 
 
@@ -95,7 +93,10 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -
         most *= split_machine(machine)[1] * nodes / best.gpus
         bursting = split.burst_usd_per_day * HOURS_PER_MONTH / 24 * (1 + rules.max_cost_margin)
     job = serving_job(situation, machine, nodes, monthly=limit(most), types=PAID_FOR if split else ())
-    bursts = "" if split is None else _burst_file(situation, split, rules)
+    bursts = ""
+    if split is not None:
+        most_a_day = limit(split.burst_usd_per_day * (1 + rules.max_cost_margin))
+        bursts = burst_text(situation, *split.burst, daily=most_a_day, above=_said(split.baseline))
     policy = policy_text(
         situation,
         budget=limit(monthly * (1 + rules.max_cost_margin) if not owned else most + bursting),
@@ -176,16 +177,6 @@ def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules:
 
 def _said(machines: tuple[str, int]) -> str:
     return f"{machines[1]} × {machines[0]}"
-
-
-def _burst_file(situation: DeployDemand, split: _Split, rules: RulesOfThumb) -> str:
-    """The job of one day's burst, on rented machines."""
-    machine, nodes = split.burst
-    job = serving_job(
-        situation, machine, nodes, monthly=limit(split.burst_usd_per_day * (1 + rules.max_cost_margin)),
-        name=f"{situation.name[:34]}-burst", hours_a_day=situation.burst_hours, types=RENTED,
-    )  # fmt: skip
-    return job_text(job, f"demand above what {_said(split.baseline)} serve: submit it when a burst begins")
 
 
 def _choices(
