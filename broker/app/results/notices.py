@@ -36,22 +36,13 @@ class NoticeList(Result):
         return cls(notices=[NoticeResult.of(one) for one in found])
 
 
-class DeliveryResult(Result):
-    """One try to deliver notices to a recipient. ``error``: empty if they were delivered."""
-
-    target: str
-    title: str
-    error: str
-
-
 class RetriedNotices(Result):
-    """How many notices were to be tried again, how many were sent just now, why others could not be, by recipient, and
-    each delivery."""
+    """How many notices were to be tried again, how many were sent just now, and why others could not be, by
+    recipient."""
 
     retried: int
     sent: int
     errors: dict[str, str]
-    deliveries: list[DeliveryResult]
 
     @classmethod
     def of(cls, done: Retried) -> Self:
@@ -59,5 +50,4 @@ class RetriedNotices(Result):
             retried=done.count,
             sent=sum(one.ok for one in done.deliveries),
             errors={one.target: one.error for one in done.deliveries if not one.ok},
-            deliveries=[DeliveryResult.from_parts(one) for one in done.deliveries],
         )
