@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.app.results.notices import DeliveryResult, NoticeResult
+from broker.app.results.notices import NoticeResult
 from broker.cli.render import formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.app.alerts.notify import Delivery
-    from broker.app.results.notices import NoticeResult
 
 
 def dispatch(one: NoticeResult) -> str:
@@ -24,7 +23,7 @@ def dispatch(one: NoticeResult) -> str:
     return f"not yet sent to {one.target}, tried {formats.plural(one.tries, 'time')}{why}: {one.title}"
 
 
-def deliveries(sent: Iterable[DeliveryResult | Delivery]) -> str:
+def deliveries(sent: Iterable[Delivery]) -> str:
     """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
     return "; ".join(
         f"not yet sent to {one.target} ({one.error}), will be retried" if one.error else f"sent to {one.target}"
