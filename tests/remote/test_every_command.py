@@ -52,7 +52,9 @@ def leaves(target: str, name: str) -> list[str]:
     ]
 
 
+LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
 MERGED = {
+    "audit",
     "budget list",
     "budget show",
     "report anomalies",
@@ -64,11 +66,6 @@ MERGED = {
     "report showback",
     "report spend",
     "report units",
-}
-
-LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
-MERGED = {
-    "audit",
     "people list",
     "policy apply",
     "policy backtest",
