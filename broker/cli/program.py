@@ -72,7 +72,6 @@ THROUGH_SERVER = {
     "jobs": "broker.cli.remote.jobs:app",
     "approvals": "broker.cli.remote.approvals:app",
     "launches": "broker.cli.remote.launches:app",
-    "capacity": "broker.cli.remote.capacity:app",
     "prices": "broker.cli.remote.prices:app",
 }
 OF_THIS_MACHINE = frozenset(

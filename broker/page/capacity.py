@@ -8,7 +8,6 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.core.purchases.purchases import PurchaseState
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 from broker.server import shown_money
@@ -33,13 +32,10 @@ def purchase(by: By, purchase: str) -> Response:
     """One purchase: its capacity, price (USD), approvals and events."""
     found = shown_money.purchase_history(by.caller, purchase)
     one, me = found.purchase, by.caller.actor.identity
-    decides = me in one.approvers and me != one.user and me not in one.approved_by
     values = {
         "found": found,
         "one": one,
         "may_change": by.caller.access.may(Permission.BUY, one.team),
-        "may_decide": one.state is PurchaseState.ASKING
-        and decides
-        and by.caller.access.may(Permission.APPROVE, one.team),
+        "may_decide": me in one.approvers and by.caller.access.may(Permission.APPROVE, one.team),
     }
     return drawn("purchase.html", by, values, title=f"Purchase {purchase}", at=AT)

@@ -19,13 +19,7 @@ from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.capacity import capacity, purchases, selling, undoing
 from broker.app.capacity.wanted import WantedCapacity
 from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.purchases import (
-    PurchasePreviewResult,
-    PurchaseResult,
-    QuoteList,
-    ResaleTermsResult,
-    UndoTermsResult,
-)
+from broker.app.results.purchases import PurchaseResult, QuoteList, ResaleTermsResult, UndoTermsResult
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
@@ -127,8 +121,7 @@ def preview_purchase(by: By, body: BuyBody) -> Response:
     by.require(Permission.BUY, body.team)
     quote = by.broker.store.quote(body.quote)
     whose = {"team": body.team, "project": body.project, "environment": body.environment}
-    seen = purchases.preview(by.broker, quote, ceiling=_usd(body.ceiling, "ceiling"), by=by.actor, **whose)
-    return answer(PurchasePreviewResult.of(seen))
+    return answer(purchases.preview(by.broker, quote, ceiling=_usd(body.ceiling, "ceiling"), by=by.actor, **whose))
 
 
 def buy_quote(by: By, key: Key, body: BuyBody) -> Response:

@@ -79,5 +79,5 @@ def test_a_misspelt_provider_has_no_checklist(broker: Broker) -> None:
     assert checklist(broker, "AWS").provider == "aws"
     with pytest.raises(InvalidInput, match="empty"):
         checklist(broker, " ")
-    told = [command for _, command in checklist(broker, "our; site").steps]
+    told = [step.command for step in checklist(broker, "our; site").steps]
     assert any("--provider 'our; site' --site" in command for command in told), "people copy it into a shell"

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 
-from broker.app.capacity import purchases
-from broker.core.purchases.purchases import PurchaseState
+from broker.app.capacity import purchases, undoing
+from broker.app.wiring import Broker
+from broker.cli.terminal import Terminal
+from broker.core.actors import Actor
+from broker.core.errors import Unreachable
+from broker.core.purchases.purchases import Purchase, PurchaseState
+from broker.core.purchases.quotes import UndoTerms
+from broker.core.values.money import Money
+from broker.remote.team_api import TeamApi
 from providers.sfcompute import Sfcompute, SfcomputeSettings
+from tests.cli.documents import check
 from tests.fakes.server import FakeServer
 from tests.fakes.sfcompute import SfcomputeMarket
 from tests.remote.conftest import Laptop, TeamService
@@ -29,6 +40,13 @@ def market(service: TeamService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sf
         yield found
 
 
+def asked_for(laptop: Laptop) -> Any:
+    """A purchase that waits for its approvers."""
+    wanted = ("capacity", "quote", "h100i", "--machines", "2", "--for", "1d", "--provider", "sfcompute", "--json")
+    number = str(laptop(*wanted, by="mia").json["quotes"][0]["number"])
+    return laptop("capacity", "buy", number, "--team", "nlp", "--json", by="mia").json
+
+
 def test_from_a_quote_to_a_sale(service: TeamService, laptop: Laptop, market: SfcomputeMarket) -> None:
     wanted = ("capacity", "quote", "h100i", "--machines", "2", "--for", "1d", "--provider", "sfcompute")
     assert "2 × h100i" in laptop(*wanted, by="mia").out
@@ -40,10 +58,15 @@ def test_from_a_quote_to_a_sale(service: TeamService, laptop: Laptop, market: Sf
     assert (refused.code, service.world.broker.store.purchases()) == (3, [])
     bought = laptop("capacity", "buy", number, "--team", "nlp", by="mia")
     [purchase] = service.world.broker.store.purchases()
-    assert bought.out.startswith(f"{purchase.id}: asking; 2 more must approve (")
+    assert bought.out.startswith(
+        f"{purchase.id}: waits for approval\ncapacity block: 2 × h100i (H100 × 16) at sfcompute"
+    )
+    assert f"2 approvals missing, of adam or apple or tara: capacity approve {purchase.id}" in bought.out
+    assert "$768.00" in laptop("capacity", "purchases", by="mia").out
     assert laptop("capacity", "cancel", purchase.id, "--dry-run", by="mia").code == 2, "nothing was ordered"
-    for who in ("apple", "tara"):
-        assert laptop("capacity", "approve", purchase.id, by=who).code == 0
+    approved = [laptop("capacity", "approve", purchase.id, by=who) for who in ("apple", "tara")]
+    assert [done.code for done in approved] == [0, 0]
+    assert approved[1].out.endswith("\nordered by gpubroker serve\n"), "a server has no `capacity order`"
     purchases.buyer(service.world.broker).advance(purchase.id)
     market.fill()
     assert purchases.buyer(service.world.broker).advance(purchase.id).state is PurchaseState.HELD
@@ -53,16 +76,68 @@ def test_from_a_quote_to_a_sale(service: TeamService, laptop: Laptop, market: Sf
     assert (shown.code, "SF Compute" in shown.out) == (0, True), shown.err
     assert "the price is missing" in laptop("capacity", "sell", purchase.id, by="mia").err
     proposed = laptop("capacity", "sell", purchase.id, "--least", "500", by="adam")
-    assert "adam would sell it, and a second person has to agree" in proposed.out, proposed.err
+    assert "adam would sell it for $500.00; a second of its buyer and approvers agrees" in proposed.out, proposed.err
     sold = laptop("capacity", "sell", purchase.id, "--least", "500", by="mia")
-    assert (sold.code, f"{purchase.id}: selling" in sold.out) == (0, True), sold.err
+    assert (sold.code, "for sale on SF Compute for $500.00 by mia" in sold.out) == (0, True), sold.err
     ended = laptop("capacity", "sell", purchase.id, "--stop", "--json", by="mia")
     assert (ended.code, ended.json["state"]) == (0, "held")
+    assert "sale ended by mia" in laptop("capacity", "show", purchase.id, by="mia").out
 
 
 def test_what_was_not_ordered_is_withdrawn(service: TeamService, laptop: Laptop, market: SfcomputeMarket) -> None:
-    wanted = ("capacity", "quote", "h100i", "--machines", "2", "--for", "1d", "--provider", "sfcompute", "--json")
-    number = str(laptop(*wanted, by="mia").json["quotes"][0]["number"])
-    id = laptop("capacity", "buy", number, "--team", "nlp", "--json", by="mia").json["id"]
+    id = asked_for(laptop)["id"]
     assert laptop("capacity", "withdraw", id, by="apple").code == 3
     assert laptop("capacity", "withdraw", id, by="mia").out.startswith(f"{id}: not bought")
+
+
+def test_a_purchase_is_made_once_although_the_first_answer_is_lost(
+    service: TeamService, laptop: Laptop, market: SfcomputeMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, sent, posted = len(service.world.broker.store.purchases()), TeamApi._sent, list[str]()
+
+    def lossy(api: TeamApi, method: str, path: str, **more: Any) -> Any:
+        answer = sent(api, method, path, **more)
+        if path.endswith("/purchases"):
+            posted.append(path)
+            if len(posted) == 1:
+                raise Unreachable("the connection was closed")
+        return answer
+
+    monkeypatch.setattr(TeamApi, "_sent", lossy)
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=lambda seconds: None))
+    asked = asked_for(laptop)
+    assert (asked["state"], len(posted), len(service.world.broker.store.purchases())) == ("asking", 2, before + 1)
+
+
+def test_a_cancellation_shows_its_terms_and_is_confirmed(
+    laptop: Laptop, market: SfcomputeMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone: list[tuple[str, Money]] = []
+
+    def undo(broker: Broker, id: str, *, by: Actor, at_most: Money) -> Purchase:
+        undone.append((by.identity, at_most))
+        return broker.store.purchase(id)
+
+    terms = UndoTerms(way="cancel", charge=Money.usd(5))
+    monkeypatch.setattr(undoing, "undo_terms", lambda broker, id: terms)
+    monkeypatch.setattr(undoing, "undo", undo)
+    command = ("capacity", "cancel", asked_for(laptop)["id"], "--at-most", "5")
+    seen = laptop(*command, "--dry-run", "--json", by="mia")
+    check("capacity-undo", seen.json)
+    unasked = laptop(*command, by="mia")
+    assert (unasked.code, "no terminal for the confirmation" in unasked.err) == (2, True)
+    monkeypatch.setattr(Terminal, "asks", property(lambda terminal: True))
+    for answer, code in ((False, 1), (True, 0)):
+        assert undone == []
+        monkeypatch.setattr(typer, "confirm", lambda *_, answer=answer, **__: answer)
+        done = laptop(*command, by="mia")
+        assert (done.code, "charges $5.00 for it" in done.out) == (code, True), done.err
+    assert laptop("capacity", "return", command[2], "--yes", by="mia").code == 0
+    assert undone == [("mia", Money.usd(5)), ("mia", Money.ZERO)]
+
+
+def test_what_a_server_does_not_offer_is_refused_before_anything_happens(laptop: Laptop) -> None:
+    for command in (("buy", "--from-plan", "none.json"), ("buy", "1", "--line", "2"), ("order", "purchase-1")):
+        refused = laptop("capacity", *command, by="mia")
+        assert (refused.code, f"capacity {command[0]}" in refused.err) == (2, True), refused.err
+        assert "does not work through a team server" in refused.err

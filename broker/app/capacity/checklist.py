@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import provider_of
+from broker.app.results.capacity import ChecklistStep, PurchaseChecklistResult
 from broker.core.errors import BrokerError, InvalidInput, UnknownName, did_you_mean
 from broker.core.purchases.selling import SellsCapacity
 
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-@dataclass(frozen=True, slots=True)
-class PurchaseChecklist:
-    """The steps in order, each with a command that does the step or helps with it (empty: none). ``sells``: the
-    products that gpubroker itself buys there."""
-
-    provider: str
-    sells: tuple[str, ...]
-    steps: tuple[tuple[str, str], ...]
-
-
-def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklist:
+def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklistResult:
     """The checklist for a provider, known here or not. Sends no request, changes nothing. Raises `InvalidInput` for an
     empty name, and `UnknownName` for one that resembles a known name, unless ``unlike``."""
     if not provider.strip():
@@ -33,7 +23,6 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
     name = provider_of(broker, provider, owned=True)[0]
     if not unlike and name not in known and did_you_mean(name, known):
         raise UnknownName("provider", name, known)
-    sells = _products(broker, name)
     steps = (
         ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise capacity"),
         ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget show"),
@@ -54,14 +43,15 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
         ("Each month: what was used of it", "gpubroker policy findings"),
         ("A month before its end, and before it renews by itself: decide again", "gpubroker capacity plan"),
     )
-    return PurchaseChecklist(name, sells, steps)
+    told = [ChecklistStep(what=what, command=command) for what, command in steps]
+    return PurchaseChecklistResult(provider=name, sells=_products(broker, name), steps=told)
 
 
-def _products(broker: Broker, name: str) -> tuple[str, ...]:
+def _products(broker: Broker, name: str) -> list[str]:
     if name not in broker.registries.providers:
-        return ()
+        return []
     try:
         provider = broker.provider(name)
     except BrokerError:
-        return ()
-    return tuple(sorted(provider.products)) if isinstance(provider, SellsCapacity) else ()
+        return []
+    return sorted(provider.products) if isinstance(provider, SellsCapacity) else []

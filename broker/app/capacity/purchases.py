@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
+from broker.app.results.purchases import PurchasePreviewResult
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import SkippedRow
@@ -22,7 +23,6 @@ from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
 from broker.procurement.judging import (
     Buying,
-    PurchaseJudgement,
     approvals_needed,
     decision_of,
     judge_purchase,
@@ -44,18 +44,6 @@ class Quoted:
     quotes: tuple[tuple[int, CapacityQuote], ...]
     asked: tuple[str, ...]
     problems: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PurchasePreview:
-    """The effect of buying a quote: the policies' verdict, the amount to be held (``ceiling``, USD), and the number of
-    required approvals."""
-
-    quote: CapacityQuote
-    ceiling: Money
-    judgement: PurchaseJudgement
-    approvals: int
-    binding: str
 
 
 def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
@@ -125,14 +113,17 @@ def preview(
     project: str | None,
     environment: str | None,
     by: Actor,
-) -> PurchasePreview:
+) -> PurchasePreviewResult:
     """Judge a purchase without making it: holds no money and requests no approval. ``ceiling``: as in `buy`. Raises as
     `buy`, except `NotAllowed`."""
     buying = _buying(quote, ceiling, team, project, environment, by)
     _require_fresh(quote, broker.clock.now())
     with broker.store.reading() as look:
         judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
-    return _previewed(buying, judged)
+    return PurchasePreviewResult.from_parts(
+        judged, quote=quote, held_usd=buying.ceiling, approvals=approvals_needed(quote.undo),
+        binding=quote.binding(buying.ceiling),
+    )  # fmt: skip
 
 
 def buy(
@@ -267,11 +258,6 @@ def _buying(
             f"the quote is {quote.total}, above the ceiling of {ceiling}", where="--ceiling", hint="raise the ceiling"
         )
     return Buying(quote, quote.total if ceiling is None else ceiling, by.identity, team, project, environment)
-
-
-def _previewed(buying: Buying, judged: PurchaseJudgement) -> PurchasePreview:
-    needed = approvals_needed(buying.quote.undo)
-    return PurchasePreview(buying.quote, buying.ceiling, judged, needed, buying.quote.binding(buying.ceiling))
 
 
 def _known(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:

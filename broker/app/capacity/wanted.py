@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 from broker.core.values.accelerators import canonical
-from broker.core.values.units import parse_duration, split_machine
-
-_TERM = re.compile(r"(\d{1,3})(mo|y)")
-_DAYS = {"mo": 365 / 12, "y": 365.0}
+from broker.core.values.units import parse_term, split_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +30,16 @@ class WantedCapacity:
     def request(self) -> QuoteRequest:
         """The request. Raises `InvalidInput` and `UnknownName`."""
         instance_type, accelerator, count = wanted_machine(self.machine)
+        try:
+            length = parse_term(self.length)
+        except ValueError as error:
+            raise InvalidInput(str(error), where="length", hint="48h, 7d, 1y") from error
         return QuoteRequest(
             machines=self.machines,
             instance_type=instance_type,
             accelerator=accelerator,
             count=count,
-            length=_length(self.length),
+            length=length,
             region=self.region or None,
             earliest=self.earliest,
             latest=self.latest,
@@ -73,12 +74,3 @@ def wanted_products(named: Iterable[str]) -> tuple[PurchaseProduct, ...]:
         if name not in known:
             raise UnknownName("product", name, [*known, "all"])
     return tuple(dict.fromkeys(known[name] for name in names))
-
-
-def _length(text: str) -> timedelta:
-    if term := _TERM.fullmatch(text.strip().lower()):
-        return timedelta(days=int(term[1]) * _DAYS[term[2]])
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InvalidInput(str(error), where="length", hint="48h, 7d, 1y") from error

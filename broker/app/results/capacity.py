@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from broker.app.capacity.capacity import CapacityInventory
-from broker.app.capacity.checklist import PurchaseChecklist
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
+
+if TYPE_CHECKING:
+    from broker.app.capacity.capacity import CapacityInventory
+    from broker.core.market.offers import Offer
 
 
 class RecordedCapacity(Result):
@@ -58,14 +60,21 @@ class ReportedCapacity(Result):
 
 
 class OwnedMachines(Result):
-    """Owned machines that offer themselves."""
+    """Owned machines that offer themselves. ``usd_per_gpu_hour``: the value of an hour of a GPU; null if unknown."""
 
     provider: str
     region: str
+    zone: str | None
     instance_type: str
     accelerator: str | None
     gpus: int
+    usd_per_gpu_hour: Money | None
     source: str
+
+    @classmethod
+    def of(cls, offer: Offer) -> Self:
+        cost = offer.amortised.share(1, offer.count) if offer.amortised else None
+        return cls.from_parts(offer, gpus=offer.count * (offer.slots or 1), usd_per_gpu_hour=cost)
 
 
 class ProviderProblem(Result):
@@ -90,9 +99,6 @@ class CapacityList(Result):
         return cls.from_parts(
             found,
             as_of=found.now,
-            machines=[
-                OwnedMachines.from_parts(offer, gpus=offer.count * (offer.slots or 1)) for offer in found.machines
-            ],
             problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],
         )
 
@@ -105,16 +111,11 @@ class ChecklistStep(Result):
 
 
 class PurchaseChecklistResult(Result):
-    """`capacity checklist`: what a person does, in order. ``sells``: what gpubroker itself buys there."""
+    """`capacity checklist`: what a person does, in order. ``sells``: the products that gpubroker itself buys there."""
 
     provider: str
     sells: list[str]
     steps: list[ChecklistStep]
-
-    @classmethod
-    def of(cls, found: PurchaseChecklist) -> Self:
-        steps = [ChecklistStep(what=what, command=command) for what, command in found.steps]
-        return cls.from_parts(found, steps=steps)
 
 
 class HoldingProofResult(Result):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from broker.app.capacity.check import CapacityCheck
-from broker.app.capacity.purchases import PurchasePreview, Quoted
 from broker.app.results.values import Figure, Moment, Result
 from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
@@ -17,6 +15,10 @@ from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, ResaleT
 from broker.core.values.money import Money
 from broker.procurement.comparing import CapacityDifference, DifferenceKind
 from broker.procurement.reviewing import PurchaseReview
+
+if TYPE_CHECKING:
+    from broker.app.capacity.check import CapacityCheck
+    from broker.app.capacity.purchases import Quoted
 
 
 class QuoteResult(Result):
@@ -83,12 +85,6 @@ class PurchasePreviewResult(Result):
     binding: str
     verdicts: list[VerdictResult]
 
-    @classmethod
-    def of(cls, seen: PurchasePreview) -> Self:
-        return cls.from_parts(
-            seen, answer=seen.judgement.answer, held_usd=seen.ceiling, verdicts=seen.judgement.verdicts
-        )
-
 
 class OrderResult(Result):
     """The order at its provider. ``state``: the provider's word."""
@@ -101,8 +97,9 @@ class PurchaseResult(Result):
     """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
     still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
     cancelled or returned it, or asked the provider to. ``sold_by``: who offers or sold it on the provider's resale
-    market, ``sale_order``: the provider's id of that offer, ``proceeds_usd``: what it brought; ``proposed_by``: who
-    would sell it for ``proposed_least_usd``, to which a second person has to agree."""
+    market, ``sale_market``, for ``sale_least_usd``, ``sale_order``: the provider's id of that offer, ``proceeds_usd``:
+    what it brought; ``proposed_by``: who would sell it for ``proposed_least_usd``, to which a second person has to
+    agree."""
 
     id: str
     state: PurchaseState
@@ -130,15 +127,19 @@ class PurchaseResult(Result):
     evidence: str
     intended_at: Moment
     changed_at: Moment
+    # With defaults: answers that a server keeps for repeated requests may be older than these fields.
+    sale_market: str = ""
+    sale_least_usd: Money = Money.ZERO
 
     @classmethod
     def of(cls, one: Purchase) -> Self:
         asked = one.questions if one.state is PurchaseState.ASKING else ()
         return cls.from_parts(
             one,
-            approvers=sorted({name for question in asked for name in question.approvers} - set(one.approved_by)),
+            approvers=sorted({who for question in asked for who in question.approvers} - {one.user, *one.approved_by}),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
             sale_order=one.sale_order.id if one.sale_order else "",
+            sale_market=one.sale.market if one.sale else "",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.capacity import by_hand, check, plan, purchases
+from broker.cli import completion
+from broker.cli.capacity import plan, propose, purchases
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.economics.reserve.holdings import Holding
 
 app = typer.Typer(no_args_is_help=True, help="List, record, plan and buy owned machines, reservations and commitments.")
@@ -27,6 +31,9 @@ def capacity() -> None:
     """List, record, plan and buy owned machines, reservations and commitments."""
 
 
+HoldingNumber = Annotated[int, typer.Argument(min=1, help="Number in `gpubroker capacity list`.")]
+
+
 class CapacityKind(StrEnum):
     """The type of capacity."""
 
@@ -35,20 +42,23 @@ class CapacityKind(StrEnum):
     COMMITMENT = "commitment"
 
 
-@app.command("list", epilog=examples("gpubroker capacity list", "gpubroker capacity list --offline --json"))
 def list_(
     context: typer.Context,
     offline: Annotated[bool, typer.Option("--offline", help="Do not query providers.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List capacity: as recorded here, and as reported by providers with a login. Changes nothing."""
-    from broker.app.capacity.capacity import capacity as held
+    """List capacity: as recorded, and as reported by providers with a login. Changes nothing."""
     from broker.app.results.capacity import CapacityList
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    found = held(terminal.broker(), ask=not offline)
-    terminal.result(lambda: CapacityList.of(found), lambda: capacity_view.table(terminal.out, found))
+    if terminal.through_server:
+        found = terminal.api.fetch(CapacityList, "/capacity", ask=None if offline else True)
+    else:
+        from broker.app.capacity.capacity import capacity as held
+
+        found = CapacityList.of(held(terminal.broker(), ask=not offline))
+    terminal.result(found, lambda: capacity_view.table(terminal.out, found))
 
 
 @dataclass(frozen=True)
@@ -91,14 +101,6 @@ class HoldingOptions:
     ] = ""
 
 
-@app.command(
-    epilog=examples(
-        "gpubroker capacity add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
-        "gpubroker capacity add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
-        "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
-        "gpubroker capacity add reservation H100:8 --provider crusoe --price 9000 --term 30d --order A17 --proof a.pdf",
-    )
-)
 @gathered
 def add(
     context: typer.Context,
@@ -132,32 +134,132 @@ def add(
             where="--price",
             hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
         )
-    added = use_case.add(broker, holding, by=terminal.actor, proof=given.proof)
+    added = RecordedCapacity.of(use_case.add(broker, holding, by=terminal.actor, proof=given.proof))
     if doubt:
         terminal.say(Text(f"warning: {doubt}", style="yellow"))
-    terminal.result(lambda: RecordedCapacity.of(added), lambda: [capacity_view.sentence(added)])
+    terminal.result(added, lambda: [capacity_view.sentence(added)])
 
 
-@app.command(epilog=examples("gpubroker capacity remove 3"))
-def remove(
-    context: typer.Context,
-    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker capacity list`.")],
-    as_json: AsJson = False,
-) -> None:
+def remove(context: typer.Context, number: HoldingNumber, as_json: AsJson = False) -> None:
     """Delete a record that was added by mistake. Cancels nothing at a provider."""
     from broker.app.capacity import capacity as use_case
     from broker.app.results.capacity import RecordedCapacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    removed = use_case.remove(terminal.broker(), number, by=terminal.actor)
-    terminal.result(lambda: RecordedCapacity.of(removed), lambda: [f"Removed {capacity_view.sentence(removed)}"])
+    removed = RecordedCapacity.of(use_case.remove(terminal.broker(), number, by=terminal.actor))
+    terminal.result(removed, lambda: [f"Removed {capacity_view.sentence(removed)}"])
 
 
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-by_hand.register(app)
-check.register(app)
-purchases.register(app)
+def checklist(
+    context: typer.Context,
+    provider: Annotated[
+        str, typer.Argument(metavar="PROVIDER", autocompletion=completion.providers, help="Provider to buy from.")
+    ],
+    unlike: Annotated[
+        bool, typer.Option("--unlike", help="The name is not misspelt, although it is like that of a known provider.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what a person does to buy capacity from a provider that sells none through gpubroker. Changes nothing."""
+    from broker.app.capacity.checklist import checklist as made
+    from broker.cli.capacity import capacity_view
+
+    terminal = Terminal.of(context)
+    found = made(terminal.broker(), provider, unlike=unlike)
+    terminal.result(found, lambda: capacity_view.checklist(found))
+
+
+def proof(
+    context: typer.Context,
+    number: HoldingNumber,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where to write it; must not exist.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the document that was kept with a record: the same bytes, checked by their SHA-256."""
+    from hashlib import sha256
+
+    from broker.app.capacity.capacity import proof_of
+    from broker.app.results.capacity import HoldingProofResult
+
+    terminal = Terminal.of(context)
+    name, content = proof_of(terminal.broker(), number)
+    try:
+        with os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot be written: {error.strerror}", where=str(to), hint="--to names a new file"
+        ) from error
+    digest = sha256(content).hexdigest()
+    found = HoldingProofResult(number=number, file=str(to), name=name, size_bytes=len(content), sha256=digest)
+    terminal.result(found, lambda: [f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}"])
+
+
+def check(context: typer.Context, as_json: AsJson = False) -> None:
+    """Compare what providers list with what was bought and recorded here. Changes nothing.
+
+    Exits with 2 if they differ, and with 5 if a provider did not answer or none could be asked. `gpubroker serve` runs
+    this check every hour.
+    """
+    from broker.app.capacity.check import check as compared
+    from broker.app.results.purchases import CapacityCheckResult
+    from broker.cli.capacity import capacity_view
+
+    terminal = Terminal.of(context)
+    found = CapacityCheckResult.of(compared(terminal.broker()))
+    terminal.result(found, lambda: capacity_view.check(found))
+    if found.differences or found.problems or not found.asked:
+        raise typer.Exit(2 if found.differences else 5)
+
+
+_ID = "purchase-0123456789ab"
+_COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the help, with examples
+    list_: ("list", "list --offline --json"),
+    add: (
+        "add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
+        "add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
+        "add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
+        "add reservation H100:8 --provider crusoe --price 9000 --term 30d --order A17 --proof a.pdf",
+    ),
+    remove: ("remove 3",),
+    plan.plan: (
+        "plan",
+        "plan --demand H100=h100.csv --reserved-price 2.10 --term 1y --spot-share 0.5",
+        "plan --demand fleet.csv --ratio 0.6 --term 720h --chart",
+        "plan --from-history --gpu A100-80GB --own-price 15000 --life 4y --watts 700 --kwh-usd 0.15",
+    ),
+    checklist: ("checklist coreweave",),
+    proof: ("proof 3 --to contract.pdf",),
+    check: ("check", "check --json"),
+    purchases.quote: (
+        "quote H100:8 --for 2d --provider aws --region us-east-1",
+        "quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
+        "quote H100:8 --for 1y --product savings-plan --product reserved-instances",
+    ),
+    purchases.buy: (
+        "buy 3 --team nlp --dry-run",
+        "buy 3 --team nlp --project llm --ceiling 4500",
+        "buy --from-plan proposal.json --line 2 --team nlp",
+    ),
+    purchases.purchases: ("purchases", "purchases --all --json"),
+    purchases.show: (f"show {_ID}",),
+    purchases.approve: (f"approve {_ID}", f"approve {_ID} --binding 4f1c"),
+    purchases.reject: (f"reject {_ID} --reason 'spot is enough'",),
+    purchases.order: (f"order {_ID}",),
+    purchases.withdraw: (f"withdraw {_ID}",),
+    purchases.cancel: (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960 --yes"),
+    purchases.return_: (f"return {_ID}",),
+    purchases.sell: (f"sell {_ID} --dry-run", f"sell {_ID} --least 1500", f"sell {_ID} --stop"),
+    propose.propose: (
+        "propose H100:8 --machines 2 --for 7d --region us-east-1",
+        "propose H100:8 --for 14d --demand H100=hours.csv --json",
+    ),
+    purchases.review: (f"review {_ID}",),
+}
+for command, lines in _COMMANDS.items():
+    shown = examples(*(f"gpubroker capacity {line}" for line in lines))
+    app.command(command.__name__.rstrip("_"), epilog=shown)(command)
 
 
 def _holding(kind: CapacityKind, given: HoldingOptions, provider: str, starts: datetime, ends: datetime) -> Holding:

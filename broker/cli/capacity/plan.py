@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.capacity.plan import Stated
-
-EXAMPLES = examples(
-    "gpubroker capacity plan",
-    "gpubroker capacity plan --demand H100=h100.csv --reserved-price 2.10 --term 1y --spot-share 0.5",
-    "gpubroker capacity plan --demand fleet.csv --ratio 0.6 --term 720h --chart",
-    "gpubroker capacity plan --from-history --gpu A100-80GB --own-price 15000 --life 4y --watts 700 --kwh-usd 0.15",
-)
 
 
 @dataclass(frozen=True)
@@ -111,8 +104,9 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
         spot_share=observed if given.spot_share is None else given.spot_share,
         notes=notes,
     )
-    draw(terminal, lambda: plan_view.charts(planned), drawing)
-    terminal.result(lambda: CapacityPlanList.of(planned), lambda: plan_view.tables(terminal.out, planned))
+    shown = CapacityPlanList.of(planned)
+    draw(terminal, lambda: plan_view.charts(shown, planned.demand), drawing)
+    terminal.result(shown, lambda: plan_view.tables(terminal.out, shown))
 
 
 def _stated(given: CapacityPlanOptions) -> Stated:

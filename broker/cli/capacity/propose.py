@@ -11,7 +11,7 @@ import typer
 
 from broker.cli import completion
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from broker.app.capacity.plan import CapacityPlans
     from broker.app.wiring import Broker
     from broker.core.purchases.purchases import Purchase
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `gpubroker capacity`."""
-    app.command(
-        "propose",
-        epilog=examples(
-            "gpubroker capacity propose H100:8 --machines 2 --for 7d --region us-east-1",
-            "gpubroker capacity propose H100:8 --for 14d --demand H100=hours.csv --json",
-        ),
-    )(propose)
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     from broker.app.capacity import proposal as use_case
     from broker.app.capacity.wanted import wanted_machine
     from broker.app.results.proposal import ProposalResult
-    from broker.cli.capacity import propose_view
+    from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
     from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 
@@ -89,8 +78,8 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
         earliest=None if given.start is None else filters.moment_ahead("--since", given.start, broker.clock.now()),
         products=tuple(one for one in PurchaseProduct if one is not PurchaseProduct.BLOCK_EXTENSION),
     )
-    found = use_case.propose(broker, planned, accelerator, request, given.provider or ())
-    terminal.result(lambda: ProposalResult.of(found), lambda: propose_view.table(terminal.out, found))
+    found = ProposalResult.of(use_case.propose(broker, planned, accelerator, request, given.provider or ()))
+    terminal.result(found, lambda: purchases_view.proposal(terminal.out, found))
 
 
 def buy_from(terminal: Terminal, file: Path, lines: list[int], whose: Mapping[str, str | None]) -> list[Purchase]:

@@ -1,20 +1,14 @@
-"""Options and examples of the commands that buy capacity, here and through a team server."""
+"""Options of the commands that buy capacity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from broker.cli import completion
-from broker.cli.options import examples
-from broker.core.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from broker.cli.terminal import Terminal
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 AtMost = Annotated[
@@ -39,46 +33,6 @@ NothingBought = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 Stop = Annotated[bool, typer.Option("--stop", help="Withdraw the offer.")]
 WithClosed = Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")]
-
-_ID = "purchase-0123456789ab"
-_EXAMPLES = {
-    "quote": (
-        "quote H100:8 --for 2d --provider aws --region us-east-1",
-        "quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
-        "quote H100:8 --for 1y --product savings-plan --product reserved-instances",
-    ),
-    "buy": ("buy 3 --team nlp --dry-run", "buy 3 --team nlp --project llm --ceiling 4500"),
-    "purchases": ("purchases", "purchases --all --json"),
-    "show": (f"show {_ID}",),
-    "approve": (f"approve {_ID}", f"approve {_ID} --binding 4f1c"),
-    "reject": (f"reject {_ID} --reason 'spot is enough'",),
-    "order": (f"order {_ID}",),
-    "withdraw": (f"withdraw {_ID}",),
-    "cancel": (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960 --yes"),
-    "return": (f"return {_ID}",),
-    "sell": (f"sell {_ID} --dry-run", f"sell {_ID} --least 1500", f"sell {_ID} --stop"),
-}
-
-
-def add(app: typer.Typer, *commands: Callable[..., None], more: tuple[str, ...] = ()) -> None:
-    """Add the commands to `gpubroker capacity`, each under the name of its function. ``more``: further examples."""
-    for command in commands:
-        name = command.__name__.rstrip("_")
-        shown = (*_EXAMPLES[name], *(one for one in more if one.startswith(f"{name} ")))
-        app.command(name, epilog=examples(*(f"gpubroker capacity {line}" for line in shown)))(command)
-
-
-def needs_terminal(terminal: Terminal) -> None:
-    """Raises `InvalidInput` if no terminal can confirm."""
-    if not terminal.asks:
-        raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
-
-
-def confirm_undo(terminal: Terminal, id: str) -> None:
-    """Raises `typer.Exit` (1) if the user does not confirm on the terminal that the purchase is undone."""
-    if not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
-        terminal.say("Nothing was undone.")
-        raise typer.Exit(1)
 
 
 class ProductKind(StrEnum):

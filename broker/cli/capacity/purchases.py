@@ -1,41 +1,38 @@
-"""`gpubroker capacity quote | buy | purchases | show | approve | reject | order | withdraw`: buying capacity."""
+"""Buying capacity, and giving back or selling what was bought; here, or by a team server with its logins."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.capacity import propose, review, undo
+from broker.cli.capacity.propose import buy_from
 from broker.cli.capacity.purchase_options import (
+    AtMost,
     Binding,
     Ceiling,
     DryRun,
+    Least,
     NothingBought,
     PayerOptions,
     PurchaseId,
     QuoteOptions,
+    Stop,
     WithClosed,
-    add,
+    Yes,
 )
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, Reason
+from broker.cli.options import AsJson, OnDemandPrice, Reason, SpotPrice
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
+    from broker.app.capacity.wanted import WantedCapacity
+    from broker.app.results.purchases import PurchaseResult, QuoteList, ResaleTermsResult, UndoTermsResult
     from broker.core.purchases.purchases import Purchase
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `gpubroker capacity`."""
-    from_plan = "buy --from-plan proposal.json --line 2 --team nlp"
-    add(app, quote, buy, purchases, show, approve, reject, order, withdraw, more=(from_plan,))
-    undo.register(app)
-    propose.register(app)
-    review.register(app)
+    from broker.core.values.money import Money
 
 
 @gathered
@@ -46,32 +43,39 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
     extensions of them; reservations from now on, and from 5 to 120 days ahead on; savings plans and reserved instances
     (1 or 3 years).
     """
-    from broker.app.capacity import purchases as use_case
-    from broker.app.capacity.wanted import wanted_machine, wanted_products
-    from broker.app.results.purchases import QuoteList
+    from datetime import UTC, datetime
+
+    from broker.app.capacity.wanted import WantedCapacity
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
-    from broker.core.purchases.quotes import QuoteRequest
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    now = broker.clock.now()
-    instance_type, accelerator, count = wanted_machine(given.machine)
-    request = QuoteRequest(
+    now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
+    length("--for", given.term)
+    wanted = WantedCapacity(
+        machine=given.machine,
         machines=given.machines,
-        instance_type=instance_type,
-        accelerator=accelerator,
-        count=count,
-        length=length("--for", given.term),
+        length=given.term,
         region=given.region,
         earliest=None if given.start is None else filters.moment_ahead("--since", given.start, now),
         latest=None if given.latest is None else filters.moment_ahead("--until", given.latest, now),
-        products=wanted_products(one.value for one in given.product or ()),
+        products=[one.value for one in given.product or ()],
         extends=given.extends,
     )
-    quoted = use_case.quotes(broker, request, given.provider or ())
-    terminal.result(lambda: QuoteList.of(quoted), lambda: purchases_view.quotes(terminal.out, quoted))
+    found = _quoted(terminal, wanted, given.provider or [])
+    terminal.result(found, lambda: purchases_view.quotes(terminal.out, found))
+
+
+def _quoted(terminal: Terminal, wanted: WantedCapacity, providers: list[str]) -> QuoteList:
+    from broker.app.results.purchases import QuoteList
+    from broker.app.results.values import plain
+
+    if terminal.through_server:
+        return terminal.api.query(QuoteList, "/capacity/quotes", {**plain(wanted), "providers": providers})
+    from broker.app.capacity.purchases import quotes
+
+    return QuoteList.of(quotes(terminal.broker(), wanted.request(), providers))
 
 
 @gathered
@@ -82,7 +86,10 @@ def buy(
         int | None, typer.Argument(metavar="QUOTE", min=1, help="Number in `gpubroker capacity quote`.")
     ] = None,
     from_plan: Annotated[
-        Path | None, typer.Option("--from-plan", metavar="FILE", help="Document of `capacity propose --json`.")
+        Path | None,
+        typer.Option(
+            "--from-plan", metavar="FILE", help="Document of `capacity propose --json`; not through a server."
+        ),
     ] = None,
     line: Annotated[
         list[int] | None, typer.Option("--line", min=1, help="With --from-plan: its lines. Default: the best one.")
@@ -97,14 +104,14 @@ def buy(
     of them; buyers cannot approve their own purchase. Before the order the price is checked again: above the ceiling
     nothing is bought. Exits with 3 if a policy denies it, with --dry-run too.
     """
-    from broker.app.capacity import purchases as use_case
     from broker.app.results.purchases import PurchaseList, PurchasePreviewResult
+    from broker.app.results.values import plain
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.core.policy.policy import Answer
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
+    terminal.only_here({"--from-plan": from_plan, "--line": line})
     whose = {"team": payer.team, "project": payer.project, "environment": payer.environment}
     if (number is None) == (from_plan is None):
         hint = "gpubroker capacity quote --help"
@@ -113,31 +120,47 @@ def buy(
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
-        bought = propose.buy_from(terminal, from_plan, line or [], whose)
-        shown = [text for one in bought for text in purchases_view.purchase(one)]
-        terminal.result(lambda: PurchaseList.of(bought), lambda: shown)
+        bought = PurchaseList.of(buy_from(terminal, from_plan, line or [], whose))
+        terminal.result(
+            bought, lambda: [text for one in bought.purchases for text in purchases_view.purchase(one, here=True)]
+        )
         return
     assert number is not None
-    wanted = broker.store.quote(number)
     most = None if ceiling is None else filters.price("--ceiling", ceiling)
+    body = plain({"quote": number, "ceiling": most, **whose})
     if not dry_run:
-        undo.show_purchase(terminal, use_case.buy(broker, wanted, ceiling=most, by=terminal.actor, **whose))
+        _change(terminal, "/purchases", body, lambda: _bought(terminal, number, most, whose))
         return
-    seen = use_case.preview(broker, wanted, ceiling=most, by=terminal.actor, **whose)
-    terminal.result(lambda: PurchasePreviewResult.of(seen), lambda: purchases_view.preview(seen))
-    if seen.judgement.answer is Answer.DENY:
+    if terminal.through_server:
+        seen = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
+    else:
+        from broker.app.capacity.purchases import preview
+
+        broker = terminal.broker()
+        seen = preview(broker, broker.store.quote(number), ceiling=most, by=terminal.actor, **whose)
+    terminal.result(seen, lambda: purchases_view.preview(seen))
+    if seen.answer is Answer.DENY:
         raise typer.Exit(3)
 
 
+def _bought(terminal: Terminal, number: int, most: Money | None, whose: Mapping[str, str | None]) -> Purchase:
+    from broker.app.capacity.purchases import buy
+
+    broker = terminal.broker()
+    return buy(broker, broker.store.quote(number), ceiling=most, by=terminal.actor, **whose)
+
+
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
-    """List purchases that wait for approval, were ordered, or are in force."""
+    """List purchases that wait for approval, were ordered, or are in force; through a server, those of your teams."""
     from broker.app.results.purchases import PurchaseList
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
-    found = terminal.broker().store.purchases(closed=every)
-    text = partial(purchases_view.purchases, terminal.out, found, every=every)
-    terminal.result(lambda: PurchaseList.of(found), text)
+    if terminal.through_server:
+        found = terminal.api.fetch(PurchaseList, "/purchases", closed=every or None)
+    else:
+        found = PurchaseList.of(terminal.broker().store.purchases(closed=every))
+    terminal.result(found, lambda: purchases_view.purchases(terminal.out, found, every=every))
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -146,26 +169,48 @@ def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> Non
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
-    store = terminal.broker().store
-    found, events = store.purchase(id), store.purchase_events(id)
-    terminal.result(lambda: PurchaseHistory.of(found, events), lambda: purchases_view.history(found, events))
+    if terminal.through_server:
+        found = terminal.api.fetch(PurchaseHistory, f"/purchases/{id}")
+    else:
+        store = terminal.broker().store
+        found = PurchaseHistory.of(store.purchase(id), store.purchase_events(id))
+    terminal.result(found, lambda: purchases_view.history(found, here=not terminal.through_server))
 
 
 def approve(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
-    """Approve a purchase. The last approval orders it if this machine has a login to the provider."""
+    """Approve a purchase. The last approval orders it if this machine has a login to the provider; a server orders it
+    itself."""
+    terminal = Terminal.of(context)
+    _change(terminal, f"/purchases/{id}/approve", {"binding": binding}, lambda: _approved(terminal, id, binding))
+
+
+def _approved(terminal: Terminal, id: str, binding: str | None) -> Purchase:
+    """Approve the purchase, and order it after its last approval. If that is not possible now, print what will order
+    it."""
+    from rich.text import Text
+
     from broker.app.capacity import purchases as use_case
 
-    terminal = Terminal.of(context)
-    approved = use_case.approve(terminal.broker(), id, by=terminal.actor, binding=binding)
-    undo.show_purchase(terminal, _advanced(terminal, approved))
+    broker = terminal.broker()
+    approved = use_case.approve(broker, id, by=terminal.actor, binding=binding)
+    try:
+        return use_case.buyer(broker).advance(approved.id)
+    except (AskAPerson, RetryLater) as error:
+        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {approved.id}` with a login"
+        terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
+        return broker.store.purchase(approved.id)
 
 
 def reject(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
-    from broker.app.capacity import purchases as use_case
+
+    def here() -> Purchase:
+        from broker.app.capacity import purchases as use_case
+
+        return use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason)
 
     terminal = Terminal.of(context)
-    undo.show_purchase(terminal, use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason))
+    _change(terminal, f"/purchases/{id}/reject", {"reason": reason}, here)
 
 
 def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -174,31 +219,172 @@ def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> No
     The command can be repeated: a purchase is ordered at most once.
     """
     from broker.app.capacity.purchases import buyer
+    from broker.app.results.purchases import PurchaseResult
 
     terminal = Terminal.of(context)
-    undo.show_purchase(terminal, buyer(terminal.broker()).advance(id))
+    _show(terminal, PurchaseResult.of(buyer(terminal.broker()).advance(id)))
 
 
 def withdraw(
     context: typer.Context, id: PurchaseId, nothing_bought: NothingBought = False, as_json: AsJson = False
 ) -> None:
-    """Withdraw a purchase that was not ordered yet. Its money is released."""
-    from broker.app.capacity import purchases as use_case
+    """Withdraw a purchase before its order, or one whose order bought nothing. Its money is released."""
+
+    def here() -> Purchase:
+        from broker.app.capacity import purchases as use_case
+
+        return use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
 
     terminal = Terminal.of(context)
-    taken = use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
-    undo.show_purchase(terminal, taken)
+    _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, here)
 
 
-def _advanced(terminal: Terminal, purchase: Purchase) -> Purchase:
-    """Order the purchase after its last approval. If that is not possible now, print what will order it."""
-    from rich.text import Text
+def cancel(
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a purchase at its provider: a reservation, or a plan that has not begun.
 
-    from broker.app.capacity.purchases import buyer
+    Shows the terms and asks for confirmation; without a terminal, add --yes. The provider may charge for it: --dry-run
+    shows how much, --at-most accepts it. The buyer, an approver of it or an administrator may do so. The rest of its
+    money is released.
+    """
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+    from broker.core.values.money import Money
 
-    try:
-        return buyer(terminal.broker()).advance(purchase.id)
-    except (AskAPerson, RetryLater) as error:
-        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {purchase.id}` with a login"
-        terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
-        return terminal.broker().store.purchase(purchase.id)
+    def here() -> Purchase:
+        from broker.app.capacity.undoing import undo
+
+        return undo(terminal.broker(), id, by=terminal.actor, at_most=most)
+
+    terminal = Terminal.of(context)
+    most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
+    if dry_run or not yes:
+        terms = _undo_terms(terminal, id)
+        if dry_run:
+            terminal.result(terms, lambda: purchases_view.terms(terms))
+            return
+        if not terminal.asks:
+            raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
+        terminal.show(next(purchases_view.terms(terms)))
+        if terms.charge_usd <= most and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
+            terminal.say("Nothing was undone.")
+            raise typer.Exit(1)
+    _change(terminal, f"/purchases/{id}/cancel", {"at_most": most.as_json()}, here)
+
+
+def return_(
+    context: typer.Context,
+    id: PurchaseId,
+    at_most: AtMost = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Return a purchase to its provider, as long as it takes it back: a savings plan.
+
+    What was paid upfront is given back to the budget. The same as `capacity cancel`.
+    """
+    cancel(context, id, at_most, yes, dry_run, as_json)
+
+
+def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
+    from broker.app.results.purchases import UndoTermsResult
+
+    if terminal.through_server:
+        return terminal.api.fetch(UndoTermsResult, f"/purchases/{id}/undo")
+    from broker.app.capacity.undoing import undo_terms
+
+    return UndoTermsResult.of(id, undo_terms(terminal.broker(), id))
+
+
+def sell(
+    context: typer.Context,
+    id: PurchaseId,
+    least: Least = None,
+    stop: Stop = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sell a purchase on its provider's resale market: a block at SF Compute, a standard reserved instance at AWS.
+
+    Jobs leave what is for sale, and none starts in it. The money returns to the budget of the month of the sale.
+    Other providers have no such market; the refusal names the alternative.
+    """
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+
+    terminal = Terminal.of(context)
+    if dry_run:
+        terms = _resale_terms(terminal, id)
+        terminal.result(terms, lambda: purchases_view.resale(terms))
+        return
+    if least is None and not stop:
+        raise InvalidInput("the price is missing", where="--least", hint=f"gpubroker capacity sell {id} --dry-run")
+    price = None if least is None or stop else filters.price("--least", least)
+
+    def here() -> Purchase:
+        from broker.app.capacity import selling
+
+        if price is None:
+            return selling.end_sale(terminal.broker(), id, by=terminal.actor)
+        return selling.sell(terminal.broker(), id, least=price, by=terminal.actor)
+
+    if price is None:
+        _change(terminal, f"/purchases/{id}/end-sale", None, here)
+    else:
+        _change(terminal, f"/purchases/{id}/sell", {"least": price.as_json()}, here)
+
+
+def _resale_terms(terminal: Terminal, id: str) -> ResaleTermsResult:
+    from broker.app.results.purchases import ResaleTermsResult
+
+    if terminal.through_server:
+        return terminal.api.fetch(ResaleTermsResult, f"/purchases/{id}/resale")
+    from broker.app.capacity.selling import resale_terms
+
+    return ResaleTermsResult.of(id, resale_terms(terminal.broker(), id))
+
+
+def review(
+    context: typer.Context,
+    id: PurchaseId,
+    on_demand_price: OnDemandPrice = None,
+    spot_price: SpotPrice = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
+    from broker.app.capacity.review import purchase_review
+    from broker.app.results.purchases import PurchaseReviewResult
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+
+    def price(option: str, text: str | None) -> float | None:
+        return None if text is None else float(filters.price(option, text).dollars)
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
+    found = PurchaseReviewResult.of(purchase_review(broker, id, on_demand=on_demand, spot=spot))
+    terminal.result(found, lambda: purchases_view.review(found))
+
+
+def _change(terminal: Terminal, path: str, body: Mapping[str, Any] | None, here: Callable[[], Purchase]) -> None:
+    """Change a purchase once, by a request to the server or ``here``; print its new state."""
+    from broker.app.results.purchases import PurchaseResult
+
+    if terminal.through_server:
+        _show(terminal, terminal.api.request(PurchaseResult, path, body))
+    else:
+        _show(terminal, PurchaseResult.of(here()))
+
+
+def _show(terminal: Terminal, found: PurchaseResult) -> None:
+    from broker.cli.capacity import purchases_view
+
+    terminal.result(found, lambda: purchases_view.purchase(found, here=not terminal.through_server))

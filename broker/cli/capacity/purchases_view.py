@@ -1,20 +1,31 @@
-"""Quotes and purchases as tables and sentences."""
+"""Quotes, proposals and purchases as tables and sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.capacity.purchases import PurchasePreview, Quoted
+from broker.app.results.proposal import ProposalLineResult, ProposalResult
+from broker.app.results.purchases import (
+    PurchaseHistory,
+    PurchaseList,
+    PurchasePreviewResult,
+    PurchaseResult,
+    PurchaseReviewResult,
+    QuoteList,
+    QuoteResult,
+    ResaleTermsResult,
+    UndoTermsResult,
+)
+from broker.cli.capacity.capacity_view import unanswered
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, ValueColumn, fitted, listed
+from broker.cli.render.tables import ValueColumn, listed
 from broker.core.policy.policy import Answer
-from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
-from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, ResaleTerms, Undo, UndoTerms
+from broker.core.purchases.purchase_events import NotBought
+from broker.core.purchases.purchases import PurchaseState
+from broker.core.purchases.quotes import PurchaseProduct, Undo
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -59,188 +70,231 @@ _REASONS = {
     NotBought.WITHDRAWN: "withdrawn",
     NotBought.FOUND_NOTHING: "the unanswered order bought nothing",
 }
+_ANSWERS = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}
 
 
-def quotes(console: Console, quoted: Quoted) -> list[RenderableType]:
+def quotes(console: Console, found: QuoteList) -> Iterator[RenderableType]:
     """The quotes as a table, cheapest first, then the providers that failed."""
-    columns = (
-        Column("#", align="right"),
-        Column("kind", 5),
-        Column("machines"),
-        Column("GPUs", 2),
-        Column("provider", 4),
-        Column("place"),
-        Column("starts"),
-        Column("length"),
-        Column("$/machine-h", 3, "right"),
-        Column("total", align="right"),
-        Column("upfront", 6, "right"),
-        Column("undo", 1),
+    columns: tuple[ValueColumn[QuoteResult], ...] = (
+        ValueColumn("#", lambda one: str(one.number), align="right"),
+        ValueColumn("kind", _product, 5),
+        ValueColumn("machines", _machines),
+        ValueColumn("GPUs", _gpus, 2),
+        ValueColumn("provider", lambda one: one.provider, 4),
+        ValueColumn("place", _place),
+        ValueColumn("starts", lambda one: "at once" if one.at_once else formats.moment(one.starts)),
+        ValueColumn("length", _length),
+        ValueColumn("$/machine-h", lambda one: one.machine_hour_usd.rounded(2), 3, "right"),
+        ValueColumn("total", lambda one: one.total_usd.rounded(2), align="right"),
+        ValueColumn("upfront", lambda one: one.upfront_usd.rounded(2), 6, "right"),
+        ValueColumn("undo", _undo, 1),
     )
-    rows: list[list[str | Text]] = [
-        [
-            str(number),
-            product(one),
-            f"{one.machines} × {one.instance_type}",
-            f"{one.accelerator} × {one.machines * one.count}",
-            one.provider,
-            one.zone or one.region,
-            "at once" if one.at_once else formats.moment(one.starts),
-            formats.length(one.length),
-            f"{one.per_machine_hour.rounded(2)}",
-            one.total.rounded(2),
-            one.paid_upfront.rounded(2),
-            undo(one),
-        ]
-        for number, one in quoted.quotes
-    ]
-    shown: list[RenderableType] = []
-    if rows:
-        shown += fitted(console, columns, rows)
-        shown.append(Text("to see the verdict of the policies: gpubroker capacity buy # --dry-run", style="dim"))
+    if found.quotes:
+        yield from listed(console, columns, found.quotes)
+        yield Text("to see the verdict of the policies: gpubroker capacity buy # --dry-run", style="dim")
     else:
-        shown.append("No matching capacity is on sale.")
-    if quoted.asked:
-        shown.append(Text(f"queried: {', '.join(quoted.asked)}", style="dim"))
-    shown += [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in quoted.problems]
-    return shown
+        yield "No matching capacity is on sale."
+    if found.asked:
+        yield Text(f"queried: {', '.join(found.asked)}", style="dim")
+    yield from (unanswered(*problem) for problem in found.problems.items())
 
 
-def preview(seen: PurchasePreview) -> list[RenderableType]:
+def proposal(console: Console, found: ProposalResult) -> Iterator[RenderableType]:
+    """The lines of a proposal, then what they are compared with."""
+    columns: tuple[ValueColumn[ProposalLineResult], ...] = (
+        ValueColumn("line", lambda one: str(one.line), align="right"),
+        ValueColumn("kind", lambda one: _product(one.quote)),
+        ValueColumn("machines", lambda one: _machines(one.quote), 3),
+        ValueColumn("place", lambda one: _place(one.quote), 4),
+        ValueColumn("length", lambda one: _length(one.quote)),
+        ValueColumn("total", lambda one: one.quote.total_usd.rounded(2), align="right"),
+        ValueColumn("$/GPU-h", lambda one: f"{one.usd_per_gpu_hour:,.2f}", align="right"),
+        ValueColumn("break-even", lambda one: f"{one.break_even:.0%}", align="right"),
+        ValueColumn("used", lambda one: f"{one.use:.0%}", align="right"),
+        ValueColumn("saves", lambda one: one.saves_usd.rounded(2), align="right"),
+        ValueColumn("can lose", lambda one: one.regret_usd.rounded(2), 2, "right"),
+        ValueColumn("undo", lambda one: _undo(one.quote), 1),
+    )
+    if found.lines:
+        yield from listed(console, columns, found.lines)
+    else:
+        yield "Nothing is proposed for that time:" if found.problems else "Nothing is on sale for that time."
+    spot = "spot has no price" if found.spot_usd is None else f"spot ${found.spot_usd:,.2f}"
+    yield (
+        f"against on demand at ${found.on_demand_usd:,.2f} per GPU-hour ({spot}); {found.held_gpus} GPUs are held"
+        f" already; demand from {found.demand_from}"
+    )
+    yield "break-even: the share of its hours in use from which on it is cheaper than on demand; used: by the past"
+    yield from (Text(f"{name}: {problem}", style="yellow") for name, problem in found.problems.items())
+    if found.best is not None:
+        then = "to buy: add --json > FILE, then gpubroker capacity buy --from-plan FILE"
+        yield Text(f"line {found.best} saves most; {then}", style="dim")
+    elif found.lines:
+        yield "No line saves anything with the use of the past: stay on spot and on demand."
+
+
+def preview(seen: PurchasePreviewResult) -> Iterator[RenderableType]:
     """The capacity, the money to be held, and the verdicts of the rules."""
-    answer = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}[seen.judgement.answer]
-    lines: list[RenderableType] = [
-        _what(seen.quote),
-        f"would hold {seen.ceiling.rounded(2)} now, until it is paid or has failed; {undo(seen.quote)}",
-        f"{answer}; {formats.plural(seen.approvals, 'approval')} needed; hash of the request: {seen.binding}",
-    ]
-    lines += [
-        Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
-        for verdict in seen.judgement.verdicts
-        if verdict.answer is not Answer.ALLOW
-    ]
-    return lines
+    needed = formats.plural(seen.approvals, "approval")
+    yield _what(seen.quote)
+    yield f"would hold {seen.held_usd.rounded(2)} now, until it is paid or has failed; {_undo(seen.quote)}"
+    yield f"{_ANSWERS[seen.answer]}; {needed} needed; hash of the request: {seen.binding}"
+    for verdict in seen.verdicts:
+        if verdict.answer is not Answer.ALLOW:
+            yield Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
 
 
-def purchases(console: Console, found: Sequence[Purchase], *, every: bool) -> list[RenderableType]:
+def purchases(console: Console, found: PurchaseList, *, every: bool) -> list[RenderableType]:
     """Purchases as a table, oldest first. ``every``: whether ended purchases were requested too."""
-    if not found:
+    if not found.purchases:
         return [
             "No purchases." if every else "No open purchases; --all shows those that ended.",
             Text("gpubroker capacity quote --help", style="dim"),
         ]
-    columns: tuple[ValueColumn[Purchase], ...] = (
+    columns: tuple[ValueColumn[PurchaseResult], ...] = (
         ValueColumn("purchase", lambda one: one.id),
-        ValueColumn("state", lambda one: state(one)),
-        ValueColumn("machines", lambda one: f"{one.quote.machines} × {one.quote.instance_type}"),
-        ValueColumn("place", lambda one: one.quote.zone or one.quote.region, 3),
+        ValueColumn("state", _state),
+        ValueColumn("machines", lambda one: _machines(one.quote)),
+        ValueColumn("place", lambda one: _place(one.quote), 3),
         ValueColumn("starts", lambda one: formats.moment(one.quote.starts)),
         ValueColumn("ends", lambda one: formats.moment(one.quote.ends), 2),
-        ValueColumn("held", lambda one: one.held.rounded(2), align="right"),
-        ValueColumn("paid", lambda one: one.charged.rounded(2), align="right"),
+        ValueColumn("held", lambda one: one.held_usd.rounded(2), align="right"),
+        ValueColumn("paid", lambda one: one.charged_usd.rounded(2), align="right"),
         ValueColumn("buyer", lambda one: one.user, 1),
         ValueColumn("team", lambda one: one.team or "", 4),
     )
-    return listed(console, columns, found)
+    return listed(console, columns, found.purchases)
 
 
-def purchase(one: Purchase) -> list[RenderableType]:
-    """One purchase: state, capacity, money, and the next step."""
-    lines: list[RenderableType] = [
-        Text(f"{one.id}: {state(one)}", style="bold"),
-        _what(one.quote),
-        f"held {one.held.rounded(2)}, paid {one.charged.rounded(2)}, at most {one.ceiling.rounded(2)}; "
-        f"{undo(one.quote)}; hash {one.binding}",
-    ]
+def purchase(one: PurchaseResult, *, here: bool) -> Iterator[RenderableType]:
+    """One purchase: state, capacity, money, and the next step. ``here``: it is in a store of this machine."""
+    yield Text(f"{one.id}: {_state(one)}", style="bold")
+    yield _what(one.quote)
+    yield (
+        f"held {one.held_usd.rounded(2)}, paid {one.charged_usd.rounded(2)}, at most {one.ceiling_usd.rounded(2)}; "
+        f"{_undo(one.quote)}; hash {one.binding}"
+    )
     if one.approved_by:
-        lines.append(f"approved by {', '.join(one.approved_by)}")
+        yield f"approved by {', '.join(one.approved_by)}"
     if one.order:
-        lines.append(f"order {one.order.id} at {one.quote.provider}: {one.order.word}")
+        yield f"order {one.order.id} at {one.quote.provider}: {one.order.state}"
     if one.undone_by:
-        lines.append(f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}")
+        yield f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}"
     if one.proposed_by:
-        least = one.proposed_least
-        lines.append(
+        least = one.proposed_least_usd
+        yield (
             f"{one.proposed_by} would sell it for {least.rounded(2)}; a second of its buyer and approvers agrees with:"
             f" gpubroker capacity sell {one.id} --least {least.dollars:f}"
         )
-    if one.sale is not None:
-        brought = f", brought {one.proceeds.rounded(2)}" if one.state is PurchaseState.SOLD else ""
-        offer = f" ({one.sale_order.id})" if one.sale_order else ""
-        lines.append(f"for sale on {one.sale.market} for {one.sale_least.rounded(2)} by {one.sold_by}{offer}{brought}")
+    if one.sale_market:
+        brought = f", brought {one.proceeds_usd.rounded(2)}" if one.state is PurchaseState.SOLD else ""
+        offer, least = f" ({one.sale_order})" if one.sale_order else "", one.sale_least_usd
+        yield f"for sale on {one.sale_market} for {least.rounded(2)} by {one.sold_by}{offer}{brought}"
     if one.evidence:
-        lines.append(Text(one.evidence, style="yellow"))
-    if (then := _next(one)) is not None:
-        lines.append(Text(then, style="dim"))
-    return lines
+        yield Text(one.evidence, style="yellow")
+    if then := _next(one, here=here):
+        yield Text(then, style="dim")
 
 
-def history(one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> list[RenderableType]:
+def history(found: PurchaseHistory, *, here: bool) -> Iterator[RenderableType]:
     """One purchase and its events."""
-    steps = [Text(f"  {formats.moment(at)}  {event.kind.replace('_', ' ')}{_by(event)}") for at, event in events]
-    return [*purchase(one), "", *steps]
+    yield from purchase(found.purchase, here=here)
+    yield ""
+    for step in found.events:
+        by = f" by {step.fields['by']}" if step.fields.get("by") else ""
+        yield Text(f"  {formats.moment(step.at)}  {step.kind.replace('_', ' ')}{by}")
 
 
-def product(quote: CapacityQuote) -> str:
-    """The kind of product, with its payment option."""
+def review(found: PurchaseReviewResult) -> Iterator[RenderableType]:
+    """The use of a purchase by team, and the cost of the same use elsewhere."""
+    used, bought, owner = found.used_gpu_hours, found.bought_gpu_hours, found.owner
+    share = used / bought if bought else 0.0
+    yield Text(f"{found.purchase}, reviewed up to {formats.moment(found.until)}", style="bold")
+    yield f"used {used:,.1f} of {bought:,.1f} GPU-hours ({share:.0%}); they cost {found.cost_usd.rounded(2)}"
+    yield f"idle for {found.idle_usd.rounded(2)}, which {owner} bears"
+    yield from (f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in found.by_team.items())
+    if found.credited_usd:
+        yield f"other teams paid {owner} {found.credited_usd.rounded(2)} for their part of it"
+    for name, cost, saved in (
+        ("on demand", found.on_demand_usd, found.saved_usd),
+        ("spot", found.spot_usd, found.saved_spot_usd),
+    ):
+        if cost is None or saved is None:
+            yield f"{name}: no price is known; give it with --{name.replace(' ', '-')}-price"
+            continue
+        told = f"saved {saved.rounded(2)}" if saved.micros >= 0 else f"cost {(-saved).rounded(2)} more"
+        yield f"against {name}, where the same use would have cost {cost.rounded(2)}: {told}"
+
+
+def terms(found: UndoTermsResult) -> Iterator[RenderableType]:
+    """The terms of undoing a purchase, then the command that does it."""
+    until = "" if found.until is None else f"; these terms end {formats.moment(found.until)}"
+    back, charge = f"gives back {found.refund_usd.rounded(2)}, " if found.refund_usd else "", found.charge_usd
+    way = found.way.replace("_", " ")
+    yield f"{found.purchase}: {way}; the provider {back}charges {charge.rounded(2)} for it{until}"
+    accept = f" --at-most {charge}" if charge else ""
+    yield Text(f"to do it: gpubroker capacity cancel {found.purchase}{accept}", style="dim")
+
+
+def resale(found: ResaleTermsResult) -> Iterator[RenderableType]:
+    """The terms of selling a purchase, then the command that offers it."""
+    estimate = found.estimate_usd
+    bid = "nobody buys it now" if estimate is None else f"buyers pay about {estimate.rounded(2)} now"
+    fee = f"; the market keeps {found.fee:.0%}" if found.fee else ""
+    note = f"; {found.notes}" if found.notes else ""
+    period = f"{formats.moment(found.starts)} to {formats.moment(found.ends)}"
+    many = formats.plural(found.machines, "machine")
+    yield f"{found.purchase}: {many} from {period} on {found.market}; {bid}{fee}{note}"
+    yield Text(f"to offer it: gpubroker capacity sell {found.purchase} --least USD", style="dim")
+
+
+def _product(quote: QuoteResult) -> str:
     return f"{_PRODUCTS[quote.product]} {quote.terms}".strip()
 
 
-def undo(quote: CapacityQuote) -> str:
-    """How a purchase of it can be undone."""
+def _machines(quote: QuoteResult) -> str:
+    return f"{quote.machines} × {quote.instance_type}"
+
+
+def _gpus(quote: QuoteResult) -> str:
+    return f"{quote.accelerator} × {quote.machines * quote.count}"
+
+
+def _place(quote: QuoteResult) -> str:
+    return quote.zone or quote.region
+
+
+def _length(quote: QuoteResult) -> str:
+    return formats.length(quote.ends - quote.starts)
+
+
+def _undo(quote: QuoteResult) -> str:
     if quote.undo is Undo.UNTIL and quote.undo_until is not None:
         return f"can be returned until {formats.moment(quote.undo_until)}"
     return _UNDO[quote.undo]
 
 
-def terms(id: str, found: UndoTerms) -> list[RenderableType]:
-    """The terms of undoing a purchase."""
-    until = "" if found.until is None else f"; these terms end {formats.moment(found.until)}"
-    back = f"gives back {found.refund.rounded(2)}, " if found.refund else ""
-    accept = f" --at-most {found.charge}" if found.charge else ""
-    return [
-        f"{id}: {found.way.replace('_', ' ')}; the provider {back}charges {found.charge.rounded(2)} for it{until}",
-        Text(f"to do it: gpubroker capacity cancel {id}{accept}", style="dim"),
-    ]
+def _state(one: PurchaseResult) -> str:
+    return _STATES[one.state] + (f": {_REASONS[one.reason]}" if one.reason is not None else "")
 
 
-def resale(id: str, found: ResaleTerms) -> list[RenderableType]:
-    """The terms of selling a purchase."""
-    bid = "nobody buys it now" if found.estimate is None else f"buyers pay about {found.estimate.rounded(2)} now"
-    fee = f"; the market keeps {found.fee:.0%}" if found.fee else ""
-    note = f"; {found.notes}" if found.notes else ""
-    period = f"{formats.moment(found.starts)} to {formats.moment(found.ends)}"
-    return [
-        f"{id}: {formats.plural(found.machines, 'machine')} from {period} on {found.market}; {bid}{fee}{note}",
-        Text(f"to offer it: gpubroker capacity sell {id} --least USD", style="dim"),
-    ]
-
-
-def state(one: Purchase) -> str:
-    """The state of a purchase in words."""
-    if one.reason is not None:
-        return f"{_STATES[one.state]}: {_REASONS[one.reason]}"
-    return _STATES[one.state]
-
-
-def _what(quote: CapacityQuote) -> str:
+def _what(quote: QuoteResult) -> str:
     kind = f"{_PRODUCTS[quote.product]}{f' ({quote.terms})' if quote.terms else ''}"
-    over_time = f", {quote.paid_upfront.rounded(2)} of it when bought" if quote.recurring else ""
+    over_time = f", {quote.upfront_usd.rounded(2)} of it when bought" if quote.recurring_usd else ""
     return (
-        f"{kind}: {quote.machines} × {quote.instance_type} ({quote.accelerator} × {quote.machines * quote.count}) at "
-        f"{quote.provider} in {quote.zone or quote.region}, {formats.moment(quote.starts)} to "
-        f"{formats.moment(quote.ends)}, {quote.total.rounded(2)}{over_time}"
+        f"{kind}: {_machines(quote)} ({_gpus(quote)}) at {quote.provider} in {_place(quote)}, "
+        f"{formats.moment(quote.starts)} to {formats.moment(quote.ends)}, {quote.total_usd.rounded(2)}{over_time}"
     )
 
 
-def _next(one: Purchase) -> str | None:
+def _next(one: PurchaseResult, *, here: bool) -> str:
+    by = f"by gpubroker serve{f', or by: gpubroker capacity order {one.id}' if here else ''}"
     match one.state:
         case PurchaseState.ASKING:
-            names = sorted({name for question in one.questions for name in question.approvers} - set(one.approved_by))
-            missing = max(one.approvals_missing, 1)
-            return f"{formats.plural(missing, 'approval')} missing, of {' or '.join(names)}: capacity approve {one.id}"
+            missing = formats.plural(max(one.approvals_missing, 1), "approval")
+            return f"{missing} missing, of {' or '.join(one.approvers)}: capacity approve {one.id}"
         case PurchaseState.APPROVED:
-            return f"ordered by gpubroker serve, or by: gpubroker capacity order {one.id}"
+            return f"ordered {by}"
         case PurchaseState.UNKNOWN:
             return (
                 f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
@@ -249,11 +303,6 @@ def _next(one: Purchase) -> str | None:
         case PurchaseState.SELLING:
             return f"to withdraw the offer: gpubroker capacity sell {one.id} --stop"
         case PurchaseState.UNDOING:
-            return f"confirmed by gpubroker serve, or by: gpubroker capacity order {one.id}"
+            return f"confirmed {by}"
         case _:
-            return None
-
-
-def _by(event: PurchaseEvent) -> str:
-    who = getattr(event, "by", "")
-    return f" by {who}" if who else ""
+            return ""

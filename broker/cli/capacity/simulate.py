@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -18,7 +17,6 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.simulations import SimulationReport
-    from broker.cli.render.charts.chart import Chart
     from broker.core.ports import PolicySet
     from broker.whatif.workload import SimulatedWorkload
 
@@ -79,6 +77,7 @@ def simulate(context: typer.Context, given: SimulateOptions, drawing: Drawing, a
     """
     from broker.app.capacity import simulation
     from broker.app.results.simulations import SimulationReport
+    from broker.cli.capacity import simulate_view
 
     terminal = Terminal.of(context)
     check_picture(drawing)
@@ -97,21 +96,10 @@ def simulate(context: typer.Context, given: SimulateOptions, drawing: Drawing, a
     with progress(terminal, "simulating") as told:
         result = simulation.played(workload, policy, changed, told)
     report = SimulationReport.of(result, policy, [str(file) for file in files], capacity)
-    if as_json:
-        terminal.answer(report)
-    else:
-        from broker.cli.capacity import simulate_view
-
-        terminal.show(*simulate_view.report(terminal.out, report, before))
-    draw(terminal, lambda: _charts(report), drawing)
+    terminal.result(report, lambda: simulate_view.report(terminal.out, report, before))
+    draw(terminal, lambda: simulate_view.charts(report), drawing)
     if not report.balanced:
         raise typer.Exit(1)
-
-
-def _charts(report: SimulationReport) -> Sequence[Chart]:
-    from broker.cli.capacity.simulate_charts import charts
-
-    return charts(report)
 
 
 def _workload(terminal: Terminal, given: SimulateOptions, files: list[Path]) -> SimulatedWorkload:

@@ -1,9 +1,9 @@
-"""A simulation as text: totals, teams, pools, budgets, refusals; and the differences from an earlier simulation."""
+"""A simulation as text: totals, teams, pools, budgets, refusals, and the differences from an earlier one; as charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -16,6 +16,7 @@ from broker.app.results.simulations import (
     SimulationReport,
 )
 from broker.cli.render import formats
+from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import Column, ValueColumn, fitted, listed
 from broker.core.values.money import Money
 
@@ -209,3 +210,33 @@ def _reasons(console: Console, title: str, reasons: dict[str, int]) -> list[Rend
     columns = [Column(title, folds=True), Column("jobs", 0, "right")]
     rows: list[list[str | Text]] = [[why, f"{number:,}"] for why, number in list(reasons.items())[:_MOST_REASONS]]
     return fitted(console, columns, rows)
+
+
+_KINDS = {"amortised": "owned and reserved"}  # as the table of totals calls it
+
+
+def charts(report: SimulationReport) -> list[Chart]:
+    """Three charts over the days in which jobs arrive; none for the report of an earlier version."""
+    found = report.over_time
+    if found is None:
+        return []
+    times = [report.start + timedelta(seconds=found.step_s * slot) for slot in range(len(found.waiting))]
+    name = f"{report.workload}, seed {report.seed}"
+    gpus, spend = _lines(found.gpus_in_use, times), _lines(_rented_first(found.usd_per_hour), times)
+    waiting = [Line("waiting", times, found.waiting, step=True)]
+    note = "Simulated market, machines and money."
+    return [
+        Chart(f"{name}: accelerators in use", "time", "accelerators", gpus, note=note),
+        Chart(f"{name}: jobs that wait", "time", "jobs", waiting),
+        Chart(f"{name}: spend", "time", "USD per hour", spend),
+    ]
+
+
+def _rented_first(spend: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """The spend by kind, in the order of the chart of GPUs in use, so that owned machines have the same sign in both
+    charts."""
+    return {_KINDS.get(kind, kind): spend[kind] for kind in sorted(spend, key="amortised".__eq__)}
+
+
+def _lines(values: Mapping[str, Sequence[float]], times: Sequence[datetime]) -> list[Line]:
+    return [Line(kind.replace("_", " "), times, series, step=True) for kind, series in values.items()]

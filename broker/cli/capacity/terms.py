@@ -6,24 +6,16 @@ from datetime import timedelta
 
 from broker.core.errors import InvalidInput
 
-_UNITS = {"mo": 365 / 12, "y": 365.0}
-_LONGEST = 100 * 365
-
 
 def length(option: str, text: str) -> timedelta:
-    """A duration as `broker.core.values.units` reads it (``720h``, ``30d``), or in years of 365 days or months of a
-    twelfth of a year: ``3y``, ``36mo``. Raises `InvalidInput` naming the option."""
-    from broker.cli import filters
+    """A duration above zero, as `broker.core.values.units.parse_term` reads it. Raises `InvalidInput` naming the
+    option."""
+    from broker.core.values.units import parse_term
 
-    bare = text.strip().lower()
-    for unit, days in _UNITS.items():
-        amount = bare.removesuffix(unit)
-        if amount == bare or not amount.replace(".", "", 1).isdecimal():
-            continue
-        if not 0 < float(amount) * days <= _LONGEST:
-            raise InvalidInput(f"expected more than zero and at most 100 years; got {text!r}", where=option)
-        return timedelta(days=float(amount) * days)
-    return filters.duration(option, text)
+    try:
+        return parse_term(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
 
 
 def hours(option: str, text: str) -> int:

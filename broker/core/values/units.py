@@ -40,6 +40,10 @@ _DURATION_UNITS = {
 _DURATION = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit})?" for unit in _DURATION_UNITS), _FLAGS)
 _EXPECTED_DURATION = "expected a duration with its unit, such as 90s, 12m, 48h, 1h30m or 2d"
 
+_TERM = re.compile(rf"({_NUMBER})(mo|y)", _FLAGS)
+_TERM_DAYS = {"mo": 365 / 12, "y": 365.0}
+_LONGEST_TERM = 100 * 365  # days
+
 _SIZE_UNITS = {
     "PiB": 2**50, "TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10,
     "PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1,
@@ -87,6 +91,21 @@ def parse_duration(value: object) -> timedelta:
     if microseconds > in_microseconds(MAX_DURATION):
         raise ValueError(f"{_short(text)} is too long: at most {MAX_DURATION.days}d makes sense here")
     return timedelta(microseconds=_rounded(Decimal(microseconds)))
+
+
+def parse_term(text: str) -> timedelta:
+    """As `parse_duration`, above zero; or in years of 365 days or months of a twelfth of a year, at most 100 years:
+    ``"3y"``, ``"36mo"``."""
+    match = _TERM.fullmatch(text.strip())
+    if match is None:
+        found = parse_duration(text)
+        if not found:
+            raise ValueError(f"expected a duration greater than zero, such as 30d; got {_short(text)}")
+        return found
+    days = float(match[1]) * _TERM_DAYS[match[2].lower()]
+    if not 0 < days <= _LONGEST_TERM:
+        raise ValueError(f"expected more than zero and at most 100 years; got {_short(text)}")
+    return timedelta(days=days)
 
 
 def print_duration(duration: timedelta) -> str:
