@@ -54,13 +54,14 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class DemandHistory:
-    """Recorded usage: GPUs in use in each hour by accelerator, the number of attempts, and the share of the rented
-    GPU-hours on spot."""
+class KnownDemand:
+    """GPUs in use in each hour by accelerator; ``source``: where that is from; ``spot_share``: of the rented GPU-hours,
+    by accelerator; ``notes``: assumptions."""
 
     demand: dict[str, list[int]]
-    attempts: int
-    spot_share: dict[str, float]
+    source: str
+    spot_share: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,9 @@ def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[Recorded
     ]
 
 
-def demand_of_files(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, list[int]], list[str]]:
-    """Demand by accelerator from files, each with a name for its series (empty: that of its file or column), and the
-    assumptions. Raises InvalidInput."""
+def demand_of_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:
+    """Demand by accelerator from files, each with a name for its series (empty: that of its file or column). Raises
+    InvalidInput."""
     from broker.backtest.reserve.demand import read_demand
 
     found: dict[str, list[int]] = {}
@@ -155,10 +156,11 @@ def demand_of_files(files: Sequence[tuple[str, Path]]) -> tuple[dict[str, list[i
             notes += [f"{called}: {note}" for note in series.notes]
             ends = f", which was {series.starts + len(series.hours) * HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
             notes.append(f"{called}: the end of the file{ends} is taken as now")
-    return found, notes
+    source = ", ".join(f"{name}={path}" if name else str(path) for name, path in files)
+    return KnownDemand(found, source, notes=tuple(notes))
 
 
-def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
+def demand_of_history(broker: Broker, since: datetime) -> KnownDemand:
     """The usage up to now, from the recorded attempts: the mean of each hour in whole GPUs, from the first usage after
     ``since`` (UTC). Simulated machines do not count. Raises InvalidInput without usage."""
     now = broker.clock.now()
@@ -185,7 +187,9 @@ def demand_of_history(broker: Broker, since: datetime) -> DemandHistory:
             f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
             hint="give the demand: --demand H100=FILE, one number of GPUs an hour",
         )
-    return DemandHistory(found, attempts, {name: _spot_share(rented, name) for name in found})
+    return KnownDemand(
+        found, f"{attempts} attempts on record here", {name: _spot_share(rented, name) for name in found}
+    )
 
 
 def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.capacity import purchases
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.plan import CapacityPlans
+from broker.app.results.proposal import read_proposal
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SkippedRow
@@ -64,6 +66,30 @@ def propose(
         id, planned.now, planned.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
         (*quoted.problems, *barred),
     )  # fmt: skip
+
+
+def buy_lines(
+    broker: Broker,
+    file: Path,
+    lines: Sequence[int],
+    *,
+    team: str | None,
+    project: str | None,
+    environment: str | None,
+    by: Actor,
+) -> list[Purchase]:
+    """Request the purchases of these lines of a proposal's file; without ``lines``, of its best line. Raises as
+    `read_proposal` and `buy_line`, and `InvalidInput` before the first purchase for lines that the file does not
+    have."""
+    found, quotes = read_proposal(file)
+    wanted = lines or ([] if found.best is None else [found.best])
+    if not wanted:
+        raise InvalidInput("no line of it saves anything", where=str(file), hint="name lines: --line 1")
+    for line in wanted:
+        if line not in quotes:
+            raise InvalidInput(f"it has no line {line}", where="--line", hint=f"1 to {len(quotes)}")
+    whose = {"team": team, "project": project, "environment": environment}
+    return [buy_line(broker, found.id, line, quotes[line], **whose, by=by) for line in dict.fromkeys(wanted)]
 
 
 def buy_line(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
-from broker.app.capacity.proposal import CapacityProposal
 from broker.app.results.purchases import QuoteResult, by_name
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.errors import InvalidInput
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.money import Money
 from broker.procurement.proposing import ProposedLine, proposal_id
+
+if TYPE_CHECKING:
+    from broker.app.capacity.proposal import CapacityProposal
 
 
 class ProposalLineResult(Result):
@@ -67,13 +70,15 @@ class ProposalResult(Result):
         )
 
 
-def read_proposal(text: str, where: str) -> tuple[ProposalResult, dict[int, CapacityQuote]]:
-    """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that is not a proposal, or was
-    changed."""
-    hint = "make it with `gpubroker capacity propose … --json > FILE`"
+def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]:
+    """A proposal's file, and the quotes by line. Raises `InvalidInput` for a file that cannot be read, is not a
+    proposal, or was changed."""
+    where, hint = str(file), "make it with `gpubroker capacity propose … --json > FILE`"
     try:
-        found = ProposalResult.model_validate_json(text)
+        found = ProposalResult.model_validate_json(file.read_text("utf-8"))
         quotes = {line.line: CapacityQuote.model_validate(line.order) for line in found.lines}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=where) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])

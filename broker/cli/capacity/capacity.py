@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion
-from broker.cli.capacity import plan, propose, purchases
+from broker.cli.capacity import plan, purchases
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
@@ -251,7 +251,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
     purchases.cancel: (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960 --yes"),
     purchases.return_: (f"return {_ID}",),
     purchases.sell: (f"sell {_ID} --dry-run", f"sell {_ID} --least 1500", f"sell {_ID} --stop"),
-    propose.propose: (
+    plan.propose: (
         "propose H100:8 --machines 2 --for 7d --region us-east-1",
         "propose H100:8 --for 14d --demand H100=hours.csv --json",
     ),

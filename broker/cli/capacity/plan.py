@@ -1,4 +1,4 @@
-"""`gpubroker capacity plan`: how much to own or reserve, and how much to serve by bursts."""
+"""`gpubroker capacity plan | propose`: how much to own or reserve, how much to serve by bursts, and what to buy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import completion
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.capacity.plan import Stated
+    from broker.app.capacity.plan import KnownDemand, Stated
+    from broker.app.wiring import Broker
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,31 @@ class CapacityPlanOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class ProposeOptions:
+    """The options of `propose`."""
+
+    machine: Annotated[str, typer.Argument(metavar="GPU:COUNT", help="Accelerators per machine, such as H100:8.")]
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 1y.")] = "7d"
+    start: Annotated[
+        str | None, typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d.")
+    ] = None
+    demand: Annotated[
+        str | None, typer.Option("--demand", metavar="[GPU=]FILE", help="GPUs needed per hour. Default: as recorded.")
+    ] = None
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="Length of the recorded period.")] = "90d"
+    on_demand_price: OnDemandPrice = None
+    spot_price: SpotPrice = None
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
+    ] = None
+    region: Annotated[str | None, typer.Option("--region", "-r", metavar="REGION", help="Default: every region.")] = (
+        None
+    )
+
+
 @gathered
 def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Plan how much to own or reserve and for how long, what to serve by bursts, what to let lapse, and when.
@@ -80,33 +107,60 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
     from broker.app.capacity import plan as use_case
     from broker.app.results.capacity_plan import CapacityPlanList
     from broker.cli.capacity import plan_view
-    from broker.cli.capacity.terms import length
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     stated = use_case.checked(_stated(given))
     if given.demand and given.from_history:
         raise InvalidInput("give --demand or --from-history, not both", where="--from-history")
-    if given.demand:
-        found, notes = use_case.demand_of_files([_named(text) for text in given.demand])
-        source, observed = ", ".join(given.demand), dict.fromkeys(found, 0.0)
-    else:
-        since = broker.clock.now() - length("--last", given.last)
-        history = use_case.demand_of_history(broker, since)
-        found, observed, notes = history.demand, history.spot_share, []
-        source = f"{history.attempts} attempts on record here"
+    known = _demand(broker, given.demand or [], given.last)
     planned = use_case.plan(
         broker,
-        _only(found, given.gpu or []),
-        source,
+        _only(known.demand, given.gpu or []),
+        known.source,
         stated,
         providers=given.provider or [],
-        spot_share=observed if given.spot_share is None else given.spot_share,
-        notes=notes,
+        spot_share=known.spot_share if given.spot_share is None else given.spot_share,
+        notes=known.notes,
     )
     shown = CapacityPlanList.of(planned)
     draw(terminal, lambda: plan_view.charts(shown, planned.demand), drawing)
     terminal.result(shown, lambda: plan_view.tables(terminal.out, shown))
+
+
+@gathered
+def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = False) -> None:
+    """Propose purchases: quotes of every kind for that time, from the least to the most committed. Buys nothing.
+
+    Each line has its break-even, what it would have saved with the use of the past, and what it can lose. The printed
+    document is bought with `capacity buy --from-plan FILE`, each line once, after the usual approvals.
+    """
+    from broker.app.capacity import plan, proposal
+    from broker.app.capacity.wanted import WantedCapacity
+    from broker.app.results.proposal import ProposalResult
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity.terms import length
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    length("--for", given.term)
+    start = None if given.start is None else filters.moment_ahead("--since", given.start, broker.clock.now())
+    wanted = WantedCapacity(given.machine, given.machines, given.term, given.region, start, products=["all"]).request()
+    accelerator = wanted.accelerator
+    if accelerator is None:
+        raise InvalidInput("expected accelerators, such as H100:8", where="GPU:COUNT")
+    stated = plan.Stated(
+        on_demand=_prices("--on-demand-price", None if given.on_demand_price is None else [given.on_demand_price]),
+        spot=_prices("--spot-price", None if given.spot_price is None else [given.spot_price]),
+    )
+    known = _demand(broker, [given.demand] if given.demand else [], given.last)
+    if accelerator not in known.demand:
+        raise InvalidInput(f"no demand for {accelerator} is known", hint=f"--demand {accelerator}=FILE")
+    only, share = {accelerator: known.demand[accelerator]}, known.spot_share
+    planned = plan.plan(broker, only, known.source, plan.checked(stated), spot_share=share)
+    found = ProposalResult.of(proposal.propose(broker, planned, accelerator, wanted, given.provider or ()))
+    terminal.result(found, lambda: purchases_view.proposal(terminal.out, found))
 
 
 def _stated(given: CapacityPlanOptions) -> Stated:
@@ -147,6 +201,16 @@ def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
             called = name  # a series of that name
         found[called] = float(filters.price(option, amount).dollars)
     return found
+
+
+def _demand(broker: Broker, files: list[str], last: str) -> KnownDemand:
+    """The demand in the files, or else as recorded in the ``last`` time."""
+    from broker.app.capacity import plan
+    from broker.cli.capacity.terms import length
+
+    if files:
+        return plan.demand_of_files([_named(text) for text in files])
+    return plan.demand_of_history(broker, broker.clock.now() - length("--last", last))
 
 
 def _named(text: str) -> tuple[str, Path]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.capacity.propose import buy_from
 from broker.cli.capacity.purchase_options import (
     AtMost,
     Binding,
@@ -120,7 +119,9 @@ def buy(
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
-        bought = PurchaseList.of(buy_from(terminal, from_plan, line or [], whose))
+        from broker.app.capacity.proposal import buy_lines
+
+        bought = PurchaseList.of(buy_lines(terminal.broker(), from_plan, line or [], by=terminal.actor, **whose))
         terminal.result(
             bought, lambda: [text for one in bought.purchases for text in purchases_view.purchase(one, here=True)]
         )

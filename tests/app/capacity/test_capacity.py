@@ -75,7 +75,7 @@ def test_gpus_at_work_hour_by_hour_up_to_now(broker: Broker) -> None:
     ran(broker, "e", until - 5 * HOUR, None, accelerator=None, gpus=0)
     found = demand_of_history(broker, until - 100 * HOUR)
     assert found.demand == {"H100": [8, 12, 8, 0, 0], "L4": [1, 1]}
-    assert found.attempts == 3
+    assert found.source == "3 attempts on record here"
     assert found.spot_share["H100"] == pytest.approx(1.5 / 3.5)
     assert found.spot_share["L4"] == 0
 
@@ -85,7 +85,7 @@ def test_what_was_before_the_time_asked_about_does_not_count(broker: Broker) -> 
     ran(broker, "a", until - 50 * HOUR, until - 40 * HOUR)
     ran(broker, "b", until - 20 * HOUR, None)
     found = demand_of_history(broker, until - 2 * HOUR)
-    assert (found.demand, found.attempts) == ({"H100": [8, 8]}, 1)
+    assert (found.demand, found.source) == ({"H100": [8, 8]}, "1 attempts on record here")
     with pytest.raises(InvalidInput, match="no GPU job ran"):
         demand_of_history(broker, broker.clock.now() - timedelta(seconds=1))
 
@@ -138,14 +138,14 @@ def test_providers_that_fail_are_named_and_what_they_told_before_counts(
 def test_demand_of_files_is_named_as_accelerators_are(tmp_path: Path) -> None:
     path = tmp_path / "fleet.csv"
     path.write_text("time,h100,ours\n2026-03-01T00:00Z,5,1\n2026-03-01T01:00Z,6,0\n")
-    found, notes = demand_of_files([("", path)])
-    assert found == {"H100": [5, 6], "ours": [1, 0]}
-    assert any("2026-03-01" in note for note in notes)
+    found = demand_of_files([("", path)])
+    assert (found.demand, found.source) == ({"H100": [5, 6], "ours": [1, 0]}, str(path))
+    assert any("2026-03-01" in note for note in found.notes)
     one = tmp_path / "usage.csv"
     one.write_text("time,NVIDIA H100 80GB HBM3\n2026-03-01T00:00Z,5\n")
-    assert list(demand_of_files([("", one)])[0]) == ["H100"]
+    assert list(demand_of_files([("", one)]).demand) == ["H100"]
     one.write_text("time,demand\n2026-03-01T00:00Z,5\n")
-    assert list(demand_of_files([("", one)])[0]) == ["usage"]
+    assert list(demand_of_files([("", one)]).demand) == ["usage"]
     with pytest.raises(InvalidInput, match="two series"):
         demand_of_files([("", path), ("H100", path)])
 
