@@ -14,7 +14,8 @@ OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the se
 PEOPLE = "gives rights: a stolen token must not, so it is done on the server itself"
 WATCHES = "a watch belongs to the account that is told"
 BUYING = "reads or writes what the server alone has: logins, documents, the demand of all teams"
-NOT_    **dict.fromkeys(("dev", "ssh", "ssh-config", "ssh-proxy", "exec", "jobs attach"), ENTERS),
+NOT_OFFERED = {
+    **dict.fromkeys(("dev", "ssh", "ssh-config", "ssh-proxy", "exec", "jobs attach"), ENTERS),
     **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
     **dict.fromkeys(("report charges fetch", "report charges import", "notices list", "notices retry"), OF_THE_HOST),
     **dict.fromkeys(("launches end",), OF_THE_HOST),
