@@ -66,13 +66,11 @@ COMMANDS = {
 # Commands that act through the team server while the user is logged in to one. Those that are neither here nor in
 # `OF_THIS_MACHINE` are then refused.
 THROUGH_SERVER = {
-    "offers": "broker.cli.remote.market:offers",
     "plan": "broker.cli.remote.submission:plan",
     "submit": "broker.cli.remote.submission:submit",
     "jobs": "broker.cli.remote.jobs:app",
     "approvals": "broker.cli.remote.approvals:app",
     "launches": "broker.cli.remote.launches:app",
-    "prices": "broker.cli.remote.prices:app",
 }
 OF_THIS_MACHINE = frozenset(
     {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
@@ -9,18 +10,19 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import Response
 
+from broker.app.market.offer_rows import OfferFilter
+from broker.app.market.price_history import over
 from broker.app.market.risk import risks
 from broker.app.results.offers import OfferResult
 from broker.app.results.price_history import PriceSeries
 from broker.app.results.risk import RiskResult
 from broker.core.errors import UnknownName
+from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import CapacityType
 from broker.page.charts import HIGH, WIDE, price_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown, shown_prices
-from broker.server.shown import MarketFilter
-from broker.server.shown_prices import SeriesQuery
+from broker.server import shown
 
 AT = "/offers"
 _ROWS = 50
@@ -41,8 +43,7 @@ def offer_list(
 ) -> Response:
     """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
     commas."""
-    kinds = _kinds(capacity_type)
-    wanted = MarketFilter(_names(gpu), _names(provider), _names(region), frozenset(kinds), available, live)
+    wanted = replace(_wanted(gpu, provider, region, capacity_type), available=available, live=live)
     found = shown.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
     asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
     flags = {name: "true" for name, said in (("available", available), ("live", live)) if said}
@@ -70,10 +71,9 @@ def price_history(
     """Recorded prices (USD) of matching offers over ``days``, with their risk of interruption, as chart
     and table."""
     now = by.caller.broker.clock.now()
-    kinds = _kinds(capacity_type)
-    wanted = SeriesQuery(_names(gpu), _names(provider), _names(region), kinds, _names(instance_type))
-    found = shown_prices.series(by.caller, wanted, now - timedelta(days=days), now, _SERIES)
-    risk = risks(by.caller.broker, wanted.query())
+    wanted = replace(_wanted(gpu, provider, region, capacity_type), instance_types=_names(instance_type))
+    found = over(by.caller.broker, wanted, now - timedelta(days=days), now, most=_SERIES)
+    risk = risks(by.caller.broker, wanted.query)
     values = {
         "found": found,
         "series": [
@@ -92,16 +92,21 @@ def queue(by: By) -> Response:
 
 
 def _history_of(one: OfferResult) -> str:
-    gpu = f"{one.accelerator}:{one.count}" if one.accelerator else "cpu"
-    place = {"gpu": gpu, "provider": one.provider, "region": one.region, "capacity_type": one.capacity_type.value}
+    place = {
+        "gpu": one.machine,
+        "provider": one.provider,
+        "region": one.region,
+        "capacity_type": one.capacity_type.value,
+    }
     return f"/prices?{urlencode(place | {'instance_type': one.instance_type})}"
 
 
-def _kinds(name: str) -> tuple[CapacityType, ...]:
-    kinds = tuple(one for one in CapacityType if one == name)
-    if name and not kinds:
-        raise UnknownName("capacity type", name, [one.value for one in CapacityType])
-    return kinds
+def _wanted(gpu: str, provider: str, region: str, capacity_type: str) -> OfferFilter:
+    kinds = frozenset(one for one in CapacityType if one == capacity_type)
+    if capacity_type and not kinds:
+        raise UnknownName("capacity type", capacity_type, [one.value for one in CapacityType])
+    counts = counts_by_accelerator(_names(gpu), where="gpu")
+    return OfferFilter(counts=counts, providers=_names(provider), regions=_names(region), capacity_types=kinds)
 
 
 def _names(text: str) -> tuple[str, ...]:

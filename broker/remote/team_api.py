@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -86,6 +87,16 @@ class TeamApi:
     def rows(self, kind: type[R], path: str, rows: str, limit: int, **parameters: Any) -> Iterator[R]:
         """At most ``limit`` results of a list that comes in pages. ``rows``: the name of the list in the document."""
         return (self._read(kind, row) for row in self.pages(path, rows, limit, **parameters))
+
+    def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
+        """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all). ``page``: the most
+        rows that the server puts on one."""
+        most = sys.maxsize if limit is None else limit
+        found = last = self.get(path, limit=min(most, page), **parameters)
+        while last.get("next_cursor") and (left := most - len(found[rows])) > 0:
+            last = self.get(path, limit=min(left, page), cursor=last["next_cursor"], **parameters)
+            found[rows] += last[rows]
+        return self._read(kind, found)
 
     def _read(self, kind: type[R], document: Document) -> R:
         try:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated
 
 from fastapi import Depends, Query
 from fastapi.responses import Response
 
+from broker.app.market.offer_rows import OfferFilter
 from broker.app.results.access import CallerIdentity
 from broker.app.results.values import Result
 from broker.core.events.outcomes import JobState
+from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
 from broker.server import shown, shown_money
 from broker.server.callers import Caller, caller_of
 from broker.server.pages import MOST
-from broker.server.shown import JobFilter, MarketFilter
+from broker.server.paths import MOST_OFFERS
+from broker.server.shown import JobFilter
 
 _MOST_LINES = 5_000
 
@@ -84,46 +89,57 @@ def job_logs(
     return answer(shown.logs(by, id, attempt=attempt, node=node, tail=tail, start=start))
 
 
-class PageQuery(NamedTuple):
-    """Which page of a list."""
+@dataclass(frozen=True)
+class WantedMachines:
+    """Which machines."""
 
-    limit: int
-    cursor: str | None
+    gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None
+    provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None
+    region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None
+    capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None
+    machine_type: Annotated[list[str] | None, Query(description="Only these machine types, or patterns.")] = None
+
+    def filter(self) -> OfferFilter:
+        """Raises `InvalidInput` for a bad count, `UnknownName`."""
+        return OfferFilter(
+            counts=counts_by_accelerator(self.gpu or (), where="gpu"),
+            providers=tuple(self.provider or ()),
+            regions=tuple(self.region or ()),
+            capacity_types=frozenset(self.capacity_type or ()),
+            instance_types=tuple(self.machine_type or ()),
+        )
 
 
-def _page(limit: Limit = 50, cursor: Cursor = None) -> PageQuery:
-    return PageQuery(limit, cursor)
-
-
-@dataclass(frozen=True, slots=True)
-class OfferSwitches:
-    """Filters of the matching offers."""
+@dataclass(frozen=True)
+class WantedOffers(WantedMachines):
+    """Which machines, at which prices."""
 
     available: Annotated[bool, Query(description="Only what is known to be available.")] = False
     live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False
+    doubted: Annotated[bool, Query(description="Only prices in doubt.")] = False
     old: Annotated[bool, Query(description="Also reference prices of more than 180 days ago (spot: 60).")] = False
+    max_price: Annotated[Decimal | None, Query(ge=0, description="At most this price per GPU-hour, in USD.")] = None
+
+    def filter(self) -> OfferFilter:
+        """As `WantedMachines.filter`."""
+        return replace(
+            super().filter(),
+            available=self.available,
+            live=self.live,
+            doubted=self.doubted,
+            old=self.old,
+            max_price=None if self.max_price is None else Money.usd(self.max_price),
+        )
 
 
 def list_offers(
     by: By,
-    page: Annotated[PageQuery, Depends(_page)],
-    switches: Annotated[OfferSwitches, Depends()],
-    gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
-    provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
-    region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None,
-    capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None,
+    wanted: Annotated[WantedOffers, Depends()],
+    limit: Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows of the page.")] = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU."""
-    wanted = MarketFilter(
-        tuple(gpu or ()),
-        tuple(provider or ()),
-        tuple(region or ()),
-        frozenset(capacity_type or ()),
-        switches.available,
-        switches.live,
-        switches.old,
-    )
-    return answer(shown.offer_page(by, wanted, limit=page.limit, cursor=page.cursor))
+    return answer(shown.offer_page(by, wanted.filter(), limit=limit, cursor=cursor))
 
 
 def list_budgets(by: By) -> Response:

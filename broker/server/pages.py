@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from broker.app.results.jobs import JobDetails, UnreadableResult
-from broker.app.results.offers import OfferResult
-from broker.app.results.values import Moment, Result
+from broker.app.results.offers import OfferList
+from broker.app.results.values import Result
 from broker.core.errors import InvalidInput
 
 MOST = 200
@@ -25,14 +25,9 @@ class JobPage(Result):
     next_cursor: str | None
 
 
-class OfferPage(Result):
-    """Offers, cheapest GPU first. ``matching``: their number on all pages; ``old_hidden``: how many more would match,
-    but are reference prices too old to be shown."""
+class OfferPage(OfferList):
+    """Offers, cheapest GPU first. ``matching``: their number on all pages."""
 
-    as_of: Moment
-    matching: int
-    old_hidden: int
-    offers: list[OfferResult]
     next_cursor: str | None
 
 

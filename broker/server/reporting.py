@@ -12,17 +12,16 @@ from pydantic import AwareDatetime
 from broker.app.billing import charges, review
 from broker.app.billing import showback as months
 from broker.app.billing.showback import sharing_rules
+from broker.app.market import price_history as recorded
 from broker.app.market.polling import is_scheduled, statuses
 from broker.app.results.charges import BILLED_BY, BilledReport
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
 from broker.app.results.review import ReviewReport
-from broker.core.market.offers import CapacityType
 from broker.finops.showback import SharingRules
-from broker.server import shown_money, shown_prices
-from broker.server.looking import By, answer
+from broker.server import shown_money
+from broker.server.looking import By, WantedMachines, answer
 from broker.server.shown_money import ReportPeriod
-from broker.server.shown_prices import SeriesQuery
 
 Team = Annotated[str | None, Query(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Query(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
@@ -138,25 +137,16 @@ def show_purchase(by: By, purchase: str) -> Response:
     return answer(shown_money.purchase_history(by, purchase))
 
 
-def _series(
-    gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None,
-    provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None,
-    region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None,
-    capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None,
-) -> SeriesQuery:
-    return SeriesQuery(tuple(gpu or ()), tuple(provider or ()), tuple(region or ()), tuple(capacity_type or ()))
-
-
 def price_history(
     by: By,
-    wanted: Annotated[SeriesQuery, Depends(_series)],
+    wanted: Annotated[WantedMachines, Depends()],
     since: Since = None,
     until: Annotated[AwareDatetime | None, Query(description="End of the period. Default: now.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Series, the cheapest first.")] = 30,
 ) -> Response:
     """How prices changed (default: in 30 days): one series per pool and source, cheapest first."""
     end = until or by.broker.clock.now()
-    found = shown_prices.series(by, wanted, since or end - timedelta(days=30), end, limit)
+    found = recorded.over(by.broker, wanted.filter(), since or end - timedelta(days=30), end, most=limit)
     return answer(PriceHistoryList.of(found))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -17,7 +17,8 @@ from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
 from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import listing
-from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, wanted_rows
+from broker.app.market.offer_lists import matching_offers
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
 from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs, LoggedLine, UnreadableResult
@@ -30,7 +31,6 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.purchases.purchases import PurchaseState
@@ -51,19 +51,6 @@ class JobFilter:
     team: str | None = None
     user: str | None = None
     reference: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MarketFilter:
-    """A filter of offers, as on the command line. ``gpus``: ``H100``, ``H100:8``, ``cpu``."""
-
-    gpus: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    capacity_types: frozenset[CapacityType] = field(default_factory=frozenset)
-    available: bool = False
-    live: bool = False
-    old: bool = False
 
 
 def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
@@ -156,31 +143,16 @@ def _next(every: Iterable[tuple[int, str]], start: int, most: int) -> Sequence[t
     return kept
 
 
-def offer_page(by: Caller, wanted: MarketFilter, *, limit: int, cursor: str | None = None) -> OfferPage:
-    """Current offers, the cheapest GPU-hour first. Raises `InvalidInput` for a bad cursor or count, `UnknownName`."""
-    counts = counts_by_accelerator(wanted.gpus, where="gpu")
-    query = OfferQuery(accelerators=tuple(counts), providers=wanted.providers, regions=wanted.regions)
-    found = listing(by.broker, query)
-    passing = OfferFilter(
-        counts={name: frozenset(some) for name, some in counts.items()},
-        capacity_types=wanted.capacity_types,
-        available=wanted.available,
-        live=wanted.live,
-        old=wanted.old,
-    )
-    rows = sorted(wanted_rows(found.offers, found.now, passing), key=_place)
-    rest = rows
+def offer_page(by: Caller, wanted: OfferFilter, *, limit: int, cursor: str | None = None) -> OfferPage:
+    """Current offers, the cheapest GPU-hour first. Raises `InvalidInput` for a bad cursor, `UnknownName`."""
+    found = matching_offers(by.broker, wanted)
+    rest = sorted(found.rows, key=_place)
     if cursor is not None:
         after = place_of(cursor, int, int, str)
-        rest = [row for row in rows if _place(row) > after]
+        rest = [row for row in rest if _place(row) > after]
     shown = rest[:limit]
-    return OfferPage(
-        as_of=found.now,
-        matching=len(rows),
-        old_hidden=hidden_old(found.offers, found.now, passing),
-        offers=[OfferResult.of(row) for row in shown],
-        next_cursor=cursor_of(*_place(shown[-1])) if len(rest) > limit else None,
-    )
+    more = cursor_of(*_place(shown[-1])) if len(rest) > limit else None
+    return OfferPage.from_parts(found, offers=shown, next_cursor=more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
 from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 
 
@@ -30,16 +30,18 @@ class ListedOffer:
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
-    """Conditions on rows, in addition to those of an `OfferQuery`. Rows are filtered here and not in the store, because
-    the discount of a spot offer is computed from on-demand offers that the list may leave out.
+    """Which offers are wanted. Only accelerators, providers and regions are filtered in the store: the discount of a
+    spot offer is computed from on-demand offers that the list may leave out.
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
-    ``instance_types``: names or shell-style patterns. ``live``: no reference prices, imported, stale or doubted ones.
-    ``doubted``: only offers in doubt. ``old``: also reference prices older than `LIST_AGE`. ``max_price``: USD per
-    GPU-hour.
+    ``providers``, ``regions``, ``instance_types``: names or shell-style patterns. ``live``: no reference prices,
+    imported, stale or doubted ones. ``doubted``: only offers in doubt. ``old``: also reference prices older than
+    `LIST_AGE`. ``max_price``: USD per GPU-hour.
     """
 
-    counts: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    counts: Mapping[str, Set[int]] = field(default_factory=dict)
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
     capacity_types: frozenset[CapacityType] = frozenset()
     instance_types: tuple[str, ...] = ()
     available: bool = False
@@ -48,14 +50,25 @@ class OfferFilter:
     old: bool = False
     max_price: Money | None = None
 
-    def passes(self, row: ListedOffer) -> bool:
-        """Whether the row is wanted."""
-        offer = row.offer
+    @property
+    def query(self) -> OfferQuery:
+        """The part that is filtered in the store."""
+        return OfferQuery(accelerators=tuple(sorted(self.counts)), providers=self.providers, regions=self.regions)
+
+    def fits(self, offer: Offer) -> bool:
+        """Whether the machine and its capacity type are wanted, whatever the price and its age."""
         counts = self.counts.get(offer.accelerator or "cpu")
         return (
             (not counts or offer.count in counts)
             and (not self.capacity_types or offer.capacity_type in self.capacity_types)
             and (not self.instance_types or any(fnmatchcase(offer.instance_type, one) for one in self.instance_types))
+        )
+
+    def passes(self, row: ListedOffer) -> bool:
+        """Whether the row is wanted."""
+        offer = row.offer
+        return (
+            self.fits(offer)
             and not (self.available and offer.availability is not Availability.AVAILABLE)
             and not (self.live and (row.stale or offer.reference or offer.imported or offer.doubt))
             and not (self.doubted and offer.doubt is None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from broker.app.market.archived_prices import archived, offers_at
+from broker.app.market.offer_rows import OfferFilter
 from broker.app.market.place_names import check_names
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SANDBOX, Availability, Offer, OfferQuery
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from broker.store.market.market_history import ArchivedSeries
     from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
 
-Fits = Callable[[Offer], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class PriceStretch:
@@ -29,6 +28,18 @@ class PriceStretch:
     start: datetime
     end: datetime
     price: Money | None
+
+
+def stretches(
+    points: Iterable[tuple[datetime, Money | None]], start: datetime, known_until: datetime
+) -> list[PriceStretch]:
+    """The time from ``start`` to ``known_until`` divided at each price, without the time before the first one. A price
+    at ``known_until`` is a stretch of no length. ``points``: the times from which prices were in force, in order."""
+    known = [(at, price) for at, price in points if at < known_until or (at == known_until and price is not None)]
+    ends = [*(at for at, _ in known), known_until][1:]
+    return [
+        PriceStretch(max(at, start), end, price) for (at, price), end in zip(known, ends, strict=True) if end > start
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +63,7 @@ class PriceHistory:
     def stretches(self) -> list[PriceStretch]:
         """The period divided at each price change, without the time before the first price and after ``known_until``. A
         price that only the last poll reported is a stretch of no length."""
-        points = [
-            point
-            for point in self.prices
-            if point.at < self.known_until or (point.at == self.known_until and point.price is not None)
-        ]
-        ends = [*(point.at for point in points), self.known_until][1:]
-        return [
-            PriceStretch(max(point.at, self.start), end, point.price)
-            for point, end in zip(points, ends, strict=True)
-            if end > self.start
-        ]
+        return stretches(((point.at, point.price) for point in self.prices), self.start, self.known_until)
 
     @property
     def known(self) -> list[Money]:
@@ -119,9 +120,9 @@ class PriceHistories:
 
 
 def over(
-    broker: Broker, query: OfferQuery, start: datetime, end: datetime, fits: Fits, *, most: int | None = None
+    broker: Broker, wanted: OfferFilter, start: datetime, end: datetime, *, most: int | None = None
 ) -> PriceHistories:
-    """The price histories from ``start`` to ``end`` (UTC) of the offers that match and fit, of at most ``most`` series,
+    """The price histories from ``start`` to ``end`` (UTC) of the machines that are wanted, of at most ``most`` series,
     the cheapest first.
 
     Simulated ones only if the query names their provider; reference prices only if no live source prices the same
@@ -135,12 +136,13 @@ def over(
         raise InvalidInput("the period ends before it begins", where="--from, --to")
     end = min(end, now)
     market = broker.store.market
+    query = replace(wanted.query, capacity_types=tuple(wanted.capacity_types))
     listed = market.series(query)
     check_names(broker, query, (series.offer for series in listed))
     found = [
         series
         for series in _without_stand_ins(_real(listed, query))
-        if fits(series.offer) and (series.ended is None or series.ended > start)
+        if wanted.fits(series.offer) and (series.ended is None or series.ended > start)
     ]
     found.sort(key=lambda series: (series.ended is not None, _by_price(series.offer)))
     chosen = found[:most]
@@ -164,20 +166,19 @@ def over(
     return PriceHistories(tuple(histories), len(found), without, start, end, now, None if histories else _began(broker))
 
 
-def at(
-    broker: Broker, query: OfferQuery, when: datetime, fits: Fits, known_at: datetime | None = None
-) -> list[PastOffer]:
-    """The offers at a point in time (UTC), cheapest GPU-hour first, by all that is known now, or by what was known at
-    ``known_at``. What was moved to the archive is read there. Raises `InvalidInput` for a time in the future,
-    `UnknownName` as `over`, and as `archived`."""
+def at(broker: Broker, wanted: OfferFilter, when: datetime, known_at: datetime | None = None) -> list[PastOffer]:
+    """The wanted machines that were offered at a point in time (UTC), cheapest GPU-hour first, by all that is known
+    now, or by what was known at ``known_at``. What was moved to the archive is read there. Raises `InvalidInput` for a
+    time in the future, `UnknownName` as `over`, and as `archived`."""
     now = broker.clock.now()
     for option, moment in (("--at", when), ("--known-at", known_at)):
         if moment is not None and moment > now:
             raise InvalidInput("this time is in the future", where=option)
+    query = replace(wanted.query, capacity_types=tuple(wanted.capacity_types))
     listed = offers_at(broker, when, known_at, query)
     check_names(broker, query, (past.offer for past in listed))
     simulated = SANDBOX in query.providers
-    found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and fits(past.offer)]
+    found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and wanted.fits(past.offer)]
     return sorted(found, key=lambda past: _by_price(past.offer))
 
 

@@ -6,22 +6,15 @@ from datetime import date
 from typing import Self
 
 from broker.app.market.book import BookCheck, BookRow
+from broker.app.results.offers import OfferedMachine
 from broker.app.results.values import Figure, Moment, Result
-from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 
 
-class BookRowResult(Result):
+class BookRowResult(OfferedMachine):
     """A row of the price book. ``page_date``: when ``url`` showed the price; ``live_price_per_hour``: the cheapest live
     one of the same machine, null where no source tells of it; ``change``: live by book, minus 1."""
 
-    provider: str
-    region: str
-    instance_type: str
-    accelerator: str | None
-    count: int
-    capacity_type: CapacityType
-    term_months: int | None
     price_per_hour: Money | None
     page_date: date
     page: str

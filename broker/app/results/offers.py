@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from broker.app.market.market import OfferListing
+from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.market.offer_rows import ListedOffer
 from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
-from broker.core.market.offers import Availability, CapacityType, Doubt, Interconnect, MoneyKind, Offer
+from broker.core.market.offers import Availability, CapacityType, Doubt, Interconnect, MoneyKind
 from broker.core.values.money import Money
 
 
-class OfferResult(Result):
-    """One offer. Prices in USD an hour; ``spot_discount``: of the cheapest on-demand price of the same machine in the
-    same region, as a fraction; ``term_months``: of a reservation; ``doubt``: why it is not believed, so that no job
-    starts on it, with the figures in ``doubt_detail``; ``pool``: its name for `gpubroker prices accept`."""
+class OfferedMachine(Result):
+    """The machine that an offer prices. ``term_months``: of a reservation."""
 
     provider: str
     region: str
@@ -27,6 +24,22 @@ class OfferResult(Result):
     count: int
     capacity_type: CapacityType
     term_months: int | None
+
+    @property
+    def machine(self) -> str:
+        """``H100:8``, or ``cpu`` for a machine without accelerators."""
+        return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
+
+
+PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
+
+
+class OfferResult(OfferedMachine):
+    """One offer. Prices in USD an hour; ``spot_discount``: of the cheapest on-demand price of the same machine in the
+    same region, as a fraction; ``doubt``: why it is not believed, so that no job starts on it, with the figures in
+    ``doubt_detail``; ``pool``: its name for `gpubroker prices accept`; ``price_kind``: ``live``, or the first reason
+    that applies why it is not (``recorded``: capacity on record that no engine reaches)."""
+
     price_per_hour: Money | None
     price_per_gpu_hour: Money | None
     spot_discount: Figure | None
@@ -41,6 +54,7 @@ class OfferResult(Result):
     doubt_detail: str
     pool: str
     reference: bool
+    price_kind: PriceKind
     source: str
     engine: str | None
     money: MoneyKind
@@ -54,18 +68,31 @@ class OfferResult(Result):
         offer = row.offer
         return cls.from_parts(
             offer,
-            **machine_of(offer),
             price_per_hour=offer.price,
             price_per_gpu_hour=row.per_gpu,
             spot_discount=row.discount,
             age_seconds=row.age,
             stale=row.stale,
+            price_kind=_price_kind(row),
             **more,
         )
 
 
-class OfferList(Result):
-    """Offers. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how many are known;
+def _price_kind(row: ListedOffer) -> PriceKind:
+    offer = row.offer
+    kinds: dict[PriceKind, bool] = {
+        "doubted": offer.doubt is not None,
+        "reference": offer.reference,
+        "stale": row.stale,
+        "simulated": offer.money == "sandbox",
+        "imported": offer.imported,
+        "recorded": is_recorded(offer),
+    }
+    return next((kind for kind, holds in kinds.items() if holds), "live")
+
+
+class MatchingOffers(Result):
+    """``matching``: how many offers there are, where the list has only the first; ``total``: how many are known;
     ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked; ``converted``: by
     provider, the rates by which prices in another currency became dollars; ``nearby``: where nothing matches, what is
     offered near to a wanted accelerator that nobody offers."""
@@ -76,26 +103,12 @@ class OfferList(Result):
     old_hidden: int
     converted: dict[str, list[str]]
     nearby: dict[str, list[str]]
-    offers: list[OfferResult]
 
-    @classmethod
-    def of(
-        cls,
-        matching: Sequence[ListedOffer],
-        found: OfferListing,
-        limit: int | None,
-        old_hidden: int,
-        nearby: Mapping[str, list[str]],
-    ) -> Self:
-        return cls(
-            as_of=found.now,
-            matching=len(matching),
-            total=found.total,
-            old_hidden=old_hidden,
-            converted={provider: list(rates) for provider, rates in found.converted.items()},
-            nearby=dict(nearby),
-            offers=[OfferResult.of(row) for row in matching[:limit]],
-        )
+
+class OfferList(MatchingOffers):
+    """Offers in the order that was asked for."""
+
+    offers: list[OfferResult]
 
 
 class OfferGroupResult(Result):
@@ -114,25 +127,10 @@ class OfferGroupResult(Result):
     cheapest: OfferResult | None
 
 
-class OfferGroupList(Result):
-    """Offers in groups, the cheapest first. ``matching``: the number of offers in all groups."""
+class OfferGroupList(MatchingOffers):
+    """Offers in groups, the cheapest first. ``matching``: the number of offers in all groups; ``matching_groups``: how
+    many groups there are, where ``groups`` has only the first."""
 
-    as_of: Moment
-    matching: int
-    total: int
     group_by: list[str]
+    matching_groups: int
     groups: list[OfferGroupResult]
-
-
-def machine_of(offer: Offer) -> dict[str, Any]:
-    """The fields that identify an offer's machine in every document."""
-    return {
-        "provider": offer.provider,
-        "region": offer.region,
-        "zone": offer.zone,
-        "instance_type": offer.instance_type,
-        "accelerator": offer.accelerator,
-        "count": offer.count,
-        "capacity_type": offer.capacity_type,
-        "term_months": offer.term_months,
-    }

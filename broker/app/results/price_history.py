@@ -10,25 +10,17 @@ from typing import Literal, Self
 from pydantic import Field
 
 from broker.app.market.imports import Imported
-from broker.app.market.price_history import PriceHistories, PriceHistory
-from broker.app.results.offers import machine_of
+from broker.app.market.price_history import PriceHistories, PriceHistory, PriceStretch, stretches
+from broker.app.results.offers import OfferedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability
 from broker.core.values.money import Money
 from broker.store.records import PastOffer, PrunedPrices
 
 
-class PricedMachine(Result):
-    """The machine that an offer prices. ``source``: of the price; ``reference``: copied from a price list."""
+class PricedMachine(OfferedMachine):
+    """``source``: of the price; ``reference``: copied from a price list."""
 
-    provider: str
-    region: str
-    zone: str | None
-    instance_type: str
-    accelerator: str | None
-    count: int
-    capacity_type: CapacityType
-    term_months: int | None
     source: str
     reference: bool
 
@@ -59,8 +51,11 @@ class SignalAt(Result):
 
 class PriceSeries(PricedMachine):
     """The prices of one pool from one source, in USD an hour. ``ended``: since when it is no longer offered.
-    ``available_part``: share of the period in which the provider reported the capacity as available."""
+    ``available_part``: share of the period in which the provider reported the capacity as available. ``as_of``: when
+    its source last told of it; older than ``max_age_seconds``, the price is stale."""
 
+    as_of: Moment
+    max_age_seconds: Seconds | None
     known_until: Moment
     ended: Moment | None
     first_price_per_hour: Money | None
@@ -78,10 +73,9 @@ class PriceSeries(PricedMachine):
     def of(cls, one: PriceHistory) -> Self:
         known, offer = one.known, one.offer
         return cls.from_parts(
+            offer,
             one,
-            **machine_of(offer),
-            source=offer.source,
-            reference=offer.reference,
+            max_age_seconds=offer.max_age,
             first_price_per_hour=known[0] if known else None,
             last_price_per_hour=known[-1] if known else None,
             lowest_price_per_hour=min(known, default=None),
@@ -92,32 +86,39 @@ class PriceSeries(PricedMachine):
                 PriceAt.from_parts(
                     point,
                     price_per_hour=point.price,
-                    price_per_gpu_hour=unit_price(offer, point.price) if offer.count else None,
+                    price_per_gpu_hour=point.price.share(1, offer.count)
+                    if point.price is not None and offer.count
+                    else None,
                 )
                 for point in one.prices
             ],
         )
 
+    def per_unit(self, price: Money | None) -> Money | None:
+        """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
+        return price if price is None or not self.count else price.share(1, self.count)
+
+    def stretches(self, start: datetime) -> list[PriceStretch]:
+        """The period from ``start`` divided at each price change, as `broker.app.market.price_history.stretches`."""
+        return stretches(((one.at, one.price_per_hour) for one in self.prices), start, self.known_until)
+
 
 class PriceHistoryList(Result):
     """Price histories of a period, cheapest first. ``matching``: how many series there are, where ``series`` has only
-    the first."""
+    the first; ``unpriced``: how many of the first have no price in the period; ``began``: when the first poll of the
+    store ended, if there is no series."""
 
     as_of: Moment
     since: Moment = Field(validation_alias="from", serialization_alias="from")
     until: Moment = Field(validation_alias="to", serialization_alias="to")
     matching: int
+    unpriced: int
+    began: Moment | None
     series: list[PriceSeries]
 
     @classmethod
     def of(cls, period: PriceHistories) -> Self:
-        return cls(
-            as_of=period.now,
-            since=period.start,
-            until=period.end,
-            matching=period.matching,
-            series=[PriceSeries.of(one) for one in period.histories],
-        )
+        return cls.from_parts(period, as_of=period.now, since=period.start, until=period.end, series=period.histories)
 
 
 class PastOfferResult(PricedMachine):
@@ -137,15 +138,7 @@ class PastOfferResult(PricedMachine):
     @classmethod
     def of(cls, past: PastOffer) -> Self:
         offer = past.offer
-        return cls.from_parts(
-            offer,
-            **machine_of(offer),
-            price_per_hour=offer.price,
-            price_per_gpu_hour=offer.price_per_gpu,
-            since=past.since,
-            learned=past.learned,
-            seen=past.seen,
-        )
+        return cls.from_parts(past, offer, price_per_hour=offer.price, price_per_gpu_hour=offer.price_per_gpu)
 
 
 class PastOfferList(Result):
@@ -158,7 +151,7 @@ class PastOfferList(Result):
 
     @classmethod
     def of(cls, shown: Sequence[PastOffer], matching: int, at: datetime, known_at: datetime | None) -> Self:
-        return cls(at=at, known_at=known_at, matching=matching, offers=[PastOfferResult.of(past) for past in shown])
+        return cls.from_parts(at=at, known_at=known_at, matching=matching, offers=shown)
 
 
 class ImportedPrices(Result):
@@ -211,8 +204,3 @@ class PrunedPriceHistory(Result):
             poll_runs=done.polls,
             protected=done.protected,
         )
-
-
-def unit_price(offer: Offer, price: Money | None) -> Money | None:
-    """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
-    return price if price is None or not offer.count else price.share(1, offer.count)

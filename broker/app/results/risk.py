@@ -1,19 +1,16 @@
-"""Offers with their interruption risk, and offers in groups, as results."""
+"""Offers with their interruption risk, as results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from math import isfinite
 from typing import Self
 
 from pydantic import Field
 
-from broker.app.market.market import OfferListing
-from broker.app.market.offer_rows import ListedOffer
-from broker.app.results.offers import OfferResult
-from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.placement.pricing.hazard import EDGES, HazardBasis, Risk, Risks
+from broker.app.results.offers import MatchingOffers, OfferResult
+from broker.app.results.values import Figure, Result, Seconds
+from broker.placement.pricing.hazard import EDGES, HazardBasis, Risk
 
 
 class RiskBand(Result):
@@ -32,10 +29,12 @@ class RiskEvidence(Result):
 
 class RiskResult(Result):
     """The expected interruptions of one machine of a pool. ``mean_life``: null for capacity that is never interrupted;
+    ``left_after_3_hours``: the mean further life of a machine that has run for three hours, null likewise;
     ``time_to_return``: how long a lost pool stays away."""
 
     interruptions_per_hour: Figure
     mean_life: Seconds | None
+    left_after_3_hours: Seconds | None
     time_to_return: Seconds
     by_age: list[RiskBand]
     basis: HazardBasis
@@ -48,6 +47,7 @@ class RiskResult(Result):
         return cls.from_parts(
             risk,
             mean_life=timedelta(hours=risk.mean_life) if isfinite(risk.mean_life) else None,
+            left_after_3_hours=timedelta(hours=left) if isfinite(left := risk.life_left(3.0)) else None,
             time_to_return=timedelta(hours=risk.time_to_return),
             by_age=[
                 RiskBand(start=timedelta(hours=edge), interruptions_per_hour=rate)
@@ -63,20 +63,7 @@ class OfferWithRisk(OfferResult):
     risk: RiskResult
 
 
-class OfferRiskList(Result):
-    """Offers with their risk. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how
-    many are known."""
+class OfferRiskList(MatchingOffers):
+    """Offers with their risk."""
 
-    as_of: Moment
-    matching: int
-    total: int
     offers: list[OfferWithRisk]
-
-    @classmethod
-    def of(cls, matching: Sequence[ListedOffer], found: OfferListing, limit: int | None, risks: Risks) -> Self:
-        return cls(
-            as_of=found.now,
-            matching=len(matching),
-            total=found.total,
-            offers=[OfferWithRisk.of(row, risk=RiskResult.of(risks.of(row.offer))) for row in matching[:limit]],
-        )

@@ -17,7 +17,8 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from broker.core.market.offers import OfferQuery
+    from broker.app.market.offer_rows import OfferFilter
+    from broker.app.results.price_history import PriceHistoryList
 
 EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --last 7d",
@@ -25,7 +26,7 @@ EXAMPLES = examples(
     "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --picture a100.html",
     "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
-_ROWS = 30
+_ROWS, _ROWS_OF_SERVER = 30, 100  # a server shows no more
 _LINES = 8  # more lines in one chart cannot be distinguished
 _PERIOD = "30d"
 
@@ -49,7 +50,8 @@ class PriceHistoryOptions:
         str | None, typer.Option(metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
     ] = None
     at: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Show the offers at this time instead of a period.")
+        str | None,
+        typer.Option(metavar="WHEN", help="Show the offers at this time instead of a period; not through a server."),
     ] = None
     known_at: Annotated[
         str | None, typer.Option(metavar="WHEN", help="With --at: use only what had been recorded by this time.")
@@ -62,82 +64,86 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
     """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
 
     A series is the prices of one pool from one source; a chart shows the eight cheapest. Times without a zone are local
-    times. Only prices recorded by this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices
-    poll`.
+    times. Only recorded prices are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`. A server
+    shows at most 100 series.
     """
-    from broker.app.market.price_history import over
-    from broker.app.results.price_history import PriceHistoryList
     from broker.cli.prices import history_view
-    from broker.core.market.offers import OfferQuery
 
     terminal = Terminal.of(context)
-    machines = filters.machines(given.gpu or [])
-    query = OfferQuery(
-        accelerators=tuple(sorted(machines)),
-        capacity_types=filters.capacity_types(given.capacity_type or []),
-        providers=tuple(given.provider or []),
-        regions=tuple(given.region or []),
-    )
-
+    terminal.only_here({"--at": given.at, "--known-at": given.known_at})
     if given.at is not None:
-        _no_others(
-            {
-                "--since": given.start,
-                "--until": given.end,
-                "--last": given.last,
-                "--chart": drawing.chart,
-                "--picture": drawing.picture,
-            }
-        )
-        _show_moment(terminal, query, machines, given.at, given.known_at, given.limit)
+        _show_moment(terminal, given, drawing)
         return
     if given.known_at is not None:
         raise InvalidInput("needs --at", where="--known-at")
-    broker = terminal.broker()
-    first, until = _bounds(broker.clock.now(), given.start, given.end, given.last)
-    most = given.limit if as_json else given.limit or _ROWS
-    period = over(broker, query, first, until, lambda offer: filters.fits(offer, machines), most=most)
+    found = _found(terminal, given)
     title = history_view.title(given.gpu or [], given.capacity_type or [])
-    draw(terminal, lambda: [history_view.chart(period, title, _LINES)], drawing)
-    if as_json:
-        terminal.answer(PriceHistoryList.of(period))
-    elif not drawing.chart:
-        terminal.show(*history_view.table(terminal.out, period))
+    draw(terminal, lambda: [history_view.chart(found, title, _LINES)], drawing)
+    if as_json or not drawing.chart:
+        terminal.result(found, lambda: history_view.table(terminal.out, found))
 
 
-def _show_moment(
-    terminal: Terminal,
-    query: OfferQuery,
-    machines: dict[str, set[int]],
-    at: str,
-    known_at: str | None,
-    limit: int | None,
-) -> None:
-    from broker.app.market.price_history import at as offered_at
+def _found(terminal: Terminal, given: PriceHistoryOptions) -> PriceHistoryList:
+    from datetime import UTC, datetime
+
+    from broker.app.results.price_history import PriceHistoryList
+
+    wanted = _wanted(given)
+    if terminal.through_server:
+        first, until = _bounds(datetime.now(UTC), given)
+        return terminal.api.fetch(
+            PriceHistoryList,
+            "/prices/history",
+            gpu=given.gpu,
+            provider=given.provider,
+            region=given.region,
+            capacity_type=sorted(wanted.capacity_types) or None,
+            since=first.isoformat(),
+            until=until.isoformat() if given.end else None,  # the server's clock may be behind
+            limit=given.limit or (_ROWS_OF_SERVER if terminal.as_json else _ROWS),
+        )
+    from broker.app.market.price_history import over
+
+    broker = terminal.broker()
+    first, until = _bounds(broker.clock.now(), given)
+    most = given.limit if terminal.as_json else given.limit or _ROWS
+    return PriceHistoryList.of(over(broker, wanted, first, until, most=most))
+
+
+def _wanted(given: PriceHistoryOptions) -> OfferFilter:
+    from broker.app.market.offer_rows import OfferFilter
+
+    return OfferFilter(
+        counts=filters.machines(given.gpu or ()),
+        providers=tuple(given.provider or ()),
+        regions=tuple(given.region or ()),
+        capacity_types=frozenset(filters.capacity_types(given.capacity_type or ())),
+    )
+
+
+def _show_moment(terminal: Terminal, given: PriceHistoryOptions, drawing: Drawing) -> None:
+    from broker.app.market.price_history import at
     from broker.app.results.price_history import PastOfferList
     from broker.cli.prices import history_view
 
-    broker = terminal.broker()
-    now = broker.clock.now()
-    when = filters.moment("--at", at, now)
-    known = None if known_at is None else filters.moment("--known-at", known_at, now)
-    found = offered_at(broker, query, when, lambda offer: filters.fits(offer, machines), known)
-    if terminal.as_json:
-        terminal.answer(PastOfferList.of(found[:limit], len(found), when, known))
-    else:
-        terminal.show(*history_view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
-
-
-def _bounds(now: datetime, start: str | None, end: str | None, last: str | None) -> tuple[datetime, datetime]:
-    if last is not None and (start is not None or end is not None):
-        raise InvalidInput("give --last, or --since and --until", where="--last")
-    until = now if end is None else filters.moment("--until", end, now)
-    if start is not None:
-        return filters.moment("--since", start, now), until
-    return until - filters.duration("--last", last or _PERIOD), until
-
-
-def _no_others(options: dict[str, object]) -> None:
-    for name, value in options.items():
+    others = {"--since": given.start, "--until": given.end, "--last": given.last}
+    for name, value in (others | {"--chart": drawing.chart, "--picture": drawing.picture}).items():
         if value:
             raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")
+    wanted, broker = _wanted(given), terminal.broker()
+    now = broker.clock.now()
+    when = filters.moment("--at", given.at or "", now)
+    known = None if given.known_at is None else filters.moment("--known-at", given.known_at, now)
+    past = at(broker, wanted, when, known)
+    most = given.limit if terminal.as_json else given.limit or _ROWS
+    found = PastOfferList(at=when, known_at=known, matching=len(past), offers=past[:most])
+    terminal.result(found, lambda: history_view.moment_table(terminal.out, found))
+
+
+def _bounds(now: datetime, given: PriceHistoryOptions) -> tuple[datetime, datetime]:
+    if given.last is not None and (given.start is not None or given.end is not None):
+        raise InvalidInput("give --last, or --since and --until", where="--last")
+    until = now if given.end is None else filters.moment("--until", given.end, now)
+    if given.start is not None:
+        return filters.moment("--since", given.start, now), until
+    return until - filters.duration("--last", given.last or _PERIOD), until

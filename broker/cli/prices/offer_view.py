@@ -2,135 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.jobs.recorded_capacity import is_recorded
-from broker.app.market.offer_rows import ListedOffer
+from broker.app.results.offers import MatchingOffers, OfferGroupList, OfferGroupResult, OfferList, OfferResult
 from broker.cli.prices.status_view import converted
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.cli.render.tables import ValueColumn, listed
+from broker.core.market.offers import Availability, CapacityType
+from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.market.market import OfferListing
+_KINDS = {CapacityType.SPOT: "yellow", CapacityType.OWNED: "green", CapacityType.RESERVED: "cyan"}
+_NOTES = {
+    "doubted": Text("doubted", style="red"),
+    "reference": Text("ref", style="dim"),
+    "stale": Text("stale", style="yellow"),
+    "simulated": Text("simulated", style="magenta"),
+    "imported": Text("imported", style="cyan"),
+    "recorded": Text("recorded", style="cyan"),
+    "live": Text("live", style="green"),
+}
+_AVAILABLE = {
+    Availability.AVAILABLE: Text("yes", style="green"),
+    Availability.UNAVAILABLE: Text("sold out", style="red"),
+    Availability.NO_QUOTA: Text("no quota", style="red"),
+    Availability.UNKNOWN: Text("unknown", style="dim"),
+}
 
 
-_COLUMNS = (
-    Column("provider"),
-    Column("region", 2),
-    Column("zone", 9),
-    Column("machine type", 5, folds=True),
-    Column("GPU"),
-    Column("purchase type"),
-    Column("$/GPU-h", align="right"),
-    Column("$/h", 6, align="right"),
-    Column("spot discount", 7, align="right"),
-    Column("available", 4),
-    Column("interruptions/h", 10, align="right"),
-    Column("score", 11, align="right"),
-    Column("age", 3, align="right"),  # always shown, even at 80 columns: a price without its age cannot be trusted
-    Column("source", 8),
-    Column("note"),
+def note(offer: OfferResult) -> Text:
+    """The kind of price."""
+    return _NOTES[offer.price_kind]
+
+
+def _kind(offer: OfferResult) -> Text:
+    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
+    return Text(kind, style=_KINDS.get(offer.capacity_type, ""))
+
+
+def _percent(part: float | None) -> str:
+    return "" if part is None else formats.percent(part)
+
+
+_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
+    ValueColumn("provider", lambda one: one.provider),
+    ValueColumn("region", lambda one: one.region, 2),
+    ValueColumn("zone", lambda one: one.zone or "", 9),
+    ValueColumn("machine type", lambda one: one.instance_type, 5, folds=True),
+    ValueColumn("GPU", lambda one: one.machine),
+    ValueColumn("purchase type", _kind),
+    ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), align="right"),
+    ValueColumn("$/h", lambda one: formats.rate(one.price_per_hour), 6, "right"),
+    ValueColumn("spot discount", lambda one: _percent(one.spot_discount), 7, "right"),
+    ValueColumn("available", lambda one: _AVAILABLE[one.availability], 4),
+    ValueColumn(
+        "interruptions/h",
+        lambda one: "" if one.interruption_rate is None else f"{one.interruption_rate:.1%}",
+        10,
+        "right",
+    ),
+    ValueColumn("score", lambda one: "" if one.score is None else f"{one.score:.2g}", 11, "right"),
+    # Always shown, even at 80 columns: a price without its age cannot be trusted.
+    ValueColumn("age", lambda one: formats.age(one.age_seconds), 3, "right"),
+    ValueColumn("source", lambda one: one.source, 8),
+    ValueColumn("note", note),
 )
 
 
-def table(console: Console, shown: Sequence[ListedOffer], matching: int, found: OfferListing) -> list[RenderableType]:
+def table(console: Console, found: OfferList) -> Iterator[RenderableType]:
     """The table and its footer."""
-    parts = fitted(console, _COLUMNS, [_cells(row) for row in shown]) if shown else []
-    if any(row.offer.reference for row in shown):
-        parts.append(Text("ref: reference price from a published price list, not live; see its age", style="dim"))
-    if any(row.stale for row in shown):
-        parts.append(Text("stale: older than the provider's maximum age; not used for launches", style="yellow"))
-    for doubt in sorted({row.offer.doubt for row in shown if row.offer.doubt is not None}):
-        parts.append(Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red"))
-    names = {row.offer.provider for row in shown}
-    parts += converted({name: rates for name, rates in found.converted.items() if name in names})
-    return [*parts, *footer(len(shown), matching, "offers", found)]
+    shown = found.offers
+    if shown:
+        yield from listed(console, _COLUMNS, shown)
+    if any(one.reference for one in shown):
+        yield Text("ref: reference price from a published price list, not live; see its age", style="dim")
+    if any(one.stale for one in shown):
+        yield Text("stale: older than the provider's maximum age; not used for launches", style="yellow")
+    for doubt in sorted({one.doubt for one in shown if one.doubt is not None}):
+        yield Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red")
+    names = {one.provider for one in shown}
+    yield from converted({name: rates for name, rates in found.converted.items() if name in names})
+    yield from footer(found, len(shown))
 
 
-def hidden_prices(number: int) -> list[Text]:
-    """How many reference prices are hidden because of their age; nothing if none is."""
-    if not number:
-        return []
-    text = (
-        f"{formats.plural(number, 'old reference price')} hidden; --old shows them, `gpubroker prices book` checks them"
+def groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
+    """One row per group, and the footer."""
+
+    def key(name: str) -> ValueColumn[OfferGroupResult]:
+        return ValueColumn(name.replace("_", " "), lambda one: getattr(one, name))
+
+    def price(best: OfferResult | None) -> Money | None:
+        return (best.price_per_gpu_hour or best.price_per_hour) if best else None
+
+    def of_cheapest(best: OfferResult | None) -> str:
+        return f"{best.instance_type} in {best.provider}/{best.region}" if best else "none available"
+
+    columns: tuple[ValueColumn[OfferGroupResult], ...] = (
+        *map(key, found.group_by),
+        ValueColumn("offers", lambda one: f"{one.offers:,}", 6, "right"),
+        ValueColumn(
+            "min $/GPU-h",
+            lambda one: formats.rate(price(one.cheapest)),
+            align="right",
+        ),
+        ValueColumn("max $/GPU-h", lambda one: formats.rate(one.max_price_per_gpu_hour), 5, "right"),
+        ValueColumn("cheapest", lambda one: of_cheapest(one.cheapest), 2),
+        ValueColumn(
+            "purchase type", lambda one: formats.purchase_type(one.cheapest.capacity_type) if one.cheapest else "", 1
+        ),
+        ValueColumn("note", lambda one: note(one.cheapest) if one.cheapest else "", 3),
     )
-    return [Text(text, style="dim")]
+    if found.groups:
+        yield from listed(console, columns, found.groups)
+    yield from footer(found, len(found.groups), found.matching_groups)
 
 
-def near_ones(near: Mapping[str, Sequence[str]]) -> list[Text]:
-    """Offers similar to a request without offers."""
-    return [Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan") for name, others in near.items()]
-
-
-def footer(shown: int, matching: int, what: str, found: OfferListing) -> list[RenderableType]:
-    """How many rows (``what``: offers or groups) of how many are shown."""
-    lines = []
-    tail = "" if shown == matching else "; use --all to show all"
+def footer(found: MatchingOffers, shown: int, groups: int | None = None) -> Iterator[Text]:
+    """How many rows of how many are shown, how many reference prices are hidden because of their age, and offers near
+    to a request without offers. ``groups``: their number, if the rows are groups."""
+    tail = "" if shown == (found.matching if groups is None else groups) else "; use --all to show all"
     if not found.total:
-        lines.append("no offers are known; run `gpubroker prices poll`")
-    elif not matching:
-        lines.append(f"0 of {found.total:,} offers match")
-    elif what == "offers":
-        more = f" ({found.total:,} known)" if found.total != matching else ""
-        lines.append(f"{shown:,} of {matching:,} matching offers shown{more}{tail}")
+        line = "no offers are known; run `gpubroker prices poll`"
+    elif not found.matching:
+        line = f"0 of {found.total:,} offers match"
+    elif groups is None:
+        more = f" ({found.total:,} known)" if found.total != found.matching else ""
+        line = f"{shown:,} of {found.matching:,} matching offers shown{more}{tail}"
     else:
-        lines.append(f"{shown:,} of {formats.plural(matching, 'group')} shown{tail}")
-    return [Text(line, style="dim") for line in lines]
-
-
-def _cells(row: ListedOffer) -> list[str | Text]:
-    offer = row.offer
-    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
-    return [
-        offer.provider,
-        offer.region,
-        offer.zone or "",
-        offer.instance_type,
-        offer.machine,
-        Text(kind, style=_STYLES.get(offer.capacity_type, "")),
-        formats.rate(row.per_gpu),
-        formats.rate(offer.price),
-        "" if row.discount is None else formats.percent(row.discount),
-        _available(offer),
-        "" if offer.interruption_rate is None else f"{offer.interruption_rate:.1%}",
-        "" if offer.score is None else f"{offer.score:.2g}",
-        formats.age(row.age),
-        offer.source,
-        note(row),
-    ]
-
-
-_STYLES = {CapacityType.SPOT: "yellow", CapacityType.OWNED: "green", CapacityType.RESERVED: "cyan"}
-
-
-def _available(offer: Offer) -> Text:
-    words_for = {
-        Availability.AVAILABLE: ("yes", "green"),
-        Availability.UNAVAILABLE: ("sold out", "red"),
-        Availability.NO_QUOTA: ("no quota", "red"),
-        Availability.UNKNOWN: ("unknown", "dim"),
-    }
-    return Text(*words_for[offer.availability])
-
-
-def note(row: ListedOffer) -> Text:
-    """The kind of price: reference, stale, simulated, imported, recorded, or live (what ``--live`` keeps)."""
-    if row.offer.doubt is not None:
-        return Text("doubted", style="red")
-    if row.offer.reference:
-        return Text("ref", style="dim")
-    if row.stale:
-        return Text("stale", style="yellow")
-    if row.offer.money == "sandbox":
-        return Text("simulated", style="magenta")
-    if row.offer.imported:
-        return Text("imported", style="cyan")
-    if is_recorded(row.offer):
-        return Text("recorded", style="cyan")
-    return Text("live", style="green")
+        line = f"{shown:,} of {formats.plural(groups, 'group')} shown{tail}"
+    yield Text(line, style="dim")
+    if found.old_hidden:
+        hidden = formats.plural(found.old_hidden, "old reference price")
+        yield Text(f"{hidden} hidden; --old shows them, `gpubroker prices book` checks them", style="dim")
+    for name, others in found.nearby.items():
+        yield Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan")

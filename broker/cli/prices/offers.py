@@ -15,7 +15,7 @@ from broker.cli.terminal import Terminal
 from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
-    from broker.core.market.offers import OfferQuery
+    from broker.app.market.offer_rows import OfferFilter
 
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
@@ -38,6 +38,7 @@ class OffersOptions:
     on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False
     reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False
     owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False
+    capacity_type: filters.CapacityTypes = None
     provider: filters.Providers = None
     region: filters.Regions = None
     machine_type: Annotated[
@@ -59,14 +60,17 @@ class OffersOptions:
         str | None,
         typer.Option(
             metavar="DIMS",
-            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
+            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type; not "
+            "through a server.",
         ),
     ] = None
-    sort: Annotated[OfferOrder, typer.Option(help="Sort order.")] = OfferOrder.GPU_PRICE
+    sort: Annotated[OfferOrder, typer.Option(help="Sort order; not through a server.")] = OfferOrder.GPU_PRICE
     risk: Annotated[
         bool,
         typer.Option(
-            "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
+            "--risk",
+            help="Show interruption rates, time until capacity returns, and the data behind the estimates; not through "
+            "a server.",
         ),
     ] = False
     limit: filters.Limit = None
@@ -83,26 +87,41 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
 
     The first use asks the providers that need no login and answer within seconds (not with --offline); without a
     network, it shows this machine and a price book of list prices, marked as reference. List prices of more than 180
-    days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`.
+    days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`. A
+    server lists its own offers and asks no provider.
     """
-    from broker.app.market.market import listing
-    from broker.app.market.nearby import nearby
-    from broker.app.market.offer_rows import OfferFilter, hidden_old, wanted_rows
-    from broker.cli.prices import offer_groups, offer_view
     from broker.core.errors import InvalidInput
-    from broker.core.market.offers import CapacityType
 
     terminal = Terminal.of(context)
+    if given.risk and given.group_by is not None:
+        raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
+    terminal.only_here(
+        {"--group-by": given.group_by, "--risk": given.risk, "--sort": given.sort != OfferOrder.GPU_PRICE}
+    )
+    wanted = _wanted(given)
+    shown = None if given.every else given.limit if as_json else given.limit or _ROWS
+    if terminal.through_server:
+        _show_of_server(terminal, wanted, given, shown)
+    else:
+        _show(terminal, wanted, given, shown)
+
+
+def _wanted(given: OffersOptions) -> OfferFilter:
+    from broker.app.market.offer_rows import OfferFilter
+    from broker.core.market.offers import CapacityType
+
     switches = {
         CapacityType.SPOT: given.spot,
         CapacityType.ON_DEMAND: given.on_demand,
         CapacityType.RESERVED: given.reserved,
         CapacityType.OWNED: given.owned,
     }
-    machines = filters.machines(given.gpu or [])
-    wanted = OfferFilter(
-        counts={name: frozenset(counts) for name, counts in machines.items()},
-        capacity_types=frozenset(kind for kind, on in switches.items() if on),
+    kinds = {kind for kind, on in switches.items() if on} | {*filters.capacity_types(given.capacity_type or ())}
+    return OfferFilter(
+        counts=filters.machines(given.gpu or ()),
+        providers=tuple(given.provider or ()),
+        regions=tuple(given.region or ()),
+        capacity_types=frozenset(kinds),
         instance_types=tuple(given.machine_type or ()),
         available=given.available,
         live=given.live,
@@ -110,47 +129,48 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
         old=given.old,
         max_price=None if given.max_price is None else filters.price("--max-price", given.max_price),
     )
-    dimensions = () if given.group_by is None else offer_groups.dimensions(given.group_by)
-    if given.risk and dimensions:
-        raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
-    broker, query = terminal.broker(), _query(machines, given.provider or [], given.region or [])
+
+
+def _show(terminal: Terminal, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> None:
+    from broker.app.market import offer_lists
+    from broker.cli.prices import offer_view
+
+    by = () if given.group_by is None else offer_lists.dimensions(given.group_by)
+    broker = terminal.broker()
     first_look(terminal, broker, offline=given.offline, providers=given.provider or ())
-    found = listing(broker, query)
-    rows = wanted_rows(found.offers, found.now, wanted, given.sort)
-    hidden = hidden_old(found.offers, found.now, wanted)
-    near = {} if rows else nearby(broker, machines, found.offers)
-    shown = None if given.every else given.limit if as_json else given.limit or _ROWS
-    if dimensions:
-        groups = offer_groups.groups(rows, dimensions)
-        if as_json:
-            terminal.answer(offer_groups.result(rows, groups[:shown], dimensions, found))
-        else:
-            table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
-            terminal.show(*table)
+    if by:
+        groups = offer_lists.offer_groups(broker, wanted, by, limit)
+        terminal.result(groups, lambda: offer_view.groups(terminal.out, groups))
     elif given.risk:
-        from broker.app.market.risk import risks
         from broker.cli.prices import risk_view
 
-        known = risks(broker, query)
-        if given.sort is OfferOrder.INTERRUPTIONS:
-            rows.sort(key=lambda row: known(row.offer))
-        if as_json:
-            from broker.app.results.risk import OfferRiskList
-
-            terminal.answer(OfferRiskList.of(rows, found, shown, known))
-        else:
-            terminal.show(*risk_view.table(terminal.out, rows[:shown], len(rows), found, known))
-    elif as_json:
-        from broker.app.results.offers import OfferList
-
-        terminal.answer(OfferList.of(rows, found, shown, hidden, near))
+        risks = offer_lists.offer_risks(broker, wanted, given.sort, limit)
+        terminal.result(risks, lambda: risk_view.table(terminal.out, risks))
     else:
-        terminal.show(*offer_view.table(terminal.out, rows[:shown], len(rows), found))
-    if not as_json:
-        terminal.show(*offer_view.hidden_prices(hidden), *offer_view.near_ones(near))
+        found = offer_lists.offer_list(broker, wanted, given.sort, limit)
+        terminal.result(found, lambda: offer_view.table(terminal.out, found))
 
 
-def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:
-    from broker.core.market.offers import OfferQuery
+def _show_of_server(terminal: Terminal, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> None:
+    from broker.app.results.offers import OfferList
+    from broker.cli.prices import offer_view
+    from broker.server.paths import MOST_OFFERS
 
-    return OfferQuery(accelerators=tuple(sorted(machines)), providers=tuple(providers), regions=tuple(regions))
+    found = terminal.api.whole(
+        OfferList,
+        "/offers",
+        "offers",
+        limit,
+        MOST_OFFERS,
+        gpu=given.gpu,
+        provider=given.provider,
+        region=given.region,
+        capacity_type=sorted(wanted.capacity_types) or None,
+        machine_type=given.machine_type,
+        available=given.available or None,
+        live=given.live or None,
+        doubted=given.doubted or None,
+        old=given.old or None,
+        max_price=wanted.max_price and wanted.max_price.as_json(),
+    )
+    terminal.result(found, lambda: offer_view.table(terminal.out, found))

@@ -199,7 +199,7 @@ def trial(
     from broker.core.notices import Notice
 
     terminal = Terminal.of(context)
-    targets = terminal.settings().notify
+    targets = terminal.broker().settings.notify
     if not targets:
         raise InvalidInput("the settings name no recipient", hint=watch_view.HOW_TO_TELL)
     chosen = notify.chosen(targets, [name.lower() for name in target or []])

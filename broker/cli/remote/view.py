@@ -144,19 +144,6 @@ def queue(found: Document) -> Iterator[RenderableType]:
         yield "no job waits"
 
 
-def offers(console: Console, found: Sequence[Document], matching: int) -> list[RenderableType]:
-    """Offers, the cheapest GPU-hour first."""
-    columns = (
-        DocumentColumn("gpu", lambda one: f"{one['accelerator']}:{one['count']}" if one["accelerator"] else "cpu"),
-        DocumentColumn("purchase type", _kind), text("provider"),
-        DocumentColumn("region", lambda one: str(one["zone"] or one["region"]), 2), text("instance_type", "machine", 3),
-        price("price_per_hour", "per h"),
-        DocumentColumn("age", lambda one: formats.age(timedelta(seconds=one["age_seconds"])), 4, "right"),
-    )  # fmt: skip
-    many = formats.plural(matching, "offer")
-    return table(console, columns, found, f"0 of {many}", f"{len(found)} of {many}")
-
-
 def _kind(offer: Document) -> str:
     return words(offer["capacity_type"]).replace(" ", "-")
 

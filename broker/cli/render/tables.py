@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-T = TypeVar("T")
+T = TypeVar("T", contravariant=True)
 _GAP = 2  # between columns
 _FOLDED = 24  # the minimum width of a column that folds
 _CUT = 8  # the minimum width of cut text
@@ -44,9 +44,14 @@ class ValueColumn(Generic[T]):
 def listed(
     console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str
 ) -> list[RenderableType]:
-    """One line per row, as `fitted` makes it."""
+    """One line per row, as `listing` makes it, as a list, for a screen of several parts."""
+    return [listing(console, columns, rows, *footer)]
+
+
+def listing(console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str) -> FittedTable:
+    """One line per row, as `fitting` makes it."""
     titles = [Column(one.title, one.rank, one.align, one.folds) for one in columns]
-    return fitted(console, titles, [[one.value(row) for one in columns] for row in rows], *footer)
+    return fitting(console, titles, [[one.value(row) for one in columns] for row in rows], *footer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pytest
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import jobs
 from broker.app.jobs.past_events import JobStory, story
+from broker.app.market.offer_rows import OfferFilter
 from broker.app.market.price_history import PriceHistories, over
 from broker.app.market.price_history import at as at_moment
 from broker.app.service.archiving import ArchivedHistory, archive_history
@@ -26,7 +27,6 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.runfolder import archive
@@ -354,7 +354,7 @@ def begun(broker: Broker, kind: ArchiveKind, rows: int) -> ArchiveFile:
 
 
 def prices(broker: Broker, first: float, last: float) -> PriceHistories:
-    return over(broker, OfferQuery(), NOW - first * DAY, NOW - last * DAY, lambda one: one.instance_type in MACHINES)
+    return over(broker, OfferFilter(instance_types=MACHINES), NOW - first * DAY, NOW - last * DAY)
 
 
 def test_price_history_is_read_where_it_is(broker: Broker) -> None:
@@ -381,7 +381,7 @@ def test_offers_at_a_moment_are_read_where_they_are(broker: Broker) -> None:
     asked = [(NOW - days * DAY, known) for days in (205, 195, 180, 175, 150, 95, 60, 5) for known in (False, True)]
 
     def then(when: datetime, known: bool) -> list[PastOffer]:
-        found = at_moment(broker, OfferQuery(), when, lambda _: True, when if known else None)
+        found = at_moment(broker, OfferFilter(), when, when if known else None)
         # The records of old polls, by which an offer was seen last, are deleted.
         return [replace(past, seen=None, offer=replace(past.offer, as_of=NOW)) for past in found]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from broker.app.market import offer_rows
-from broker.app.market.market import OfferListing
-from broker.app.results.offers import OfferResult
-from broker.cli.prices import offer_groups, risk_view
+from broker.app.market.offer_lists import MatchingOffers, groups
+from broker.app.results.offers import OfferList, OfferResult
+from broker.app.results.risk import OfferRiskList, OfferWithRisk
 from broker.cli.prices import offer_view as view
+from broker.cli.prices import risk_view
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.values.money import Money
@@ -38,6 +38,14 @@ def offer(price: str | None = "8", **changed: Any) -> Offer:
         "availability": Availability.AVAILABLE,
     }  # fmt: skip
     return Offer(**(fields | changed))
+
+
+def matching(rows: list[offer_rows.ListedOffer]) -> MatchingOffers:
+    return MatchingOffers(rows, NOW, 5, 0, {}, {})
+
+
+def shown_of(rows: list[offer_rows.ListedOffer]) -> OfferList:
+    return OfferList.from_parts(matching(rows), offers=rows)
 
 
 def test_a_price_in_doubt_has_no_discount_and_gives_none() -> None:
@@ -174,11 +182,11 @@ def test_offers_of_one_price_have_one_order(name: str) -> None:
 
 def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
     out = offer("1", availability=Availability.UNAVAILABLE, zone="a")
-    (group,) = offer_groups.groups(offer_rows.rows([out, offer("8", zone="b")], NOW), ["gpu"])
-    assert group.count == 2
+    (group,) = groups(offer_rows.rows([out, offer("8", zone="b")], NOW), ["gpu"])
+    assert group.offers == 2
     assert group.cheapest is not None
-    assert group.cheapest.offer.price == Money.usd("8")
-    (nothing,) = offer_groups.groups(offer_rows.rows([out], NOW), ["gpu"])
+    assert group.cheapest.price_per_hour == Money.usd("8")
+    (nothing,) = groups(offer_rows.rows([out], NOW), ["gpu"])
     assert nothing.cheapest is None
 
 
@@ -186,7 +194,7 @@ def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     console = Console(width=width, force_terminal=True, record=True, file=StringIO())
     rows = offer_rows.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
-    for part in view.table(console, rows, 5, OfferListing(tuple(row.offer for row in rows), 5, NOW)):
+    for part in view.table(console, shown_of(rows)):
         console.print(part, highlight=False)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
@@ -203,7 +211,7 @@ def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
     term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
     book = offer(region="north-america", reference=True)
     rows = offer_rows.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
-    for part in view.table(console, rows, 2, OfferListing(tuple(row.offer for row in rows), 2, NOW)):
+    for part in view.table(console, shown_of(rows)):
         console.print(part, highlight=False)
     header, _, live, listed, *_ = console.export_text().splitlines()
     assert header.split()[-2:] == ["age", "note"]
@@ -223,9 +231,10 @@ def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: A
 def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     far = offer(zone="z" * 40, accelerator="A100-80GB", count=8)
     risk = Risk(0.21, 2.0, (0.2,) * 6, HazardBasis.FAMILY, 0.15, family=ObservedTime(12_345.0, 1_234))
-    known: Any = SimpleNamespace(of=lambda _: risk)
+    (row,) = offer_rows.rows([far], NOW)
+    found = OfferRiskList.from_parts(matching([row]), offers=[OfferWithRisk.of(row, risk=risk)])
     console = Console(width=width, record=True, file=StringIO())
-    for part in risk_view.table(console, offer_rows.rows([far], NOW), 1, OfferListing((far,), 1, NOW), known):
+    for part in risk_view.table(console, found):
         console.print(part)
     shown = console.export_text()
     assert shown.count("z") == 40
@@ -238,7 +247,8 @@ def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:
     spot = gpubroker("offers", "--old", "--gpu", "H100:8", "--spot", "--risk", "--json")
     risk = spot.json["offers"][0]["risk"]
     assert set(risk) == {
-        "interruptions_per_hour", "mean_life", "time_to_return", "by_age", "basis", "prior_per_hour", "own", "family",
+        "interruptions_per_hour", "mean_life", "left_after_3_hours",
+        "time_to_return", "by_age", "basis", "prior_per_hour", "own", "family",
     }  # fmt: skip
     assert (risk["basis"], risk["own"]) == ("assumed", {"hours": 0, "losses": 0})
     assert risk["mean_life"] == pytest.approx(3600 / risk["interruptions_per_hour"])

@@ -1,0 +1,70 @@
+"""Offers and recorded prices of a team server: the tables of a store of this machine."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.remote.conftest import Laptop
+
+LISTED = ("offers", "--old", "--gpu", "H100:8")
+
+
+def test_offers_come_in_pages_and_are_one_list(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pools(*more: str) -> list[str]:
+        return [one["pool"] for one in laptop(*LISTED, *more, "--json", by="mia").json["offers"]]
+
+    every = pools()
+    monkeypatch.setattr("broker.server.paths.MOST_OFFERS", 2)  # for the client: the server has its own copy
+    assert pools() == every
+    assert pools("-n", "3") == every[:3]
+    text = laptop(*LISTED, "-n", "3").out
+    assert f"3 of {len(every)} matching offers shown" in text
+    assert "ref: reference price" in text
+
+
+def test_filters_of_prices_machines_and_capacity_types_are_the_servers(laptop: Laptop) -> None:
+    def found(*filters: str) -> list[Any]:
+        offers: list[Any] = laptop(*LISTED, *filters, "--json", by="mia").json["offers"]
+        return [{name: value for name, value in one.items() if name != "age_seconds"} for one in offers]
+
+    every = found()
+    spot = [one for one in every if one["capacity_type"] == "spot"]
+    assert found("--spot") == found("--capacity-type", "spot") == spot != []
+    name, price = every[0]["instance_type"], every[2]["price_per_gpu_hour"]
+    assert found("--machine-type", name) == [one for one in every if one["instance_type"] == name]
+    cheap = [one for one in every if Decimal(one["price_per_gpu_hour"]) <= Decimal(price)]
+    assert found("--max-price", price) == cheap != every
+    assert found("--doubted") == []
+    assert "near it: " in laptop("offers", "--gpu", "A100-80GB-1of3").out
+
+
+def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
+    asked = ("prices", "history", "--provider", "sandbox", "--gpu", "L4:1", "-c", "spot")
+    drawn = laptop(*asked, "--chart", by="mia")
+    assert (drawn.code, "USD per GPU-hour" in drawn.out) == (0, True)
+    assert "series shown" in laptop(*asked, "--last", "2d").out
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("offers", ("--risk",)),
+        ("offers", ("--group-by", "gpu")),
+        ("offers", ("--sort", "age")),
+        ("prices history", ("--at", "2026-01-01")),
+    ],
+)
+def test_what_only_a_store_of_this_machine_shows_is_refused_by_name(
+    laptop: Laptop, command: str, option: tuple[str, ...]
+) -> None:
+    refused = laptop(*command.split(), *option, by="mia")
+    assert (refused.code, f"`gpubroker {command} {option[0]}` does not work" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["watch test", "watch list", "prune", "poll", "accept aws"])
+def test_what_changes_the_servers_prices_is_refused(laptop: Laptop, command: str) -> None:
+    refused = laptop("prices", *command.split(), by="adam")
+    assert (refused.code, "does not work through a team server" in refused.err) == (2, True)
