@@ -20,7 +20,7 @@ from pydantic.plugin import _loader
 from rich.text import Text
 
 import cli
-from broker.app.market import market
+from broker.app.market import offer_lists
 from broker.cli import program
 from broker.cli.program import app, run
 from tests.cli.conftest import Gpubroker
@@ -174,7 +174,7 @@ def test_something_unexpected_is_a_sentence_and_a_traceback_in_the_log(
     def burst(*_: object) -> None:
         raise RuntimeError("the roof is on fire")
 
-    monkeypatch.setattr(market, "listing", burst)
+    monkeypatch.setattr(offer_lists, "listing", burst)
     done = gpubroker("offers")
     log = home / "errors.log"
     assert done.code == 1
@@ -257,7 +257,7 @@ def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(market, "listing", interrupted)
+    monkeypatch.setattr(offer_lists, "listing", interrupted)
     done = gpubroker("offers")
     assert (done.code, done.out, done.err) == (130, "", "Stopped.\n")
 
@@ -285,7 +285,7 @@ def test_a_pipe_that_breaks_elsewhere_is_an_unexpected_error(gpubroker: Any, mon
     def broken(*_: object) -> None:
         raise BrokenPipeError("to a machine")
 
-    monkeypatch.setattr(market, "listing", broken)
+    monkeypatch.setattr(offer_lists, "listing", broken)
     done = gpubroker("offers")
     assert done.code == 1
     assert "unexpected error: BrokenPipeError: to a machine" in done.err

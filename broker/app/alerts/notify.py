@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker.store.outbox import Dispatch
 
 Targets = Mapping[str, "SecretStr"]
+HOW_TO_TELL = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"
 
 # Wall clock. Longer than Apprise takes to give up on one address, so that no two processes send the same notice.
 _HOLD = timedelta(minutes=2)
@@ -108,11 +109,16 @@ def _note_down(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> De
     return Delivery(notice.key, notice.title, dispatch.target, error, pause)
 
 
-def try_out(targets: Targets, notice: Notice) -> list[Delivery]:
-    """Send a notice to each target now, without storing it or trying again. Raises `MissingExtra`."""
+def try_out(targets: Targets, names: Sequence[str]) -> list[Delivery]:
+    """Send a test notice to the named targets, or to all if none is named, without storing it or trying again. Raises
+    `InvalidInput` without targets, `UnknownName`, `MissingExtra`."""
+    if not targets:
+        raise InvalidInput("the settings name no recipient", hint=HOW_TO_TELL)
+    body = "If you can read this, gpubroker can send you alerts about prices and budgets."
+    notice = Notice("test", "gpubroker: test alert", body)
     return [
         Delivery(notice.key, notice.title, name, _send(notice, address.get_secret_value()))
-        for name, address in targets.items()
+        for name, address in chosen(targets, names).items()
     ]
 
 

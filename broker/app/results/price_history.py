@@ -156,7 +156,8 @@ class PastOfferList(Result):
 
 class ImportedPrices(Result):
     """An import of a price catalogue. ``as_of_from``: whether the date is the file's or the option's; ``samples``: one
-    detail for each reason of a skipped row."""
+    detail for each reason of a skipped row; ``meant``: a suggestion if the provider is new and its name resembles a
+    known one, else empty."""
 
     provider: str
     file: Path
@@ -170,6 +171,7 @@ class ImportedPrices(Result):
     offers_stale: int
     rows_skipped: dict[str, int]
     samples: dict[str, str]
+    meant: str
     seconds: Seconds
 
     @classmethod

@@ -70,7 +70,7 @@ class PolledProvider(Result):
             rows_skipped=dict(last.skipped),
             skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
             error=error_line(last.error, last.hint),
-            failures=[line.removeprefix(f"{one.provider}: ") for line in last.error.splitlines()],
+            failures=_failures(one.provider, last.error),
         )
 
 
@@ -92,6 +92,10 @@ class PriceStatus(Result):
         )
 
 
+def _failures(provider: str, error: str) -> list[str]:
+    return [line.removeprefix(f"{provider}: ") for line in error.splitlines()]
+
+
 def error_line(error: str, hint: str) -> str | None:
     """An error and its hint in one line; None without an error."""
     return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None
@@ -100,7 +104,8 @@ def error_line(error: str, hint: str) -> str | None:
 class PollOutcome(Result):
     """The result of one poll. ``bytes`` and ``answers``: what was read over the network, but by SDKs; ``peak_mb``: the
     most memory that the program had until then (MB), so of this source only where it is polled alone; null where the
-    system does not tell. ``error``: null where the provider answered to the end."""
+    system does not tell. ``error``: null where the provider answered to the end; ``failures`` and ``hint``: the same in
+    parts. ``failed``: false also where a login or an extra was never set up."""
 
     provider: str
     status: PollStatus
@@ -111,7 +116,10 @@ class PollOutcome(Result):
     bytes: int
     answers: int
     peak_mb: float | None
+    failed: bool
     error: str | None
+    failures: list[str]
+    hint: str
 
     @classmethod
     def of(cls, result: PollResult) -> Self:
@@ -121,6 +129,7 @@ class PollOutcome(Result):
             bytes=result.traffic.bytes,
             answers=result.traffic.answers,
             error=error_line(result.error, result.hint),
+            failures=_failures(result.provider, result.error),
         )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal, Self
 
-from pydantic import SecretStr
-
-from broker.app.alerts.notify import Delivery, shown, variable
+from broker.app.alerts.notify import Delivery, Targets, shown, variable
 from broker.app.alerts.watches import Listed, Looked, WatchCheck
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.market.offers import CapacityType
@@ -82,13 +81,16 @@ class WatchResult(Result):
 
 
 class AddedWatch(WatchResult):
-    """A watch that was added. ``now``: the present state in words."""
+    """A watch that was added. ``now``: the present state in words; ``holds_now``: whether its condition holds, so that
+    the first check sends an alert; null if unknown."""
 
     now: str
+    holds_now: bool | None
 
     @classmethod
     def of_look(cls, looked: Looked) -> Self:
-        return cls.of(looked.watch, looked.state, now=looked.seen.words)
+        holds = None if looked.seen.holds is None else bool(looked.seen.holds)
+        return cls.of(looked.watch, looked.state, now=looked.seen.words, holds_now=holds)
 
 
 class AlertRecipient(Result):
@@ -98,21 +100,25 @@ class AlertRecipient(Result):
     address: str
     setting: str
 
+    @classmethod
+    def all_of(cls, targets: Targets) -> list[Self]:
+        """Those of the settings."""
+        return [cls(name=name, address=shown(one), setting=variable(name)) for name, one in targets.items()]
+
 
 class WatchList(Result):
     """All watches, and the recipients of alerts."""
 
+    as_of: Moment
     watches: list[WatchResult]
     targets: list[AlertRecipient]
 
     @classmethod
-    def of(cls, found: Sequence[Listed], targets: Mapping[str, SecretStr]) -> Self:
+    def of(cls, found: Sequence[Listed], targets: Targets, now: datetime) -> Self:
         return cls(
+            as_of=now,
             watches=[WatchResult.of(one.watch, one.state, one.dispatches) for one in found],
-            targets=[
-                AlertRecipient(name=name, address=shown(address), setting=variable(name))
-                for name, address in targets.items()
-            ],
+            targets=AlertRecipient.all_of(targets),
         )
 
 
@@ -123,17 +129,20 @@ class RemovedWatch(Result):
 
 
 class AlertDelivery(Result):
-    """One try to deliver an alert. ``next_try_in_seconds``: null if there is none."""
+    """One try to deliver an alert. ``address``: of the target, without its secret parts; empty if the settings do not
+    name it. ``next_try_in_seconds``: null if there is none."""
 
     target: str
+    address: str
     ok: bool
     title: str
     error: str
     next_try_in_seconds: Seconds | None
 
     @classmethod
-    def of(cls, one: Delivery) -> Self:
-        return cls.from_parts(one, next_try_in_seconds=one.next_try_in)
+    def of(cls, one: Delivery, targets: Targets) -> Self:
+        address = shown(targets[one.target]) if one.target in targets else ""
+        return cls.from_parts(one, address=address, next_try_in_seconds=one.next_try_in)
 
 
 class CheckedWatch(WatchResult):
@@ -149,16 +158,18 @@ class CheckedWatch(WatchResult):
 
 
 class WatchCheckResult(Result):
-    """A check of all watches, and the deliveries of alerts."""
+    """A check of all watches, the deliveries of alerts, and their recipients."""
 
     watches: list[CheckedWatch]
     deliveries: list[AlertDelivery]
+    targets: list[AlertRecipient]
 
     @classmethod
-    def of(cls, found: WatchCheck) -> Self:
+    def of(cls, found: WatchCheck, targets: Targets) -> Self:
         return cls(
             watches=[CheckedWatch.of_look(one) for one in found.looked],
-            deliveries=[AlertDelivery.of(one) for one in found.deliveries],
+            deliveries=[AlertDelivery.of(one, targets) for one in found.deliveries],
+            targets=AlertRecipient.all_of(targets),
         )
 
 
@@ -168,5 +179,5 @@ class AlertTest(Result):
     deliveries: list[AlertDelivery]
 
     @classmethod
-    def of(cls, sent: Sequence[Delivery]) -> Self:
-        return cls(deliveries=[AlertDelivery.of(one) for one in sent])
+    def of(cls, sent: Sequence[Delivery], targets: Targets) -> Self:
+        return cls(deliveries=[AlertDelivery.of(one, targets) for one in sent])

@@ -32,14 +32,10 @@ def accept(
     doubt.
     """
     from broker.app.market.polling import accept_prices
-    from broker.cli.render import formats
+    from broker.app.results.prices import AcceptedPrices
+    from broker.cli.render.formats import plural
 
     terminal = Terminal.of(context)
-    done = accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason)
-    if as_json:
-        from broker.app.results.prices import AcceptedPrices
-
-        terminal.answer(AcceptedPrices.of(done))
-        return
-    missing, odd = formats.plural(done.ended, "missing offer"), formats.plural(done.believed, "odd price")
-    terminal.show(f"{provider}: {missing} removed and {odd} accepted by {done.by}.")
+    done = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))
+    missing, odd = plural(done.missing_removed, "missing offer"), plural(done.prices_believed, "odd price")
+    terminal.result(done, lambda: [f"{provider}: {missing} removed and {odd} accepted by {done.accepted_by}."])

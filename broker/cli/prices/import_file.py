@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,11 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.market.imports import Imported
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from broker.app.results.price_history import ImportedPrices
 
 EXAMPLES = examples(
     "gpubroker prices import vms.csv --provider aws",
@@ -39,42 +43,30 @@ def import_(
     launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
     first, become the history that `prices history` and `backtest placement` read.
     """
+    from broker.app.market.imports import import_catalogue
     from broker.app.results.price_history import ImportedPrices
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    from broker.app.market.imports import import_catalogue
-
     at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
-    done = import_catalogue(broker, file, provider, at)
-    terminal.result(lambda: ImportedPrices.of(done), lambda: _told(done))
+    done = ImportedPrices.of(import_catalogue(broker, file, provider, at))
+    terminal.result(done, lambda: _told(done))
     if done.meant:
         terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
 
 
-def _told(done: Imported) -> list[Any]:
+def _told(done: ImportedPrices) -> Iterator[Text]:
     from rich.text import Text
 
-    from broker.cli.render import formats
+    from broker.cli.render.formats import age, moment, plural
 
-    counts = f"{formats.plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
-    age = formats.age(done.finished - done.dated)
-    whence = "from the file's time" if done.by_file else "from --dated"
-    lines = [
-        Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})"),
-        Text(
-            f"  as of {formats.moment(done.dated)}, {whence}, {age} ago; source {', '.join(done.sources)}", style="dim"
-        ),
-    ]
-    if done.stale:
-        lines.append(
-            Text(
-                f"  {formats.plural(done.stale, 'offer')} too old for launches: shown as stale until a newer import",
-                style="yellow",
-            )
-        )
+    counts = f"{plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
+    yield Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})")
+    whence = "the file's time" if done.as_of_from == "file" else "--dated"
+    dated = f"  as of {moment(done.as_of)}, from {whence}, {age(done.age_seconds)} ago"
+    yield Text(f"{dated}; source {', '.join(done.sources)}", style="dim")
+    if done.offers_stale:
+        stale = f"  {plural(done.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
+        yield Text(stale, style="yellow")
     for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
-        lines.append(
-            Text(f"  {formats.plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")
-        )
-    return lines
+        yield Text(f"  {plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")

@@ -25,7 +25,8 @@ def prune(
     """
     from datetime import timedelta
 
-    from broker.cli.render import formats
+    from broker.app.results.price_history import PrunedPriceHistory
+    from broker.cli.render.formats import moment, plural
     from broker.core.errors import InvalidInput
 
     kept = filters.time_span("--keep", keep)
@@ -34,20 +35,10 @@ def prune(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before = broker.clock.now() - kept
-    done = broker.store.market.prune(before, dry_run=dry_run)
-    if as_json:
-        from broker.app.results.price_history import PrunedPriceHistory
-
-        terminal.answer(PrunedPriceHistory.of(done, before, dry_run=dry_run))
-        return
-    counts = ", ".join(
-        (
-            formats.plural(done.prices, "price change"),
-            formats.plural(done.signals, "score or rate change"),
-            formats.plural(done.polls, "poll"),
-        )
-    )
-    terminal.show(f"{'Would delete' if dry_run else 'Deleted'}, older than {formats.moment(before)}: {counts}.")
+    done = PrunedPriceHistory.of(broker.store.market.prune(before, dry_run=dry_run), before, dry_run=dry_run)
+    signals, polls = plural(done.signal_changes, "score or rate change"), plural(done.poll_runs, "poll")
+    counts = f"{plural(done.price_changes, 'price change')}, {signals}, {polls}"
+    said = [f"{'Would delete' if dry_run else 'Deleted'}, older than {moment(before)}: {counts}."]
     if done.protected:
-        changes = formats.plural(done.protected, "older price change")
-        terminal.show(f"{changes} kept because launched attempts refer to them.")
+        said.append(f"{plural(done.protected, 'older price change')} kept because launched attempts refer to them.")
+    terminal.result(done, lambda: said)

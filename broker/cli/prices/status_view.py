@@ -1,4 +1,4 @@
-"""The age of each provider's prices, and poll failures, as text."""
+"""Polls, the age of each provider's prices, and poll failures, as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.prices import PolledProvider, PriceStatus
+from broker.app.results.prices import PolledProvider, PollOutcome, PriceStatus
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
 
@@ -24,6 +24,10 @@ _STYLES = {
     "login_refused": "red",
     "extra_missing": "dim",
 }
+
+
+# Shown for a provider that returned no offers.
+_NOT_ASKED = {"login_missing": "no login", "login_refused": "login refused", "extra_missing": "not installed"}
 
 
 def table(console: Console, found: PriceStatus) -> Iterator[RenderableType]:
@@ -58,6 +62,25 @@ def table(console: Console, found: PriceStatus) -> Iterator[RenderableType]:
     yield from converted({one.provider: one.converted for one in found.providers})
     if found.never_polled:
         yield Text(f"never polled: {', '.join(found.never_polled)}", style="dim")
+
+
+def outcome(one: PollOutcome, *, hint: bool = False) -> Iterator[Text]:
+    """The result of one poll. ``hint``: with its hint, which several providers often share."""
+    if one.status in _NOT_ASKED and not one.offers_seen:
+        counts = _NOT_ASKED[one.status]
+    else:
+        took = formats.length(one.seconds)
+        counts = f"{formats.plural(one.offers_seen, 'offer')}, {one.offers_changed:,} changed, {took}"
+        if one.bytes:
+            kilobytes = one.bytes / 1e3
+            counts += f", {kilobytes:,.0f} kB read" if kilobytes < 1000 else f", {kilobytes / 1e3:,.1f} MB read"
+    if one.rows_skipped:
+        why = ", ".join(f"{count} × {reason}" for reason, count in one.rows_skipped.items())
+        counts += f"; {formats.plural(sum(one.rows_skipped.values()), 'row')} skipped ({why})"
+    yield Text.assemble((f"{one.provider}: ", "bold"), counts)
+    yield from (Text(f"  {failure}", style="red" if one.failed else "dim") for failure in one.failures)
+    if hint and one.error and one.hint:
+        yield Text(f"  hint: {one.hint}", style="cyan")
 
 
 def skipped_rows(found: PriceStatus) -> Iterator[RenderableType]:

@@ -68,7 +68,10 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
     """
+    from rich.text import Text
+
     from broker.app.alerts import watches
+    from broker.app.alerts.notify import HOW_TO_TELL
     from broker.app.results.watches import AddedWatch
     from broker.cli.prices import watch_view
 
@@ -77,9 +80,12 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
     watch = _watch(terminal, given)
     watch = _waiting_for(watch, given)
     watch = replace(watch, name=watches.name_for(broker, watch) if given.name is None else given.name)
-    looked = watches.add(broker, watch)
-    terminal.result(lambda: AddedWatch.of_look(looked), lambda: watch_view.added(looked))
-    terminal.say(*watch_view.warnings(broker, watch))
+    added = AddedWatch.of_look(watches.add(broker, watch))
+    terminal.result(added, lambda: watch_view.added(added))
+    if not broker.settings.notify:
+        terminal.say(Text(f"warning: no recipient is configured: {HOW_TO_TELL}", style="yellow"))
+    how = "`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once"
+    terminal.say(Text(how, style="dim"))
 
 
 def _watch(terminal: Terminal, given: WatchOptions) -> Watch:
@@ -152,10 +158,8 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    found = listed(broker)
-    terminal.result(
-        lambda: WatchList.of(found, broker.settings.notify), lambda: watch_view.table(terminal.out, found, broker)
-    )
+    found = WatchList.of(listed(broker), broker.settings.notify, broker.clock.now())
+    terminal.result(found, lambda: watch_view.table(terminal.out, found))
 
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
@@ -166,7 +170,7 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     watches.remove(terminal.broker(), name)
-    terminal.result(lambda: RemovedWatch(removed=name), lambda: [f"removed {name}"])
+    terminal.result(RemovedWatch(removed=name), lambda: [f"removed {name}"])
 
 
 @app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
@@ -178,9 +182,9 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    checked = watches.check(broker)
-    terminal.result(lambda: WatchCheckResult.of(checked), lambda: watch_view.checked(checked, broker))
-    if not all(delivery.ok for delivery in checked.deliveries):
+    found = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
+    terminal.result(found, lambda: watch_view.checked(found))
+    if not all(delivery.ok for delivery in found.deliveries):
         raise typer.Exit(5)
 
 
@@ -193,28 +197,24 @@ def trial(
     as_json: AsJson = False,
 ) -> None:
     """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
-    from broker.app.alerts import notify
+    from broker.app.alerts.notify import try_out
     from broker.app.results.watches import AlertTest
     from broker.cli.prices import watch_view
-    from broker.core.notices import Notice
 
     terminal = Terminal.of(context)
     targets = terminal.broker().settings.notify
-    if not targets:
-        raise InvalidInput("the settings name no recipient", hint=watch_view.HOW_TO_TELL)
-    chosen = notify.chosen(targets, [name.lower() for name in target or []])
-    body = "If you can read this, gpubroker can send you alerts about prices and budgets."
-    sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
-    terminal.result(
-        lambda: AlertTest.of(sent), lambda: (line for one in sent for line in watch_view.delivery(one, targets))
-    )
-    if not all(one.ok for one in sent):
+    found = AlertTest.of(try_out(targets, [name.lower() for name in target or []]), targets)
+    terminal.result(found, lambda: map(watch_view.delivery, found.deliveries))
+    if not all(one.ok for one in found.deliveries):
         raise typer.Exit(5)
 
 
 def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
     """The lines of `gpubroker serve` about an alert or its delivery."""
     from broker.app.alerts.notify import Delivery
+    from broker.app.results.watches import AlertDelivery, CheckedWatch
     from broker.cli.prices import watch_view
 
-    return watch_view.delivery(what, broker.settings.notify) if isinstance(what, Delivery) else watch_view.noticed(what)
+    if isinstance(what, Delivery):
+        return [watch_view.delivery(AlertDelivery.of(what, broker.settings.notify))]
+    return list(watch_view.noticed(CheckedWatch.of_look(what)))

@@ -2,141 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.alerts import notify
-from broker.app.alerts.watches import Listed, Looked, WatchCheck
+from broker.app.alerts.notify import HOW_TO_TELL
+from broker.app.results.watches import AddedWatch, AlertDelivery, CheckedWatch, WatchCheckResult, WatchList, WatchResult
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
-from broker.core.market.watches import Watch, WatchState
+from broker.cli.render.tables import ValueColumn, listing
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.wiring import Broker
-    from broker.store.outbox import Dispatch
-
-HOW_TO_TELL = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"
+_NONE = Text("no watches; see gpubroker prices watch add --help", style="dim")
 
 
-def added(looked: Looked) -> list[RenderableType]:
+def added(watch: AddedWatch) -> Iterator[Text]:
     """The added watch and its current state."""
-    lines = [Text.assemble("watching ", (looked.watch.name, "bold"), f": {looked.watch.sentence}")]
-    if looked.seen.holds:
-        lines.append(Text(f"  already true: {looked.seen.words}; the first check sends an alert", style="yellow"))
+    yield Text.assemble("watching ", (watch.name, "bold"), f": {watch.waits_for}")
+    if watch.holds_now:
+        yield Text(f"  already true: {watch.now}; the first check sends an alert", style="yellow")
     else:
-        lines.append(Text(f"  now: {looked.seen.words}", style="dim"))
-    return [*lines]
+        yield Text(f"  now: {watch.now}", style="dim")
 
 
-def warnings(broker: Broker, watch: Watch) -> list[Text]:
-    """Obstacles to the delivery of alerts, and how watches are checked."""
-    found = []
-    if not broker.settings.notify:
-        found.append(f"warning: no recipient is configured: {HOW_TO_TELL}")
-    for name in watch.targets:
-        if name not in broker.settings.notify:
-            found.append(f"warning: the settings have no recipient {name!r}: set {notify.variable(name)}")
-    found.append("`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once")
-    return [Text(line, style="yellow" if line.startswith("warning") else "dim") for line in found]
-
-
-def table(console: Console, found: Sequence[Listed], broker: Broker) -> list[RenderableType]:
+def table(console: Console, found: WatchList) -> Iterator[RenderableType]:
     """One row per watch, and the recipients."""
-    now = broker.clock.now()
-    targets = broker.settings.notify
-    told = ", ".join(f"{name} ({notify.shown(address)})" for name, address in targets.items())
-    below = [Text(f"recipients: {told}" if told else f"no recipients: {HOW_TO_TELL}", style="" if told else "yellow")]
-    if not found:
-        return [Text("no watches; see gpubroker prices watch add --help", style="dim"), *below]
-    columns = (
-        Column("name"),
-        Column("condition", 3, folds=True),
-        Column("state", folds=True),
-        Column("last check", 4, align="right"),
-        Column("last alert", 2, align="right"),
-        Column("delivered", 1, folds=True),
-        Column("recipients", 5),
+    known = {one.name for one in found.targets}
+
+    def ago(at: datetime | None, never: str = "") -> str:
+        return never if at is None else f"{formats.age(found.as_of - at)} ago"
+
+    def delivered(one: WatchResult) -> Text:
+        """Delivery of the watch's alerts: one that is still queued first, then one that was given up."""
+        for alert in one.deliveries:
+            if alert.next_try is None:
+                continue
+            if alert.target not in known:
+                return Text(f"{alert.target}: no such recipient in the settings", style="red")
+            wait = alert.next_try - found.as_of
+            due = f"in {formats.age(wait)}" if alert.next_try > found.as_of else "at the next check"
+            tried = f"tried {formats.plural(alert.tries, 'time')}, next try {due}"
+            return Text(f"{alert.target}: {alert.error or 'not sent yet'}; {tried}", style="yellow")
+        lost = next((alert for alert in one.deliveries if alert.status == "given_up"), None)
+        if lost is not None:
+            return Text(f"{lost.target}: {lost.error}", style="red")
+        return Text("yes" if one.deliveries else "")
+
+    columns: tuple[ValueColumn[WatchResult], ...] = (
+        ValueColumn("name", lambda one: one.name),
+        ValueColumn("condition", lambda one: one.waits_for, 3, folds=True),
+        ValueColumn("state", _state, folds=True),
+        ValueColumn("last check", lambda one: ago(one.checked_at, "never"), 4, "right"),
+        ValueColumn("last alert", lambda one: ago(one.noticed_at), 2, "right"),
+        ValueColumn("delivered", delivered, 1, folds=True),
+        ValueColumn("recipients", lambda one: ", ".join(one.targets) or "all", 5),
     )
-    built = fitting(console, columns, [_cells(one, targets, now) for one in found])
-    trouble = [
-        Text.assemble(f"{one.watch.name}: ", _delivered(one.dispatches, targets, now))
-        for one in found
-        if "delivered" in built.hidden and any(it.delivered_at is None for it in one.dispatches)
-    ]
-    return [built, *trouble, *below]
+    if found.watches:
+        built = listing(console, columns, found.watches)
+        yield built
+        for one in found.watches if "delivered" in built.hidden else ():
+            if any(alert.delivered_at is None for alert in one.deliveries):
+                yield Text.assemble(f"{one.name}: ", delivered(one))
+    else:
+        yield _NONE
+    told = ", ".join(f"{one.name} ({one.address})" for one in found.targets)
+    yield Text(f"recipients: {told}") if told else Text(f"no recipients: {HOW_TO_TELL}", style="yellow")
 
 
-def _cells(one: Listed, targets: notify.Targets, now: datetime) -> list[str | Text]:
-    watch, state = one.watch, one.state
-    return [
-        watch.name,
-        watch.sentence,
-        _stand(state),
-        "never" if state.checked_at is None else f"{formats.age(now - state.checked_at)} ago",
-        "" if state.noticed_at is None else f"{formats.age(now - state.noticed_at)} ago",
-        _delivered(one.dispatches, targets, now),
-        ", ".join(watch.targets) or "all",
-    ]
-
-
-def _stand(state: WatchState) -> Text:
-    if state.checked_at is None:
+def _state(one: WatchResult) -> Text:
+    if one.checked_at is None:
         return Text("not checked yet", style="dim")
-    if not state.known:
-        return Text(f"unknown: {state.seen}", style="yellow")
-    return Text(f"true; {state.seen}", style="green") if state.firing else Text(f"false; {state.seen}")
+    if one.holds is None:
+        return Text(f"unknown: {one.seen}", style="yellow")
+    return Text(f"true; {one.seen}", style="green") if one.holds else Text(f"false; {one.seen}")
 
 
-def _delivered(dispatches: Sequence[Dispatch], targets: notify.Targets, now: datetime) -> Text:
-    """Delivery of the watch's alerts: one that is still queued first, then one that was given up."""
-    for one in dispatches:
-        if one.next_try is None:
-            continue
-        if one.target not in targets:
-            return Text(f"{one.target}: no such recipient in the settings", style="red")
-        due = f"in {formats.age(one.next_try - now)}" if one.next_try > now else "at the next check"
-        why = one.error or "not sent yet"
-        return Text(f"{one.target}: {why}; tried {formats.plural(one.tries, 'time')}, next try {due}", style="yellow")
-    lost = next((one for one in dispatches if one.given_up), None)
-    if lost is not None:
-        return Text(f"{lost.target}: {lost.error}", style="red")
-    return Text("yes" if dispatches else "")
-
-
-def checked(found: WatchCheck, broker: Broker) -> list[RenderableType]:
+def checked(found: WatchCheckResult) -> Iterator[Text]:
     """The state of each watch, one line each, and the deliveries."""
-    if not found.looked:
-        return [Text("no watches; see gpubroker prices watch add --help", style="dim")]
-    lines: list[RenderableType] = []
-    for one in found.looked:
-        if one.notice is not None:
-            lines += noticed(one)
+    for one in found.watches:
+        if one.noticed:
+            yield from noticed(one)
         else:
-            lines.append(Text.assemble((f"{one.watch.name}: ", "bold"), _stand(one.state)))
-    for delivered in found.deliveries:
-        lines += delivery(delivered, broker.settings.notify)
-    if any(one.notice is not None for one in found.looked) and not broker.settings.notify:
-        lines.append(Text(f"no alert was sent: {HOW_TO_TELL}", style="yellow"))
-    return lines
+            yield Text.assemble((f"{one.name}: ", "bold"), _state(one))
+    for sent in found.deliveries:
+        yield delivery(sent)
+    if not found.watches:
+        yield _NONE
+    elif any(one.noticed for one in found.watches) and not found.targets:
+        yield Text(f"no alert was sent: {HOW_TO_TELL}", style="yellow")
 
 
-def noticed(one: Looked) -> list[RenderableType]:
+def noticed(one: CheckedWatch) -> Iterator[Text]:
     """The alert of a watch."""
-    return [
-        Text.assemble((f"{one.watch.name}: ", "bold"), (one.watch.sentence, "bold green")),
-        *(Text(f"  {line}") for line in (one.seen.words, *one.seen.details)),
-    ]
+    yield Text.assemble((f"{one.name}: ", "bold"), (one.waits_for, "bold green"))
+    yield from (Text(f"  {line}") for line in (one.seen, *one.details))
 
 
-def delivery(one: notify.Delivery, targets: notify.Targets) -> list[RenderableType]:
+def delivery(one: AlertDelivery) -> Text:
     """The result of one delivery."""
-    address = f" ({notify.shown(targets[one.target])})" if one.target in targets else ""
+    address = f" ({one.address})" if one.address else ""
     if one.ok:
-        return [Text(f"  sent to {one.target}{address}", style="green")]
-    again = f"; next try in {formats.length(one.next_try_in)}" if one.next_try_in else ""
-    return [Text(f"  not sent to {one.target}{address}: {one.error}{again}", style="red")]
+        return Text(f"  sent to {one.target}{address}", style="green")
+    again = f"; next try in {formats.length(one.next_try_in_seconds)}" if one.next_try_in_seconds else ""
+    return Text(f"  not sent to {one.target}{address}: {one.error}{again}", style="red")

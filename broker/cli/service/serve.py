@@ -93,10 +93,11 @@ def serve(
     polls: dict[str, Counter[str]] = defaultdict(Counter)
 
     def tell(result: PollResult) -> None:
-        from broker.cli.prices.poll import told
+        from broker.app.results.prices import PollOutcome
+        from broker.cli.prices.status_view import outcome
 
         polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
-        say(*told(result))
+        say(*outcome(PollOutcome.of(result), hint=True))
 
     polling = Polling(broker, provider or (), tell=tell, say=say)
     for number in (signal.SIGTERM, signal.SIGINT):

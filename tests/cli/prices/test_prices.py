@@ -20,7 +20,10 @@ from providers.registry import ProviderSettings
 from tests.cli.conftest import LOCAL
 
 Gpubroker = Callable[..., Any]
-TOLD = {"status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "bytes", "answers", "peak_mb", "error"}
+TOLD = {
+    *("status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "bytes", "answers", "peak_mb"),
+    *("failed", "error", "failures", "hint"),
+}
 
 
 class FailingCloud:
