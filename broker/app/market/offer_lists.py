@@ -30,7 +30,7 @@ _DIMENSIONS: dict[str, Callable[[Offer], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MatchingOffers:
-    """All offers that match, at ``as_of`` (UTC). The other fields: see `broker.app.results.offers.MatchingOffers`."""
+    """All offers that match, at ``as_of`` (UTC). The other fields: see `broker.app.results.offers.OfferCounts`."""
 
     rows: Sequence[ListedOffer]
     as_of: datetime

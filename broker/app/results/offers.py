@@ -91,7 +91,7 @@ def _price_kind(row: ListedOffer) -> PriceKind:
     return next((kind for kind, holds in kinds.items() if holds), "live")
 
 
-class MatchingOffers(Result):
+class OfferCounts(Result):
     """``matching``: how many offers there are, where the list has only the first; ``total``: how many are known;
     ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked; ``converted``: by
     provider, the rates by which prices in another currency became dollars; ``nearby``: where nothing matches, what is
@@ -105,7 +105,7 @@ class MatchingOffers(Result):
     nearby: dict[str, list[str]]
 
 
-class OfferList(MatchingOffers):
+class OfferList(OfferCounts):
     """Offers in the order that was asked for."""
 
     offers: list[OfferResult]
@@ -127,7 +127,7 @@ class OfferGroupResult(Result):
     cheapest: OfferResult | None
 
 
-class OfferGroupList(MatchingOffers):
+class OfferGroupList(OfferCounts):
     """Offers in groups, the cheapest first. ``matching``: the number of offers in all groups; ``matching_groups``: how
     many groups there are, where ``groups`` has only the first."""
 

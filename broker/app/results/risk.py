@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field
 
-from broker.app.results.offers import MatchingOffers, OfferResult
+from broker.app.results.offers import OfferCounts, OfferResult
 from broker.app.results.values import Figure, Result, Seconds
 from broker.placement.pricing.hazard import EDGES, HazardBasis, Risk
 
@@ -63,7 +63,7 @@ class OfferWithRisk(OfferResult):
     risk: RiskResult
 
 
-class OfferRiskList(MatchingOffers):
+class OfferRiskList(OfferCounts):
     """Offers with their risk."""
 
     offers: list[OfferWithRisk]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.offers import MatchingOffers, OfferGroupList, OfferGroupResult, OfferList, OfferResult
+from broker.app.results.offers import OfferCounts, OfferGroupList, OfferGroupResult, OfferList, OfferResult
 from broker.cli.prices.status_view import converted
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -122,7 +122,7 @@ def groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
     yield from footer(found, len(found.groups), found.matching_groups)
 
 
-def footer(found: MatchingOffers, shown: int, groups: int | None = None) -> Iterator[Text]:
+def footer(found: OfferCounts, shown: int, groups: int | None = None) -> Iterator[Text]:
     """How many rows of how many are shown, how many reference prices are hidden because of their age, and offers near
     to a request without offers. ``groups``: their number, if the rows are groups."""
     tail = "" if shown == (found.matching if groups is None else groups) else "; use --all to show all"
