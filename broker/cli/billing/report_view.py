@@ -272,7 +272,7 @@ def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
         ValueColumn("billed", lambda one: formats.money(one.billed) + (" est." if one.estimated else ""), 0, "right"),
         ValueColumn("difference", _difference, 0, "right"),
         _money("adjusted", 3),
-        ValueColumn("compared", lambda one: f"{one.compared} of {one.attempts}", 1, "right"),
+        ValueColumn[ComparedGroup]("compared", lambda one: f"{one.compared} of {one.attempts}", 1, "right"),
     )
     yield from listed(console, columns, found.rows)
     yield from (Text(line, style="dim") for line in others)
