@@ -15,18 +15,14 @@ if TYPE_CHECKING:  # for type checkers; one line each, since only a name importe
     from broker.store.engine import job_shares as job_shares
     from broker.store.engine import rehearsal as rehearsal
     from broker.store.ledger import anomalies as anomalies
+    from broker.store.ledger import billing_months as billing_months
     from broker.store.ledger import budget_marks as budget_marks
     from broker.store.ledger import charges as charges
     from broker.store.ledger import month_runs as month_runs
     from broker.store.ledger import month_use as month_use
-    from broker.store.ledger import paid_attempts as paid_attempts
-    from broker.store.ledger import spent_entries as spent_entries
-    from broker.store.ledger import statements as statements
-    from broker.store.ledger import team_spending as team_spending
     from broker.store.ledger import use_sums as use_sums
     from broker.store.market import acceptances as acceptances
     from broker.store.market import holdings as holdings
-    from broker.store.market import in_hand as in_hand
     from broker.store.market import market as market
     from broker.store.market import market_history as market_history
     from broker.store.market import plan_stamp as plan_stamp
@@ -38,9 +34,8 @@ else:
         "": "archive outbox proof",
         ".access": "access",
         ".engine": "compaction copies job_shares rehearsal",
-        ".ledger": "anomalies budget_marks charges month_runs month_use paid_attempts spent_entries statements "
-        "team_spending use_sums",
-        ".market": "acceptances holdings in_hand market market_history plan_stamp polls watches",
+        ".ledger": "anomalies billing_months budget_marks charges month_runs month_use use_sums",
+        ".market": "acceptances holdings market market_history plan_stamp polls watches",
         ".purchases": "purchases",
     }
     _PLACES = {name: f"broker.store{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}

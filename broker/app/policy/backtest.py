@@ -44,7 +44,7 @@ from broker.ledger.entries import Entry, Movement
 from broker.reconciler.admission.admission import strictest, switched_off
 
 if TYPE_CHECKING:
-    from broker.store.market.in_hand import WorkOnHeld
+    from broker.store.market.holdings import WorkOnHeld
 
 
 @dataclass(frozen=True, slots=True)

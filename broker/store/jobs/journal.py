@@ -157,7 +157,7 @@ class StoreWriting(StoreReading):
             self._new.known[what] = ask()
         return cast(_Answer, self._new.known[what])
 
-    add_statement = asks(lambda: later.statements.add)
+    add_statement = asks(lambda: later.billing_months.add_statement)
     answer_anomaly = asks(lambda: later.anomalies.answer)
     append_purchase = asks(lambda: later.purchases.append)
 

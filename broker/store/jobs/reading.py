@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
 from broker.core.errors import UnreadableJob
-from broker.core.events.events import Event, body_from_json
+from broker.core.events.events import Event, EventBody, body_from_json
 from broker.core.events.record_format import UnreadableRecord
 from broker.core.events.views import JobView
 from broker.core.market.capacity import Charge
@@ -24,8 +25,8 @@ from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
 from broker.store.jobs.machine_time import MachineTime
-from broker.store.ledger import ledger, metering, movement_sums, spent_sums
-from broker.store.ledger.reading import SpendingReading
+from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
+from broker.store.ledger.spending import SpendingPeriod
 from broker.store.policy import approvals, decisions, policies
 from broker.store.tables.conditions import ENDED
 from broker.store.tables.jobs import EVENT, JOB, SETTING, UNCLOSED
@@ -33,20 +34,22 @@ from broker.store.tables.jobs import EVENT, JOB, SETTING, UNCLOSED
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
     from broker.economics.reserve.holdings import RecordedHolding
-    from broker.store.market.in_hand import WorkOnHeld
+    from broker.store.ledger.month_runs import GpuAttempt
+    from broker.store.market.holdings import WorkOnHeld
     from broker.store.market.plan_stamp import PlanStamp
+
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
 _VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
-class StoreReading(SpendingReading):
+class StoreReading:
     """One consistent snapshot: `broker.ledger.journal.Reading`, and lists for people. Lists omit jobs that this version
     cannot read and report them in `unreadable`."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+        self._connection = connection
         self._quarantine = quarantine.Quarantine()
         self._stamp: PlanStamp | None = None
         self._live: Sequence[LiveAttempt] | None = None
@@ -242,9 +245,9 @@ class StoreReading(SpendingReading):
 
     def work_on_held(self, since: datetime) -> WorkOnHeld:
         """The work on owned and reserved machines since that time (UTC), to be used by several calls of `in_hand`."""
-        return later.in_hand.WorkOnHeld(self._connection, since - later.in_hand.LOOKS_BACK)
+        return later.holdings.WorkOnHeld(self._connection, since - later.holdings.LOOKS_BACK)
 
-    in_hand = asks(lambda: later.in_hand.in_hand)
+    in_hand = asks(lambda: later.holdings.in_hand)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested attempts."""
@@ -275,6 +278,53 @@ class StoreReading(SpendingReading):
     decisions = asks(lambda: decisions.read)
     judged_by = asks(lambda: decisions.judged_by)
     last_judged = asks(lambda: decisions.last_judged)
+
+    # The ledger by periods, for reports.
+
+    held_as_of = asks(lambda: later.holdings.held_as_of)
+    first_machine_time = asks(lambda: spending.first_machine_time)
+    spent_by = asks(lambda: spending.spent_by)
+    bought_in_advance = asks(lambda: spending.bought_in_advance)
+    billed_in = asks(lambda: later.billing_months.billed_in)
+    used_in = asks(lambda: later.month_use.used_in)
+    team_spending = asks(lambda: later.billing_months.team_spending)
+    last_entry = asks(lambda: later.billing_months.last_entry)
+    recorded_after = asks(lambda: later.billing_months.recorded_after)
+    statement = asks(lambda: later.billing_months.statement)
+    statements = asks(lambda: later.billing_months.statements)
+    daily_by_team = asks(lambda: later.anomalies.daily_by_team)
+    spending_by_job = asks(lambda: later.anomalies.spending_by_job)
+    jobs_spent_on_own = asks(lambda: later.anomalies.spent_on_own)
+    anomaly_answers = asks(lambda: later.anomalies.answers)
+    paid_attempts = asks(lambda: later.charges.paid_attempts)
+    succeeded_runs = asks(lambda: later.month_runs.succeeded)
+    succeeded_jobs = asks(lambda: later.month_runs.succeeded_jobs)
+    last_reports = asks(lambda: later.month_runs.last_reports)
+    machine_hours = asks(lambda: later.month_runs.machine_hours)
+
+    def plans_and_ends(self, job_ids: Sequence[str]) -> Sequence[tuple[str, datetime, EventBody]]:
+        """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC).
+
+        Omits those that this version cannot read.
+        """
+        found = []
+        for job_id, at, text in later.month_runs.plans_and_ends(self._connection, job_ids):
+            with suppress(UnreadableRecord):
+                found.append((job_id, from_micros(at), body_from_json(text)))
+        return found
+
+    def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
+        """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
+        return later.month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
+
+    reported_metrics = asks(lambda: later.month_runs.reported)
+    spent_by_jobs = asks(lambda: later.month_runs.spent_by_jobs)
+
+    def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
+        """The pairs of job and group in which `spent_by` counts these jobs."""
+        return spending.groups_of(self._connection, dimension, period, list(job_ids))
+
+    holding = asks(lambda: spending.holding)
 
 
 def event_from_row(row: Any) -> Event:

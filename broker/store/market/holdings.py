@@ -1,17 +1,28 @@
-"""Recorded holdings: paid or committed capacity. Removed ones stay in the table."""
+"""Recorded holdings: paid or committed capacity, with the use of each accelerator, for rules. Removed ones stay in the
+table.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, case, func, or_, select
 
 from broker.core.errors import UnknownName
-from broker.economics.reserve.holdings import Holding, RecordedHolding
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import CapacityInHand
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 from broker.store.tables.market import HOLDING, HOLDING_PROOF
 
 
@@ -70,3 +81,87 @@ def remove_if_there(connection: Connection, number: int, *, by: str, at: datetim
 
 def _recorded(row: Any) -> RecordedHolding:
     return RecordedHolding(row.number, value_of(Holding, row), from_micros(row.added_at), row.added_by)
+
+
+LOOKS_BACK = timedelta(days=7)
+
+_T = MACHINE_TIME.c
+_HELD = [CapacityType.OWNED.value, CapacityType.RESERVED.value]
+_ON_HELD = (_T.capacity_type.in_(_HELD), _T.accelerator.is_not(None), _T.money != MoneyKind.SANDBOX.value)
+_MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
+
+
+class WorkOnHeld:
+    """Accelerator milliseconds of attempts on owned and reserved machines in any half-open period (microseconds) after
+    its start. Reads the attempts once, for queries about many periods.
+    """
+
+    def __init__(self, connection: Connection, since: datetime) -> None:
+        """Reads the attempts with machines at ``since`` (UTC) or later, once."""
+        changes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        query = select(_T.accelerator, _T.since, _T.until, _T.count * _T.nodes)
+        for name, first, last, gpus in connection.execute(query.where(_T.until >= to_micros(since), *_ON_HELD)):
+            changes[name] += [(first, gpus), *([] if last == STILL_THERE else [(last, -gpus)])]
+        self._of = {name: _WorkCurve.of(sorted(of)) for name, of in changes.items()}
+
+    def __call__(self, left: int, right: int) -> Mapping[str, int]:
+        return {name: (of.until(right) - of.until(left)) // _MILLI for name, of in self._of.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkCurve:
+    """The number of accelerators at work from each of the ``times`` on (microseconds, ascending), and the work
+    (accelerator microseconds) done by then.
+    """
+
+    times: Sequence[int]
+    gpus: Sequence[int]
+    work: Sequence[int]
+
+    @classmethod
+    def of(cls, changes: Iterable[tuple[int, int]]) -> _WorkCurve:
+        times, gpus, work = [0], [0], [0]
+        for at, change in changes:
+            work.append(work[-1] + gpus[-1] * (at - times[-1]))
+            gpus.append(gpus[-1] + change)
+            times.append(at)
+        return cls(times, gpus, work)
+
+    def until(self, at: int) -> int:
+        """All work before that time (accelerator microseconds)."""
+        n = bisect_right(self.times, at) - 1
+        return self.work[n] + self.gpus[n] * (at - self.times[n])
+
+
+def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
+    """Recorded owned and reserved capacity at that time (UTC), by accelerator, and its use in the `LOOKS_BACK` before;
+    if it was held for less time, its use in that time. Commitments are no capacity. ``work``: starts `LOOKS_BACK`
+    before that time or earlier.
+    """
+    since = now - LOOKS_BACK
+    held: defaultdict[str, list[Holding]] = defaultdict(list)
+    for recorded in held_as_of(connection, now):
+        if recorded.holding.kind is not HoldingKind.COMMITMENT and recorded.holding.active(now):
+            held[recorded.holding.accelerator].append(recorded.holding)
+    if not held:
+        return {}
+    worked = (work or partial(_worked, connection))(to_micros(since), to_micros(now))
+    found = {}
+    for name, holdings in held.items():
+        gpus = sum(one.gpus for one in holdings)
+        there = sum((now - max(since, one.starts)) // _MICROSECOND // _MILLI * one.gpus for one in holdings)
+        paid = sum(one.usd_per_gpu_hour * one.gpus for one in holdings) / gpus
+        used = min(worked.get(name, 0) / there, 1.0) if there else 0.0
+        found[name] = CapacityInHand(gpus, used, Money.usd(f"{paid:.6f}"))
+    return found
+
+
+def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
+    """Accelerator milliseconds of attempts on owned and reserved machines in the half-open period (microseconds)."""
+    until = case((_T.until == STILL_THERE, right), else_=_T.until)
+    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
+    time = (last - first) // _MILLI * _T.count * _T.nodes
+    query = select(_T.accelerator, func.sum(time)).where(
+        _T.until >= left, _T.since < right, *_ON_HELD
+    )  # fmt: skip
+    return {name: int(total) for name, total in connection.execute(query.group_by(_T.accelerator))}

@@ -25,7 +25,6 @@ from broker.core.values.money import Money
 from broker.economics.reserve.capacity import CapacityPlan
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.reconciler.admission.facts import facts_of
-from broker.store.market import in_hand
 
 HOUR = timedelta(hours=1)
 
@@ -190,7 +189,7 @@ def test_what_was_in_hand_at_many_times_is_what_is_read_at_each(
         assert len({look.in_hand(time)["H100"].used for time in at}) > 9
         for time in at:
             assert look.in_hand(time, work)["H100"].used == pytest.approx(look.in_hand(time)["H100"].used, abs=1e-9)
-        monkeypatch.setattr(in_hand, "_worked", lambda *_: pytest.fail("read again"))
+        monkeypatch.setattr("broker.store.market.holdings._worked", lambda *_: pytest.fail("read again"))
         assert all(look.in_hand(time, work) for time in at)
 
 
