@@ -15,8 +15,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
-from broker.economics.reserve.optimum import optimum
 from broker.economics.reserve.replay import ReserveTerms
+from broker.economics.reserve.yardsticks import optimum
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 

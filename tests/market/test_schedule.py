@@ -10,8 +10,8 @@ from typing import Any
 from broker.core.errors import StoreProblem, Unreachable
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
+from broker.market.concurrent_poll import run_schedule
 from broker.market.poller import PollRequest, PollResult
-from broker.market.schedule import run_schedule
 from broker.store import Store
 
 NOW, TICK = timedelta(0), timedelta(milliseconds=20)

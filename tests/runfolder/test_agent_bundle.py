@@ -11,8 +11,7 @@ from pathlib import Path
 
 import obstore
 
-from broker.runfolder import agent_requirements
-from broker.runfolder.agent_bundle import agent_archive, write_agent
+from broker.runfolder.agent_bundle import OBSTORE, agent_archive, write_agent
 
 
 def test_the_same_agent_is_the_same_bytes() -> None:
@@ -47,6 +46,6 @@ def test_it_runs_with_obstore_beside_it(tmp_path: Path) -> None:
 
 
 def test_every_python_of_the_agent_has_an_obstore() -> None:
-    versions = [version for version, _ in agent_requirements.OBSTORE]
+    versions = [version for version, _ in OBSTORE]
     assert versions == sorted(versions, reverse=True)
     assert versions[-1] == (3, 9)

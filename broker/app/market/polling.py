@@ -139,7 +139,7 @@ class Polling:
         say: Callable[[str], None],
     ) -> None:
         """Raises `UnknownName`, and `MissingExtra` without APScheduler."""
-        from broker.market.schedule import check_installed
+        from broker.market.concurrent_poll import check_installed
 
         check_installed()
         self._broker = broker
@@ -170,7 +170,7 @@ class Polling:
             stop.wait(_STAND_BY)
 
     def _lead(self, stop: threading.Event, still_leading: Callable[[], bool]) -> None:
-        from broker.market.schedule import run_schedule
+        from broker.market.concurrent_poll import run_schedule
 
         broker = self._broker
         run_schedule(

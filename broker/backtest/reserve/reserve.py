@@ -15,10 +15,9 @@ from broker.backtest.reserve.patterns import pattern_demand
 from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.mixture import Mixture
-from broker.economics.reserve.optimum import optimum
 from broker.economics.reserve.planner import LONGEST_TERM, Planner
 from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, replay
-from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
+from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, optimum, static_best, wang, wang_randomised
 
 OPTIMUM = "optimum"
 STATIC_BEST = "static-best"

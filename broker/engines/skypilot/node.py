@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from broker.runfolder.agent_requirements import OBSTORE, requirements
+from broker.runfolder.agent_bundle import OBSTORE, requirements
 
 # One folder per attempt, with a folder per rank in it: nodes and attempts may share a home folder.
 _FOLDER = ".gpubroker"

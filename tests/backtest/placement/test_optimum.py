@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
 from broker.backtest.placement.market import PoolRecord, ReplayMarket
 from broker.backtest.placement.optimum import optimum
 from broker.backtest.placement.replay import replay
+from broker.backtest.placement.strategies import EagerNextRegion, TimeSliced
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
 from tests.counts import FULL

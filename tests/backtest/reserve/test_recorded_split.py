@@ -16,10 +16,9 @@ from statistics import mean
 import pytest
 
 from broker.economics.reserve.mixture import Mixture
-from broker.economics.reserve.optimum import optimum
 from broker.economics.reserve.planner import Planner
 from broker.economics.reserve.replay import Buyer, ReserveTerms, replay
-from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best
+from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, optimum, static_best
 
 pytest.importorskip("scipy", reason="the optimum needs the extra 'backtest'")
 

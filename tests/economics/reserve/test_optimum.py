@@ -15,7 +15,7 @@ from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, sta
 
 pytest.importorskip("scipy", reason="the optimum needs the extra 'backtest'")
 
-from broker.economics.reserve.optimum import optimum
+from broker.economics.reserve.yardsticks import optimum
 
 small = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 demands = st.lists(st.integers(0, 25), min_size=1, max_size=150)
