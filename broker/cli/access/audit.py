@@ -17,7 +17,7 @@ def audit(
     person: Annotated[str | None, typer.Option("--person", help="Only changes by this person.")] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="Only changes of this job, person or token.")] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines; 1,000 through a server.")
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines (a server: 1,000).")
     ] = 50,
     as_json: AsJson = False,
 ) -> None:

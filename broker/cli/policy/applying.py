@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,11 +47,12 @@ class ChangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of policies: what it would do (``past``: also to past decisions), and the change itself, given the
-    version that must be active. ``command``: for messages."""
+    """A change of policies. ``body``: what a server is asked for at ``path``; on this machine the ``files`` of it (text
+    by path). ``reason``: for the record; ``command``: for messages; ``left_out``: files of test cases."""
 
-    preview: Callable[[bool], PolicyPreviewResult]
-    apply: Callable[[int], AppliedPolicy]
+    path: str
+    body: Mapping[str, Any]
+    reason: str
     command: str
     left_out: Sequence[str] = ()
 
@@ -77,7 +78,7 @@ def preview(
     Jobs, requests and budgets are judged by the reconciler's own code, in a transaction that is rolled back.
     """
     terminal = Terminal.of(context)
-    _propose(terminal, _of_files(terminal, files, ""), ChangeOptions(dry_run=True, past=past, diff=diff))
+    _propose(terminal, _of_files(terminal, files), ChangeOptions(dry_run=True, past=past, diff=diff))
 
 
 @gathered
@@ -98,14 +99,11 @@ def rollback(
     from broker.app.policy import policies
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        command = f"policy rollback {version or ''}".rstrip()
-        change = _at_server(terminal, "/policies/rollback", {"version": version}, given.reason, command)
-    else:
+    path, body, reason = "/policies/rollback", {"version": version}, given.reason
+    if not terminal.through_server:
         found = policies.version_before(terminal.broker(), version)
-        note = policies.rollback_note(found, given.reason)
-        change = _here(terminal, found.files, note, f"policy rollback {found.number}")
-    _propose(terminal, change, given)
+        version, body, reason = found.number, {"files": found.files}, policies.rollback_note(found, reason)
+    _propose(terminal, _Change(path, body, reason, f"policy rollback {version or ''}".rstrip()), given)
 
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
@@ -141,50 +139,40 @@ def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
     return named
 
 
-def _of_files(terminal: Terminal, files: Sequence[Path], reason: str) -> _Change:
+def _of_files(terminal: Terminal, files: Sequence[Path], reason: str = "") -> _Change:
     from broker.app.policy.policies import cases_among
 
     left_out = tuple(map(str, cases_among(files)))
-    said = texts(terminal, files)
-    if terminal.through_server:
-        return _at_server(terminal, "/policies", {"files": said}, reason, "policy apply", left_out)
-    return _here(terminal, said, reason, "policy apply", left_out)
+    return _Change("/policies", {"files": texts(terminal, files)}, reason, "policy apply", left_out)
 
 
-def _here(
-    terminal: Terminal, files: Mapping[str, str], note: str, command: str, left_out: Sequence[str] = ()
-) -> _Change:
+def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPreviewResult:
     from broker.app.policy import answers
-    from broker.app.service import background
-
-    def apply(base: int) -> AppliedPolicy:
-        done = answers.apply(broker, files, note, by=terminal.actor, base=base)
-        background.revive(broker)  # waiting jobs may be allowed now
-        return done
-
-    broker = terminal.broker()
-    return _Change(lambda past: answers.seen_before(broker, files, past=past), apply, command, left_out)
-
-
-def _at_server(
-    terminal: Terminal, path: str, body: dict[str, Any], reason: str, command: str, left_out: Sequence[str] = ()
-) -> _Change:
-    from broker.app.results.policies import AppliedPolicy
     from broker.app.results.policy_preview import PolicyPreviewResult
 
-    api = terminal.api
-    return _Change(
-        lambda past: api.query(PolicyPreviewResult, f"{path}/preview", body, past=past),
-        lambda base: api.request(AppliedPolicy, path, body | {"reason": reason, "base": base}),
-        command,
-        left_out,
-    )
+    if terminal.through_server:
+        return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body, past=past)
+    return answers.seen_before(terminal.broker(), change.body["files"], past=past)
+
+
+def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
+    from broker.app.policy import answers
+    from broker.app.results.policies import AppliedPolicy
+    from broker.app.service import background
+
+    if terminal.through_server:
+        asked = {**change.body, "reason": change.reason, "base": base}
+        return terminal.api.request(AppliedPolicy, change.path, asked)
+    broker = terminal.broker()
+    done = answers.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
+    background.revive(broker)  # waiting jobs may be allowed now
+    return done
 
 
 def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
     from broker.cli.policy import policy_view, preview_view
 
-    seen = change.preview(given.past)
+    seen = _seen_before(terminal, change, past=given.past)
     if given.dry_run and terminal.as_json:
         terminal.answer(seen)
         return
@@ -197,7 +185,7 @@ def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
         return
     if seen.changed and seen.active_version and not given.yes:
         _confirm(terminal, seen.active_version, change.command)
-    done = change.apply(seen.active_version).model_copy(update={"left_out": list(change.left_out)})
+    done = _applied(terminal, change, seen.active_version).model_copy(update={"left_out": list(change.left_out)})
     terminal.result(done, lambda: policy_view.applied(terminal.out, done))
     if not terminal.as_json:
         terminal.say(*policy_view.warnings(done.warnings), *policy_view.left_out_cases(done.left_out))

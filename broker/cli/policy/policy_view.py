@@ -12,7 +12,6 @@ from broker.app.results.policies import (
     AppliedPolicy,
     HoldingLimitsResult,
     LendingResult,
-    PolicyDefaultsResult,
     PolicyExplanation,
     PolicyInForce,
     PolicyResult,
@@ -25,6 +24,24 @@ from broker.core.policy.policy import Answer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+_ALLOWED = {
+    "allow_reference_prices": "jobs may be launched at reference prices",
+    "allow_stale_prices": "jobs may be launched at stale prices",
+    "cpu_jobs_on_gpus": "CPU jobs may use GPU machines",
+}
+_TIMES = {
+    "wait_for_paid": "jobs wait up to {} for paid capacity before they rent",
+    "max_unattended": "rented machines stop after {} without a broker",
+    "end_orphans_after": "orphans older than {} are ended",
+    **{
+        f"keep_{kind}": f"{kind} of ended jobs are kept for {{}}"
+        for kind in ("checkpoints", "results", "logs", "snapshots")
+    },
+    "keep_events": "events move to the archive {} after the job's end",
+    "keep_prices": "price history moves to the archive after {}",
+    "keep_notices": "delivered notices are kept for {}",
+}
 
 
 def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]:
@@ -69,19 +86,10 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
         "max_duration": f"a job without max_duration is stopped after {formats.length(said.max_duration)}",
         "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash, so none is spent",
     }
-    if said.allow_reference_prices:
-        lines["allow_reference_prices"] = "jobs may be launched at reference prices"
-    if said.allow_stale_prices:
-        lines["allow_stale_prices"] = "jobs may be launched at stale prices"
-    if said.cpu_jobs_on_gpus:
-        lines["cpu_jobs_on_gpus"] = "CPU jobs may use GPU machines"
-    if wait := said.wait_for_paid:
-        lines["wait_for_paid"] = f"jobs wait up to {formats.length(wait)} for paid capacity before they rent"
-    if old := said.end_orphans_after:
-        lines["end_orphans_after"] = f"orphans older than {formats.length(old)} are ended"
-    lines |= _kept_files(said) | _held_at_once(said)
-    if alone := said.max_unattended:
-        lines["max_unattended"] = f"rented machines stop after {formats.length(alone)} without a broker"
+    lines |= {name: line for name, line in _ALLOWED.items() if getattr(said, name)}
+    lines |= {name: line.format(formats.length(time)) for name, line in _TIMES.items() if (time := getattr(said, name))}
+    if (share := said.hold_quantile) is not None:
+        lines["hold_quantile"] = f"the hold of a job with known work is enough for {share:g} % of its runs"
     if (hour := said.value_of_time) is not None:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
     if held := _held(said.holding):
@@ -111,33 +119,6 @@ def _held(limits: HoldingLimitsResult) -> str:
     if limits.break_even is not None:
         said.append(f"what pays from {limits.break_even:g}% of the hours or less")
     return ", ".join(said)
-
-
-def _held_at_once(said: PolicyDefaultsResult) -> dict[str, str]:
-    if (share := said.hold_quantile) is None:
-        return {}
-    return {"hold_quantile": f"the hold of a job with known work is enough for {share:g} % of its runs"}
-
-
-def _kept_files(said: PolicyDefaultsResult) -> dict[str, str]:
-    times = {
-        "checkpoints": said.keep_checkpoints,
-        "results": said.keep_results,
-        "logs": said.keep_logs,
-        "snapshots": said.keep_snapshots,
-    }
-    kept = {
-        f"keep_{kind}": f"{kind} of ended jobs are kept for {formats.length(time)}"
-        for kind, time in times.items()
-        if time is not None
-    }
-    if said.keep_events is not None:
-        kept["keep_events"] = f"events move to the archive {formats.length(said.keep_events)} after the job's end"
-    if said.keep_prices is not None:
-        kept["keep_prices"] = f"price history moves to the archive after {formats.length(said.keep_prices)}"
-    if said.keep_notices is not None:
-        kept["keep_notices"] = f"delivered notices are kept for {formats.length(said.keep_notices)}"
-    return kept
 
 
 def _in_lines(rule: RuleResult) -> Text:
