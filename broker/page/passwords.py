@@ -13,9 +13,9 @@ from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn, shown_error
-from broker.page.signing import SIGN_IN, inside, sign_in_form
+from broker.page.signing import SIGN_IN, TOO_OFTEN, inside, sign_in_form
 from broker.page.visitors import By, Cookie, Form, from_here
-from broker.server.callers import TooManyWrongTokens, address_of
+from broker.server.callers import address_of
 from broker.server.forms import form_of
 from broker.server.wrong_tokens import WrongTokens
 
@@ -33,17 +33,16 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
         form, address = form_of(request), address_of(request)
         name, password = form.get("name", "").strip()[:64], form.get("password", "")
         after = form.get("next", "/")
-        if wait := wrong.wait(address, name):
-            said = f"{TooManyWrongTokens(wait).message.capitalize()}. Try again in a minute."
-            return sign_in_form(broker, after, said, 429)
+        if wrong.wait(address, name):
+            return sign_in_form(broker, after, TOO_OFTEN, 429)
         try:
             code = form.get("code", "").strip()[:_MOST_CODE]
             id = passwords.sign_in(broker, name, password, code, origin=f"{EntryPoint.PAGE} {address}")
         except passwords.WrongPassword as error:
             wrong.wrong(address, name)
-            return sign_in_form(broker, after, f"{error.message.capitalize()}: {error.hint}.", 401)
+            return sign_in_form(broker, after, shown_error(error), 401)
         wrong.right(name)
-        return _with(cookie, id, inside(after))
+        return cookie.given(id, inside(after))
 
     return sign_in
 
@@ -71,7 +70,7 @@ def accepting(broker: Broker, cookie: Cookie) -> Callable[[str, Request], Respon
             return _form(broker, secret, shown_error(error), 422)
         if second_factor(broker, name) is not None:  # whoever else reads the link lacks the second factor
             return RedirectResponse(SIGN_IN, 303)
-        return _with(cookie, passwords.sign_in(broker, name, form["password"], origin=origin), "/")
+        return cookie.given(passwords.sign_in(broker, name, form["password"], origin=origin), "/")
 
     return accept
 
@@ -84,8 +83,7 @@ def changing(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
             raise InvalidInput("the two passwords differ", hint="go back, and type both again")
         name, code = by.caller.access.person.name, form.get("code", "").strip()[:_MOST_CODE]
         old, new = form.get("old", ""), form.get("password", "")
-        id = passwords.change(broker, name, old, new, code, origin=by.caller.origin)
-        return _with(cookie, id, "/me")
+        return cookie.given(passwords.change(broker, name, old, new, code, origin=by.caller.origin), "/me")
 
     return change
 
@@ -94,9 +92,3 @@ def _form(broker: Broker, secret: str, trouble: str = "", status: int = 200) -> 
     found = passwords.invited(broker, secret)
     values = {"person": found.person if found else None, "trouble": trouble}
     return drawn("invitation.html", None, values, title="Invitation", status=status if found else 404)
-
-
-def _with(cookie: Cookie, id: str, after: str) -> Response:
-    answer = RedirectResponse(after, 303)
-    answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
-    return answer

@@ -4,14 +4,14 @@ token must make anybody an administrator. An administrator without a password ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import passwords, people, second_factors, tokens
-from broker.app.results.access import PersonResult, TokenList
-from broker.core.access.people import TeamRole
+from broker.app.results.access import CreatedInvitation, PersonResult, TokenList
+from broker.core.access.people import ROLES, TeamRole
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.page.drawing import drawn, shown_error
@@ -44,74 +44,48 @@ def adding(by: By, request: Request, form: Form) -> Response:
 
 def changing(by: By, request: Request, name: str, form: Form) -> Response:
     """Make the change of the pressed button to a person."""
-    change = _CHANGES.get(form.get("change", ""))
-    if change is None:
-        raise UnknownName("change", form.get("change", "")[:_MOST_ROLE], list(_CHANGES))
     try:
         _may_change(by, request, form)
-        said = change(by, request, name, form)
+        said = _changed(by, request, name, form)
     except (InvalidInput, NotConfirmed) as error:
         return _drawn(by, name, trouble=shown_error(error), status=422 if isinstance(error, InvalidInput) else 403)
     return _drawn(by, name, said=said) if said else RedirectResponse(f"{AT}/{name}", 303)
 
 
-def _grant(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    role, team = _role(form), form.get("team", "").strip() or None
-    people.give_role(by.caller.broker, name, role, team, by=by.caller.actor)
+def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
+    """Make the change; returns the link of an invitation, or an empty text."""
+    broker, actor, change = by.caller.broker, by.caller.actor, form.get("change", "")
+    team = form.get("team", "").strip() or None
+    match change:
+        case "grant":
+            people.give_role(broker, name, _role(form), team, by=actor)
+        case "withdraw":
+            role = _role(form)
+            only = role if isinstance(role, Role) and team is None else None
+            if only is None and team is None:
+                raise InvalidInput("a role in a team is taken by naming the team")
+            people.take_role(broker, name, only, team, by=actor)
+        case "disable":
+            people.disable(broker, name, by=actor)
+        case "enable":
+            people.enable(broker, name, by=actor)
+        case "invite":
+            base = request.app.state.transport.own_url(request.headers.get("host", ""))
+            return CreatedInvitation.told(passwords.invite(broker, name, by=actor), base).link
+        case "revoke":
+            if (id := form.get("token", "")) not in {one.id for one in tokens.tokens(broker, name)}:
+                raise InvalidInput(f"{name} has no such token", hint="choose one of the list")
+            tokens.revoke(broker, id, by=actor)
+        case _:
+            raise UnknownName("change", change[:_MOST_ROLE], ())
     return ""
-
-
-def _withdraw(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    role, team = _role(form), form.get("team", "").strip() or None
-    only = role if isinstance(role, Role) else None
-    if only is None and team is None:
-        raise InvalidInput("a role in a team is taken by naming the team")
-    people.take_role(by.caller.broker, name, None if team else only, team, by=by.caller.actor)
-    return ""
-
-
-def _disable(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    people.disable(by.caller.broker, name, by=by.caller.actor)
-    return ""
-
-
-def _enable(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    people.enable(by.caller.broker, name, by=by.caller.actor)
-    return ""
-
-
-def _invite(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    new = passwords.invite(by.caller.broker, name, by=by.caller.actor)
-    base = request.app.state.transport.own_url(request.headers.get("host", ""))
-    return f"{base}/invitation/{new.secret}"
-
-
-def _revoke(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
-    id, broker = form.get("token", ""), by.caller.broker
-    if id not in {one.id for one in tokens.tokens(broker, name)}:
-        raise InvalidInput(f"{name} has no such token", hint="choose one of the list")
-    tokens.revoke(broker, id, by=by.caller.actor)
-    return ""
-
-
-_CHANGES: Mapping[str, Callable[[Visitor, Request, str, Mapping[str, str]], str]] = {
-    "grant": _grant,
-    "withdraw": _withdraw,
-    "disable": _disable,
-    "enable": _enable,
-    "invite": _invite,
-    "revoke": _revoke,
-}
-"""The change of each button, by its name; returns the link of an invitation, or an empty text."""
 
 
 def _role(form: Mapping[str, str]) -> Role | TeamRole:
     name = form.get("role", "")[:_MOST_ROLE]
-    known: list[Role | TeamRole] = [*TeamRole, *Role]
-    for one in known:
-        if one.value == name:
-            return one
-    raise InvalidInput(f"{name!r} is no role", hint=f"one of {', '.join(known)}")
+    if name not in ROLES:
+        raise InvalidInput(f"{name!r} is no role", hint=f"one of {', '.join(ROLES)}")
+    return ROLES[name]
 
 
 def _may_change(by: Visitor, request: Request, form: Mapping[str, str]) -> None:
@@ -143,7 +117,7 @@ def _drawn(by: Visitor, name: str, *, trouble: str = "", said: str = "", status:
     values = {
         "person": PersonResult.of(found),
         "tokens": TokenList.of(tokens.tokens(broker, name), broker.clock.now()).tokens,
-        "roles": [one.value for one in (*TeamRole, *Role)],
+        "roles": list(ROLES),
         "invites": broker.settings.sign_in is None and not found.service,
         "may_change": passwords.has_password(broker, by.caller.access.person.name),
         "asks_code": second_factors.second_factor(broker, by.caller.access.person.name) is not None,

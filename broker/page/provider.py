@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
@@ -52,7 +51,7 @@ class ProviderPages:
         except BrokerError as error:
             return self._refused(request, error, after)
         answer = RedirectResponse(begun.address, 303)
-        answer.set_cookie(self._begun, begun.browser, max_age=round(PENDING.total_seconds()), **self._kind)
+        answer.set_cookie(self._begun, begun.browser, max_age=round(PENDING.total_seconds()), **self._cookie.kind)
         return answer
 
     def back(self, request: Request) -> Response:
@@ -73,14 +72,9 @@ class ProviderPages:
             )
         except BrokerError as error:
             return self._refused(request, error, "/")
-        answer = RedirectResponse(after, 303)
-        answer.set_cookie(self._cookie.name, id, **self._kind)
-        answer.delete_cookie(self._begun, **self._kind)
+        answer = self._cookie.given(id, after)
+        answer.delete_cookie(self._begun, **self._cookie.kind)
         return answer
-
-    @property
-    def _kind(self) -> dict[str, Any]:
-        return {"path": "/", "secure": self._cookie.secure, "httponly": True, "samesite": "lax"}
 
     def _own_address(self, request: Request) -> str:
         return self._transport.own_url(request.headers.get("host", "")) + BACK

@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import second_factors
-from broker.page.drawing import drawn
+from broker.page.drawing import drawn, shown_error
 from broker.page.people import confirmed
 from broker.page.visitors import By, Form
 from broker.server.callers import TooManyWrongTokens
@@ -38,8 +38,7 @@ def confirming(by: By, request: Request, form: Form) -> Response:
         codes = second_factors.confirm(broker, name, code, origin=by.caller.origin)
     except second_factors.WrongCode as error:
         wrong.wrong(name, code)
-        trouble = f"{error.message[:1].upper()}{error.message[1:]}: {error.hint}"
-        values = {"letters": "", "uri": "", "size": 0, "path": "", "trouble": trouble}
+        values = {"letters": "", "uri": "", "size": 0, "path": "", "trouble": shown_error(error)}
         return drawn("second_factor.html", by, values, title=_TITLE, at="/me", status=422)
     return drawn("recovery_codes.html", None, {"codes": codes}, title="Recovery codes")
 

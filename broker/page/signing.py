@@ -17,6 +17,7 @@ from broker.server.forms import form_of
 from broker.server.wrong_tokens import WrongTokens
 
 SIGN_IN = "/sign-in"
+TOO_OFTEN = "Too many wrong tries from this address. Try again in a minute."
 _NOBODY = "This token is not valid. It may be mistyped, expired or revoked."
 
 
@@ -35,20 +36,17 @@ def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[
     def sign_in(request: Request) -> Response:
         from_here(request)
         form = form_of(request)
+        after = form.get("next", "/")
         token, origin = form.get("token", "").strip(), f"{EntryPoint.PAGE} {address_of(request)}"
         try:
             id = admitted(wrong, request, token, lambda: sessions.sign_in(broker, token, origin=origin))
         except SignInNeeded:
-            return sign_in_form(broker, form.get("next", "/"), _NOBODY, 401)
-        except TooManyWrongTokens as error:
-            return sign_in_form(
-                broker, form.get("next", "/"), f"{error.message.capitalize()}. Try again in a minute.", 429
-            )
+            return sign_in_form(broker, after, _NOBODY, 401)
+        except TooManyWrongTokens:
+            return sign_in_form(broker, after, TOO_OFTEN, 429)
         if earlier := request.cookies.get(cookie.name):
             sessions.sign_out(broker, earlier, origin=origin)
-        answer = RedirectResponse(inside(form.get("next", "/")), 303)
-        answer.set_cookie(cookie.name, id, path="/", secure=cookie.secure, httponly=True, samesite="lax")
-        return answer
+        return cookie.given(id, inside(after))
 
     return sign_in
 
@@ -59,7 +57,7 @@ def signing_out(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response
     def sign_out(by: By, form: Form) -> Response:
         sessions.sign_out(broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
         answer = RedirectResponse(SIGN_IN, 303)
-        answer.delete_cookie(cookie.name, path="/", secure=cookie.secure, httponly=True, samesite="lax")
+        answer.delete_cookie(cookie.name, **cookie.kind)
         return answer
 
     return sign_out

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
+from fastapi.responses import RedirectResponse
 
 from broker.app.access import sessions
 from broker.app.wiring import Broker
@@ -70,6 +71,17 @@ class Cookie:
     @property
     def name(self) -> str:
         return "__Host-gpubroker" if self.secure else "gpubroker_session"
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """How the browser keeps it, and other cookies of the sign-in."""
+        return {"path": "/", "secure": self.secure, "httponly": True, "samesite": "lax"}
+
+    def given(self, id: str, after: str) -> RedirectResponse:
+        """The answer that begins the session with this id and continues at the path ``after``."""
+        answer = RedirectResponse(after, 303)
+        answer.set_cookie(self.name, id, **self.kind)
+        return answer
 
 
 def from_here(request: Request) -> None:

@@ -210,14 +210,12 @@ def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 def _role(name: str) -> Role | TeamRole:
-    from broker.core.access.people import TeamRole
-    from broker.core.actors import Role
+    from broker.core.access.people import ROLES
 
-    known: dict[str, Role | TeamRole] = {one.value: one for one in (*TeamRole, *Role)}
     wanted = name.replace("-", "_")
-    if wanted not in known:
-        raise UnknownName("role", name, known)
-    return known[wanted]
+    if wanted not in ROLES:
+        raise UnknownName("role", name, ROLES)
+    return ROLES[wanted]
 
 
 def _told(terminal: Terminal, person: Person) -> None:

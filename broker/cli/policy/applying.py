@@ -50,10 +50,10 @@ class _Change:
     """A change of policies. ``body``: what a server is asked for at ``path``; on this machine the ``files`` of it (text
     by path). ``reason``: for the record; ``command``: for messages; ``left_out``: files of test cases."""
 
-    path: str
     body: Mapping[str, Any]
     reason: str
     command: str
+    path: str = "/policies"
     left_out: Sequence[str] = ()
 
 
@@ -99,11 +99,14 @@ def rollback(
     from broker.app.policy import policies
 
     terminal = Terminal.of(context)
-    path, body, reason = "/policies/rollback", {"version": version}, given.reason
-    if not terminal.through_server:
+    if terminal.through_server:
+        command = f"policy rollback {version or ''}".rstrip()
+        change = _Change({"version": version}, given.reason, command, "/policies/rollback")
+    else:
         found = policies.version_before(terminal.broker(), version)
-        version, body, reason = found.number, {"files": found.files}, policies.rollback_note(found, reason)
-    _propose(terminal, _Change(path, body, reason, f"policy rollback {version or ''}".rstrip()), given)
+        note = policies.rollback_note(found, given.reason)
+        change = _Change({"files": found.files}, note, f"policy rollback {found.number}")
+    _propose(terminal, change, given)
 
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
@@ -143,7 +146,7 @@ def _of_files(terminal: Terminal, files: Sequence[Path], reason: str = "") -> _C
     from broker.app.policy.policies import cases_among
 
     left_out = tuple(map(str, cases_among(files)))
-    return _Change("/policies", {"files": texts(terminal, files)}, reason, "policy apply", left_out)
+    return _Change({"files": texts(terminal, files)}, reason, "policy apply", left_out=left_out)
 
 
 def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPreviewResult:

@@ -24,6 +24,10 @@ class TeamRole(StrEnum):
     TEAM_ADMINISTRATOR = "team_administrator"
 
 
+ROLES: Mapping[str, Role | TeamRole] = {one.value: one for one in (*TeamRole, *Role)}
+"""The roles in a team and the global ones by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """A user who may sign in, or a service account. Times are UTC.
