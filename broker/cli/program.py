@@ -66,11 +66,9 @@ COMMANDS = {
 # Commands that act through the team server while the user is logged in to one. Those that are neither here nor in
 # `OF_THIS_MACHINE` are then refused.
 THROUGH_SERVER = {
-    "plan": "broker.cli.remote.submission:plan",
     "submit": "broker.cli.remote.submission:submit",
     "jobs": "broker.cli.remote.jobs:app",
     "approvals": "broker.cli.remote.approvals:app",
-    "launches": "broker.cli.remote.launches:app",
 }
 OF_THIS_MACHINE = frozenset(
     {

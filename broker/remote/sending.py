@@ -11,6 +11,7 @@ import yaml
 
 from broker.app.jobs.sealed_secrets import missing_secrets, sealed_for
 from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
+from broker.app.results.plans import PlanResult
 from broker.core.errors import BrokerError, InvalidInput, StoreProblem
 from broker.core.job.file import parse_job, print_job
 from broker.core.job.jobs import Job
@@ -42,9 +43,11 @@ def _address(path: str) -> tuple[str, str]:
     return (_TREES, name.removesuffix(".json")) if kind == _TREES else (_FILES, name)
 
 
-def planned(api: TeamApi, job: Job, *, limit: int) -> Document:
-    """The server's plan for a job, with at most ``limit`` placements. Changes nothing and uploads nothing."""
-    return api.change(f"/plans?limit={limit}", {"job_file": print_job(job)})
+def planned(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> PlanResult:
+    """The server's plan for a job, with at most ``limit`` placements, but not more than 100. ``by_carbon``: ranked by
+    expected CO2. Changes nothing and uploads nothing."""
+    body = {"job_file": print_job(job)}
+    return api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
 
 
 def survey_of(api: TeamApi, job: Job) -> Survey | None:

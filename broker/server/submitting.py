@@ -12,13 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from broker.app.access.once import ChangeAnswer, once
 from broker.app.alerts import approvers
 from broker.app.jobs import details
-from broker.app.jobs.preview import preview
+from broker.app.jobs.plans import plan
 from broker.app.jobs.received import as_from_network, received, with_files, with_sealed
 from broker.app.jobs.resume import continued, retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
-from broker.app.results.plans import PlanResult
 from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
@@ -83,11 +82,13 @@ def submission_terms(by: By) -> Response:
     return answer(terms)
 
 
-def plan_job(by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
-    """Where the job would run, at what cost, and what the policies say. Changes nothing."""
+def plan_job(
+    by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10, by_carbon: bool = False
+) -> Response:
+    """Where the job would run, at what cost, and what the policies say. ``by_carbon``: ranked by expected CO2, which no
+    submission is. Changes nothing."""
     job = permitted(by, received(by.broker, body.job_file))
-    seen = preview(by.broker, job, by=by.actor)
-    return answer(PlanResult.of(seen, by.broker.policy(), limit=limit))
+    return answer(plan(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit))
 
 
 def submit_job(by: By, key: Key, body: SubmitBody) -> Response:

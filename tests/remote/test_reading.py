@@ -35,6 +35,7 @@ LOOKS = {
     "people-list": ("people", "list"),
     "tokens-list": ("tokens", "list", "--person", "mia"),
     "audit": ("audit", "--limit", "5"),
+    "launches-list": ("launches", "list"),
     "jobs-files": ("jobs", "files", "mine"),
     "jobs-checkpoints": ("jobs", "checkpoints", "mine"),
 }

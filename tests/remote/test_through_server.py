@@ -9,6 +9,7 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.core.actors import ProcessAccount
+from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 from tests.server.world import JOB
 
@@ -95,8 +96,13 @@ def test_every_look_prints_text_and_json(laptop: Laptop, arguments: tuple[str, .
 def test_a_plan_shows_places_verdict_and_hold(laptop: Laptop, project: Path) -> None:
     shown = laptop("plan", str(project / "job.yaml"), by="mia")
     assert shown.code == 0, shown.err
-    assert "policies: allow" in shown.out
-    assert "held at submission: $" in shown.out
+    assert "Allowed by the active policy." in shown.out
+    assert "is held at submission, for up to" in shown.out
+    document = laptop("plan", str(project / "job.yaml"), "--rank", "carbon", "--limit", "1000", "--json", by="mia")
+    check("plan", document.json)
+    assert all(one["kg_co2e_per_hour"] for one in document.json["placements"])
+    alone = laptop("plan", str(project / "job.yaml"), str(project / "job.yaml"), by="mia")
+    assert (alone.code, "`gpubroker plan with several jobs` does not work" in alone.err) == (2, True)
     refused = laptop("plan", str(project / "job.yaml"), by="vic")
     assert (refused.code, "no role" in refused.err) == (3, True)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Self
 
-from broker.app.jobs.preview import Preview
+from broker.app.jobs.nearest import as_text
+from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
-from broker.app.results.errors import ErrorDocument
+from broker.app.results.errors import ErrorDetails, ErrorDocument
 from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of
 from broker.app.results.offers import OfferResult
 from broker.app.results.queue import SharedMachine
 from broker.app.results.remedies import REMEDIES
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.app.results.verdicts import AlternativeResult, VerdictResult
+from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Origin, Reason
 from broker.core.policy.policy import Answer
@@ -27,11 +31,21 @@ from broker.reconciler.admission.admission import lasts
 
 
 class PlannedJob(Result):
-    """The planned job. ``machines``: the suitable accelerators with their counts."""
+    """The planned job. ``machines``: the suitable accelerators with their counts. ``work_on``: the accelerator and
+    count that its work is measured on; empty if it does not say. ``max_duration``: its own limit; null: a default one
+    applies."""
 
     name: str
     machines: list[str]
     nodes: int
+    work_on: str
+    max_duration: Seconds | None
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        work = job.work
+        on = f"{work.accelerator}:{work.count}" if work and work.accelerator else ""
+        return cls.from_parts(job, machines=[r.machine for r in job.resources], nodes=job.num_nodes, work_on=on)
 
 
 class CostTermResult(Result):
@@ -112,12 +126,27 @@ class RejectionCount(Result):
         ]
 
 
+class PlanJudge(StrEnum):
+    """Which policies judged a plan: those in force, or the files of a what-if question."""
+
+    ACTIVE_POLICY = "active_policy"
+    POLICY_FILES = "policy_files"
+
+
 class PlanVerdict(Result):
-    """The policies' verdict on the plan; ``answer`` is null if the plan has no placement."""
+    """The policies' verdict on the plan; ``answer`` is null if the plan has no placement. ``judged_by``: null if no
+    policy is active. ``would_pass``: after a refusal, what would be allowed, or whom to ask, in words."""
 
     answer: Answer | None
     policy_version: str
+    judged_by: PlanJudge | None
     verdicts: list[VerdictResult]
+    would_pass: str
+
+    @property
+    def objections(self) -> list[VerdictResult]:
+        """The verdicts that are not ALLOW."""
+        return [one for one in self.verdicts if one.answer is not Answer.ALLOW]
 
 
 class SizingResult(Result):
@@ -139,13 +168,18 @@ class SizingResult(Result):
 
 
 class PlanResult(Result):
-    """A plan and the policies' verdict. ``exit_code``: that of a submission. ``estimate``: where
-    nothing can be started as things are, what it would cost once the engines are installed. ``machines``: our own ones
-    that jobs share. The first of ``placements`` is where the job would start now, which a strategy may choose."""
+    """A plan and the policies' verdict. ``exit_code``: that of a submission; ``refusal``: why it would be refused, null
+    if it would not be. ``feasible``: how many offers match, of which ``placements`` are the first;
+    the first one is where the job would start now, which a strategy may choose. ``estimate``: where nothing can be
+    started as things are, the first of the ``estimated`` places, with the cost there once the engines are installed.
+    ``over_max_cost``: how many of all these cost more than ``max_cost``. ``machines``: our own ones that jobs share.
+    ``unknown_providers``: a sentence, also among ``notes``, for each provider that a job without placements names and
+    that nobody knows."""
 
     job: PlannedJob
     made_at: Moment
     exit_code: int
+    refusal: ErrorDetails | None
     deadline: Moment | None
     work_left: Seconds | None
     max_duration: Seconds
@@ -155,6 +189,7 @@ class PlanResult(Result):
     over_max_cost: int
     placements: list[PlacementResult]
     estimate: list[PlacementResult]
+    estimated: int
     rejected: int
     reasons: list[RejectionCount]
     waits_for_own_machines: bool
@@ -166,34 +201,35 @@ class PlanResult(Result):
     budget_shares: list[BudgetShareResult]
     hold_lasts: Seconds | None
     notes: list[str]
+    unknown_providers: list[str]
     sizing: SizingResult | None
 
     @classmethod
-    def of(cls, seen: Preview, policy: PolicySet, *, limit: int | None = None) -> Self:
+    def of(cls, seen: Preview, policy: PolicySet, judged_by: PlanJudge | None, *, limit: int) -> Self:
         """``policy``: the policies that ranked and judged the plan. ``limit``: of the placements."""
-        plan, admission = seen.plan, seen.admission
+        plan, admission, estimate = seen.plan, seen.admission, seen.estimate
         value = value_of_time(seen.job, policy.defaults)
         holds = admission if admission and seen.exit_code in (0, 6) else None
         held = holds.money if holds else {}
         sizing = seen.sizing
         return cls.from_parts(
             plan,
-            job=PlannedJob(
-                name=seen.job.name, machines=[r.machine for r in seen.job.resources], nodes=seen.job.num_nodes
-            ),
+            job=seen.job,
             exit_code=seen.exit_code,
+            refusal=ErrorDetails.of(refusal(seen)) if seen.exit_code in (2, 3, 4) else None,
             work_left=plan.remaining,
             max_duration=seen.max_duration,
             max_cost=seen.job.max_cost,
             feasible=len(plan.placements),
-            over_max_cost=seen.over_max_cost,
+            over_max_cost=(replace(seen, plan=estimate) if estimate else seen).over_max_cost,
             placements=[
                 PlacementResult.of(p, plan.made_at, value, number) for number, p in enumerate(seen.in_order[:limit], 1)
             ],
             estimate=[
                 PlacementResult.of(p, plan.made_at, value, number)
-                for number, p in enumerate(seen.estimate.placements[:limit] if seen.estimate else (), 1)
+                for number, p in enumerate(estimate.placements[:limit] if estimate else (), 1)
             ],
+            estimated=len(estimate.placements) if estimate else 0,
             rejected=sum(seen.counts.values()),
             reasons=RejectionCount.of(seen),
             waits_for_own_machines=seen.waits,
@@ -201,13 +237,16 @@ class PlanResult(Result):
             verdict=PlanVerdict(
                 answer=admission.answer if admission else None,
                 policy_version=policy.version,
+                judged_by=judged_by,
                 verdicts=[VerdictResult.of(verdict) for verdict in admission.verdicts] if admission else [],
+                would_pass=as_text(seen.alternatives, admission) if admission and seen.alternatives is not None else "",
             ),
             hold={str(kind): amount for kind, amount in held.items()},
             alternatives=[AlternativeResult.from_parts(one) for one in seen.alternatives or ()],
             hold_terms=HoldTerms.of(holds) if holds else [],
             budget_shares=shares_of(seen.shares) if holds else [],
             hold_lasts=lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
+            unknown_providers=seen.strange,
             sizing=sizing,
         )
 

@@ -111,17 +111,13 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(terminal: Terminal, broker: Broker, job: Job) -> int:
     """Show the plan; the exit code of a submission."""
-    from broker.app.jobs.preview import preview
-    from broker.app.results.plans import PlanResult
+    from broker.app.jobs.plans import plan
     from broker.cli.jobs import plan_view
 
     terminal.adopt()
-    seen = preview(broker, job, by=terminal.actor)
-    if terminal.as_json:
-        terminal.answer(PlanResult.of(seen, broker.policy(), limit=8))
-    else:
-        terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=8))
-    return seen.exit_code
+    found = plan(broker, job, by=terminal.actor, limit=8)
+    terminal.result(found, lambda: plan_view.screen(terminal.out, found))
+    return found.exit_code
 
 
 def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool) -> None:

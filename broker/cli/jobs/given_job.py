@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from broker.cli import completion
+from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -105,10 +106,12 @@ def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
     return [job.model_copy(update={"after": (*job.after, *more)}) for job in wanted]
 
 
-def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions, now: datetime) -> list[Job]:
+def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions) -> list[Job]:
     """The jobs of the files, one a document, or the one of the command after ``--``. Raises `InvalidInput`."""
     from broker.app.jobs.job_input import job_of_command, read_jobs
 
+    terminal = Terminal.of(context)
+    now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
     beside = overrides(given.env, given.secret, given.name, given.gpu)
     command = command_of(context)
     if command is None:

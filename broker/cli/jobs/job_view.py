@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.results import reasons
+from broker.app.results.money import shares_of as budget_shares
 from broker.app.results.program_name import program
 from broker.app.results.story import cause_words, where
 from broker.cli.jobs.held_view import covers, shares_of
@@ -283,7 +284,7 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableTyp
         held = ", ".join(f"{formats.money(a)} {kind}" for kind, a in bill.held.items())
         parts.append(Text(f"  held      {held}"))
         parts += [hanging(Text(covers(bill.quantile)), 12)] if bill.quantile is not None else []
-    parts += [hanging(Text(line), 12) for line in shares_of(bill.shares)]
+    parts += [hanging(Text(line), 12) for line in shares_of(budget_shares(bill.shares))]
     limit = f"max_cost {formats.money(view.max_cost)}, " if view.max_cost is not None else ""
     used = formats.length(billed_time(view, now))
     parts.append(Text(f"  limits    {limit}max_duration {formats.length(view.max_duration)} (used {used})"))

@@ -288,6 +288,7 @@ def extend(
     from broker.app.jobs.bills import bill_of
     from broker.app.jobs.extension import extend
     from broker.app.jobs.nearest import JobLimits
+    from broker.app.results.money import shares_of
     from broker.app.service import background
     from broker.cli.jobs import held_view
     from broker.cli.jobs.submit import approval_needed, tell_approvers
@@ -305,7 +306,7 @@ def extend(
         terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
-        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(bill_of(broker, after).shares)))
+        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(shares_of(bill_of(broker, after).shares))))
     if after.asked is not None:
         raise typer.Exit(6)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, WhatIfPolicies, examples
 from broker.cli.prices.first_look import Offline, first_look
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.app.results.plans import PlanResult
+    from broker.core.job.jobs import Job
 
 EXAMPLES = examples(
     "gpubroker plan JOB.yaml",
@@ -66,33 +70,45 @@ def plan(
 ) -> None:
     """Show where a job would run, at what cost and until when. Holds no money and launches nothing.
 
+    Through a server, it is planned with the prices and policies of the server: --policy and several jobs are not
+    offered. Nothing is uploaded.
+
     The job is a file, or a command after `--`. Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3
     denied by a policy, 4 no feasible capacity, 6 approval needed.
     """
-    from broker.app.jobs.preview import preview
-    from broker.app.policy.policies import check
     from broker.cli.jobs import plan_view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    wanted, *others = given_job.given_jobs(context, job or [], given, broker.clock.now())
-    terminal.adopt()
-    first_look(terminal, broker, offline=shown.offline, providers=wanted.constraints.providers)
+    terminal.only_here({"--policy": shown.policy})
+    wanted, *others = given_job.given_jobs(context, job or [], given)
+    terminal.only_here({"with several jobs": others})
     if others:
         from broker.cli.jobs.queue_view import plan_together
 
         alone = {"--explain": shown.explain, "--policy": shown.policy, "--rank": shown.rank is not Rank.COST}
-        raise typer.Exit(plan_together(terminal, broker, [wanted, *others], alone, as_json=as_json))
-    what_if = check(broker, shown.policy) if shown.policy else None
-    seen = preview(broker, wanted, what_if, by=terminal.actor, by_carbon=shown.rank is Rank.CARBON)
-    chosen = what_if or broker.policy()
-    if as_json:
-        from broker.app.results.plans import PlanResult
+        _look_around(terminal, wanted, shown)
+        raise typer.Exit(plan_together(terminal, terminal.broker(), [wanted, *others], alone, as_json=as_json))
+    found = _found(terminal, wanted, shown)
+    terminal.result(found, lambda: plan_view.screen(terminal.out, found, explain=shown.explain))
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
-        terminal.answer(PlanResult.of(seen, chosen, limit=shown.limit))
-    else:
-        judged = plan_view.judged_by(broker, what_if)
-        explained = chosen if shown.explain else None
-        terminal.show(*plan_view.screen(terminal.out, seen, explained=explained, judged=judged, limit=shown.limit))
-    if seen.exit_code:
-        raise typer.Exit(seen.exit_code)
+
+def _look_around(terminal: Terminal, wanted: Job, shown: PlanOptions) -> None:
+    terminal.adopt()
+    first_look(terminal, terminal.broker(), offline=shown.offline, providers=wanted.constraints.providers)
+
+
+def _found(terminal: Terminal, wanted: Job, shown: PlanOptions) -> PlanResult:
+    carbon = shown.rank is Rank.CARBON
+    if terminal.through_server:
+        from broker.remote.sending import planned
+
+        return planned(terminal.api, wanted, by_carbon=carbon, limit=shown.limit)
+    from broker.app.jobs.plans import plan
+    from broker.app.policy.policies import check
+
+    _look_around(terminal, wanted, shown)
+    broker = terminal.broker()
+    what_if = check(broker, shown.policy) if shown.policy else None
+    return plan(broker, wanted, what_if, by=terminal.actor, by_carbon=carbon, limit=shown.limit)

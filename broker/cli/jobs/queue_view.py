@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.results import reasons
+from broker.app.results.queue import SharedMachine
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitted, hanging
 from broker.core.errors import InvalidInput
@@ -18,7 +19,6 @@ from broker.core.values.money import Money
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.jobs.machine_use import MachineUse
     from broker.app.jobs.preview import Preview
     from broker.app.jobs.queue import Queue, QueuedJob
     from broker.app.wiring import Broker
@@ -44,7 +44,7 @@ _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 def table(console: Console, found: Queue) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
-    free = [free_line(one) for one in found.machines]
+    free = [free_line(SharedMachine.of(one)) for one in found.machines]
     free += [Text(f"{view.id} {reasons.waits(view.waiting)}", style="dim") for view in found.later]
     if not found.waiting:
         return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *free]
@@ -77,13 +77,12 @@ def _turn(one: QueuedJob, found: Queue) -> str:
     return f"starts {starts}, {formats.money(_usd(one.turn.option.cost))}{'' if one.finish else ' /h'}"
 
 
-def free_line(one: MachineUse) -> Text:
+def free_line(one: SharedMachine) -> Text:
     """``box: 3 of 8 CPUs, 12 of 32 GiB and 1 of 4 L4 free; 2 jobs here``."""
-    free = dict(one.free.gpus)
     parts = [
-        f"{one.free.cpus:g} of {one.has.cpus:g} CPUs",
-        f"{one.free.memory_gib:.3g} of {one.has.memory_gib:.3g} GiB",
-        *(f"{free.get(name, 0)} of {count} {name}" for name, count in one.has.gpus),
+        f"{one.free_cpus:g} of {one.cpus:g} CPUs",
+        f"{one.free_memory_gib:.3g} of {one.memory_gib:.3g} GiB",
+        *(f"{one.free_gpus[name]} of {count} {name}" for name, count in one.gpus.items()),
     ]
     name = one.name.rpartition("/")[2]
     told = f"{name}: {', '.join(parts[:-1])} and {parts[-1]} free; {formats.plural(one.jobs, 'job')} here"

@@ -71,7 +71,7 @@ def submit(
     """
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    wanted = given_job.given_jobs(context, job or [], given, broker.clock.now())
+    wanted = given_job.given_jobs(context, job or [], given)
     submit_graph(terminal, broker, given_job.coming_after(wanted, after or []), how)
 
 
@@ -138,8 +138,10 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
     Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
     from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.plans import shown
     from broker.app.jobs.submit import DearerNow
     from broker.app.jobs.submit import submit as admit
+    from broker.app.results.money import shares_of
     from broker.app.service import background
     from broker.cli.jobs import held_view, plan_view, snapshot_view
     from broker.cli.keyboard import ctrl_c_waits
@@ -148,7 +150,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
         if seen.exit_code in (2, 3, 4):
             _refused(terminal, broker, seen)
         if not terminal.as_json:
-            terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
+            terminal.show(*plan_view.screen(terminal.out, shown(broker, seen, limit=3)))
         if not yes and not typer.confirm("Submit this job?", default=False, err=True):
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
@@ -158,7 +160,9 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
                 view = admit(broker, wanted, agreed=None if yes else seen, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
                 terminal.say(f"Submitted as {view.id}.")
-                terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(bill_of(broker, view).shares)))
+                terminal.say(
+                    *(f"Held now: {line}." for line in held_view.shares_of(shares_of(bill_of(broker, view).shares)))
+                )
             return view, pressed()
         except DearerNow as error:
             if pressed():
@@ -226,21 +230,21 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     """Print why the job cannot be submitted. Raises `typer.Exit`."""
+    from broker.app.jobs.plans import shown
     from broker.app.jobs.preview import refusal
     from broker.app.jobs.submit import record_refusal
     from broker.cli.jobs import plan_view
 
     if seen.exit_code != 4:
         record_refusal(broker, seen)
-    shown = seen.alternatives and not terminal.as_json  # without --json, the plan shows them
-    error = refusal(replace(seen, alternatives=None) if shown else seen)
+    told = seen.alternatives and not terminal.as_json  # without --json, the plan shows them
+    error, plan = refusal(replace(seen, alternatives=None) if told else seen), shown(broker, seen, limit=3)
     if terminal.as_json:
         from broker.app.results.errors import ErrorDetails
-        from broker.app.results.plans import PlanResult, RefusedSubmission
+        from broker.app.results.plans import RefusedSubmission
 
-        plan = PlanResult.of(seen, broker.policy(), limit=3)
         terminal.answer(RefusedSubmission(error=ErrorDetails.of(error), plan=plan))
     else:
-        terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
+        terminal.show(*plan_view.screen(terminal.out, plan))
         terminal.refuse(error)
     raise typer.Exit(error.exit_code)

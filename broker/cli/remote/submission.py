@@ -1,8 +1,7 @@
-"""`gpubroker plan` and `gpubroker submit` through a team server."""
+"""`gpubroker submit` through a team server."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,31 +16,11 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.core.job.jobs import Job
 
-PLAN_EXAMPLES = examples("gpubroker plan JOB.yaml", "gpubroker plan --gpu L4 -- python train.py")
 SUBMIT_EXAMPLES = examples("gpubroker submit JOB.yaml", "gpubroker submit JOB.yaml --yes --detach --secret HF_TOKEN")
 COMMAND_CLASS = given_job.TakesCommand
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[JOB.yaml]", help="Job file or SkyPilot task file.", show_default=False)
 ]
-
-
-@gathered
-def plan(
-    context: typer.Context,
-    given: given_job.JobOptions,
-    job: Files = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Maximum placements.")] = 10,
-    as_json: AsJson = False,
-) -> None:
-    """Show where the server would run a job, at what cost, and what the policies say. Uploads and holds nothing."""
-    from broker.cli.remote import view
-    from broker.remote.sending import planned
-
-    terminal, api = through(context)
-    found = planned(api, _given(context, job, given), limit=limit)
-    terminal.result(found, lambda: view.plan(terminal.out, found))
-    if found["exit_code"]:
-        raise typer.Exit(found["exit_code"])
 
 
 @gathered
@@ -59,7 +38,7 @@ def submit(
     machine. Ctrl-C after the submission detaches; the job continues. Exit codes are those of `submit` without a server.
     """
     from broker.app.jobs.repository_commit import with_commit
-    from broker.cli.jobs import snapshot_view
+    from broker.cli.jobs import plan_view, snapshot_view
     from broker.cli.remote import view
     from broker.cli.remote.jobs import exit_code, follow
     from broker.remote import sending
@@ -74,9 +53,9 @@ def submit(
     terminal.say(*filter(None, [commit]))
     if not yes:
         seen = sending.planned(api, wanted, limit=3)
-        terminal.show(*view.plan(terminal.out, seen))
-        if seen["exit_code"] in (2, 3, 4):
-            raise typer.Exit(seen["exit_code"])
+        terminal.show(*plan_view.screen(terminal.out, seen))
+        if seen.refusal is not None:
+            raise typer.Exit(seen.exit_code)
         if not typer.confirm("Submit this job?", default=False, err=True):
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
@@ -100,7 +79,7 @@ def submit(
 
 
 def _given(context: typer.Context, files: list[Path] | None, given: given_job.JobOptions) -> Job:
-    jobs = given_job.given_jobs(context, files or [], given, datetime.now(UTC))
+    jobs = given_job.given_jobs(context, files or [], given)
     if len(jobs) > 1:
         raise InvalidInput("one job at a time through a server", hint="submit them in order, with `after: ID`")
     return jobs[0]

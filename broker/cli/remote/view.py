@@ -14,7 +14,6 @@ from broker.cli.remote.tables import (
     hourly,
     money,
     number,
-    price,
     table,
     text,
     time,
@@ -95,30 +94,6 @@ def attempts(console: Console, found: Sequence[Document]) -> list[RenderableType
     return table(console, columns, found, "no attempts", formats.plural(len(found), "attempt"))
 
 
-def plan(console: Console, one: Document) -> Iterator[RenderableType]:
-    """The placements, the verdict, and the money that a submission would hold."""
-    rows = one["placements"] or one["estimate"]
-    columns = (
-        number("rank"), DocumentColumn("offer", lambda placed: _offer(placed["offer"]), folds=True),
-        DocumentColumn("purchase type", lambda placed: _kind(placed["offer"])), price("rate_per_hour", "per h"),
-        money("expected_cost", "expected cost"), time("finish", rank=2),
-    )  # fmt: skip
-    yield f"{one['feasible']} of {one['offers_seen']} offers match; costs are estimates"
-    yield from table(console, columns, rows, "") if rows else ()
-    verdict = one["verdict"]
-    if verdict["answer"] is not None:
-        because = "; ".join(said["message"] for said in verdict["verdicts"] if said.get("answer") != "allow")
-        yield f"policies: {words(verdict['answer'])}{f': {because}' if because else ''}"
-    if one["hold"]:
-        yield f"held at submission: {', '.join(f'{usd(amount)} {kind}' for kind, amount in one['hold'].items())}"
-    for reason in one["reasons"] if not rows else ():
-        yield f"  {reason['count']} × {reason['text']}: {reason['what_would_change_it']}"
-    for note in one["notes"]:
-        yield f"note: {note}"
-    for other in one["alternatives"]:
-        yield f"would pass: {other['instruction']}"
-
-
 def requests(console: Console, found: Document) -> list[RenderableType]:
     """Approval requests."""
 
@@ -151,10 +126,6 @@ def _kind(offer: Document) -> str:
 def sum_of(amounts: Mapping[str, Any]) -> str:
     """Amounts by kind of money, added up."""
     return formats.money(sum((Money.usd(str(amount)) for amount in amounts.values() if amount), Money(0)))
-
-
-def _offer(one: Document) -> str:
-    return f"{one['provider']} {one['zone'] or one['region']} {one['instance_type']}"
 
 
 def _machine(placed: Document) -> str:

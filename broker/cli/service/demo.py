@@ -93,11 +93,12 @@ def _market(terminal: Terminal, story: Demo) -> None:
 
 
 def _plan(terminal: Terminal, story: Demo) -> Preview:
+    from broker.app.jobs.plans import shown
     from broker.cli.jobs import plan_view
 
     _heading(terminal, "2  The plan and the policy's verdict")
     seen = story.plan()
-    terminal.show(*plan_view.screen(terminal.out, seen, limit=4))
+    terminal.show(*plan_view.screen(terminal.out, shown(story.broker, seen, limit=4)))
     return seen
 
 

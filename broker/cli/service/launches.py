@@ -10,9 +10,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from broker.app.outside.launches import OpenLaunch
+    from broker.app.results.outside import OutsideLaunchList
 
 app = typer.Typer(
     no_args_is_help=True, help="Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."
@@ -30,13 +28,24 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     Overdue ones come first: their judged time is over, and their machines may still run at a cost that is in no budget.
     """
-    from broker.app.outside.overdue import overdue
-    from broker.app.results.outside import OutsideLaunchList
     from broker.cli.service.launches_view import table
 
     terminal = Terminal.of(context)
-    found = OutsideLaunchList.of(_open(terminal), overdue(terminal.broker()))
+    found = _found(terminal)
     terminal.result(found, lambda: table(terminal.out, found))
+
+
+def _found(terminal: Terminal) -> OutsideLaunchList:
+    from broker.app.results.outside import OutsideLaunchList
+
+    if terminal.through_server:
+        return terminal.api.fetch(OutsideLaunchList, "/launches")
+    from broker.app.outside.launches import open_launches
+    from broker.app.outside.overdue import overdue
+
+    broker = terminal.broker()
+    with broker.store.reading() as look:
+        return OutsideLaunchList.of(open_launches(look), overdue(broker))
 
 
 @app.command(
@@ -58,7 +67,7 @@ def end(
     """
     from broker.app.access.people import only_permitted
     from broker.app.outside import launches as use_case
-    from broker.app.outside.overdue import overdue, reported
+    from broker.app.outside.overdue import reported
     from broker.app.results.outside import OutsideEnd
     from broker.cli.capacity.terms import length
     from broker.core.access.permissions import Permission
@@ -70,16 +79,10 @@ def end(
     with broker.store.access.reading() as look:
         if look.people():
             only_permitted(look, by, Permission.JUDGE_LAUNCHES)
-    known = [*(one.id for one in _open(terminal)), *(one.id for one in overdue(broker))]
+    listed = _found(terminal)
+    known = [one.id for one in (*listed.launches, *listed.overdue)]
     if whole not in known:
         raise UnknownName("open launch", id, known)
     cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)
     said = f"{whole}: ended, {cost.rounded(2)} spent; the rest of its money is released"
     terminal.result(OutsideEnd(id=whole, cost_usd=cost), lambda: [said])
-
-
-def _open(terminal: Terminal) -> Sequence[OpenLaunch]:
-    from broker.app.outside.launches import open_launches
-
-    with terminal.broker().store.reading() as look:
-        return open_launches(look)

@@ -17,6 +17,7 @@ from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.queue import QueueLots, queue
 from broker.app.jobs.submit import submit
 from broker.app.market.market import without_others
+from broker.app.results.queue import SharedMachine
 from broker.app.wiring import Broker
 from broker.cli.jobs.queue_view import free_line
 from broker.core.events import events as ev
@@ -120,7 +121,7 @@ def test_the_queue_and_the_plan_tell_what_is_free(site: Broker, monkeypatch: pyt
     enter(site, "train", "accelerators: 'L4:3'")
     enter(site, "small", "cpus: 2, memory: 4GiB")
     for told in (queue(site).machines, preview(site, job(site, "x", "cpus: 1"), by=ANN).machines):
-        (one,) = told
+        (one,) = map(SharedMachine.of, told)
         assert (one.name, one.jobs) == ("owned/local/box", 2)
         assert free_line(one).plain == "box: 2 of 8 CPUs, 16 of 32 GiB and 1 of 4 L4 free; 2 jobs here"
 

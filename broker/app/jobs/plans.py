@@ -1,0 +1,24 @@
+"""Plans as results: for the command line and the API."""
+
+from __future__ import annotations
+
+from broker.app.jobs.preview import Preview, preview
+from broker.app.results.plans import PlanJudge, PlanResult
+from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from broker.core.job.jobs import Job
+from broker.core.ports import PolicySet
+
+
+def plan(
+    broker: Broker, job: Job, what_if: PolicySet | None = None, *, by: Actor, by_carbon: bool = False, limit: int
+) -> PlanResult:
+    """As `preview`, with at most ``limit`` placements."""
+    return shown(broker, preview(broker, job, what_if, by=by, by_carbon=by_carbon), what_if, limit=limit)
+
+
+def shown(broker: Broker, seen: Preview, what_if: PolicySet | None = None, *, limit: int) -> PlanResult:
+    """The plan of a preview, with at most ``limit`` placements. ``what_if``: the policies that judged it, if other than
+    the active one."""
+    judge = PlanJudge.POLICY_FILES if what_if else PlanJudge.ACTIVE_POLICY if broker.store.active_policy() else None
+    return PlanResult.of(seen, what_if or broker.policy(), judge, limit=limit)
