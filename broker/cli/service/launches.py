@@ -80,7 +80,7 @@ def end(
         if look.people():
             only_permitted(look, by, Permission.JUDGE_LAUNCHES)
     listed = _found(terminal)
-    known = [one.id for one in (*listed.launches, *listed.overdue)]
+    known = [*(one.id for one in listed.launches), *(one.id for one in listed.overdue)]
     if whole not in known:
         raise UnknownName("open launch", id, known)
     cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)
