@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.app.jobs import kept_files
+from broker.app.jobs import job_sources, kept_files
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
@@ -22,15 +22,12 @@ Start = Annotated[int, Query(ge=0, description="The first byte; for a download t
 
 def outputs_of(by: Caller, id: str, attempt: int | None = None) -> JobOutputs:
     """The results of a job. Raises as `Caller.job`, `InvalidInput` for an attempt that it does not have."""
-    view = by.job(id, Permission.SEE_OUTPUT)
-    found = kept_files.outputs(by.broker, view, attempt)
-    return JobOutputs.of(view, kept_files.folder_of(by.broker, view), found)
+    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
 
 
 def checkpoints_of(by: Caller, id: str) -> JobCheckpoints:
     """The finished checkpoints of a job, oldest first."""
-    view = by.job(id, Permission.SEE_OUTPUT)
-    return JobCheckpoints.of(view, kept_files.folder_of(by.broker, view), kept_files.checkpoints(by.broker, view))
+    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
 
 
 def list_files(by: By, id: str, attempt: Attempt = None) -> Response:

@@ -1,4 +1,4 @@
-"""The files that jobs were submitted with: listed, and compared."""
+"""The files of jobs as results: those that they were submitted with, listed and compared; results and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from broker.agent.source_tree import FILE, LINK, TreeEntry, content_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import runs_root
-from broker.app.results.kept_files import GitResult, JobDifference, JobSources, SourceChange
+from broker.app.jobs import kept_files, runs_root
+from broker.app.results.kept_files import GitResult, JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange
 from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.core.job.file import print_job
@@ -18,6 +18,18 @@ from broker.snapshots.upload import entries_of, reaching
 
 _SHORT = 256 * 1024  # bytes; larger files are not compared line by line
 _MOST_LINES = 400  # of the diff of one file
+
+
+def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> JobOutputs:
+    """As `kept_files.outputs`."""
+    found = kept_files.outputs(broker, view, attempt)
+    return JobOutputs.of(view, kept_files.folder_of(broker, view), found, broker.clock.now())
+
+
+def checkpoints(broker: Broker, view: JobView) -> JobCheckpoints:
+    """As `kept_files.checkpoints`."""
+    found = kept_files.checkpoints(broker, view)
+    return JobCheckpoints.of(view, kept_files.folder_of(broker, view), found, broker.clock.now())
 
 
 def sources(broker: Broker, view: JobView) -> JobSources:

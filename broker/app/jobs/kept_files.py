@@ -74,16 +74,17 @@ def path_of(one: KeptOutput) -> str:
 
 def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
     """The results at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are none."""
-    chosen = [one for one in found if _matches(one, path)]
+    chosen = [one for one in found if matches(path_of(one), path)]
     if path is not None and not chosen:
         raise UnknownName("result", path, [path_of(one) for one in found])
     return chosen
 
 
-def _matches(one: KeptOutput, wanted_path: str | None) -> bool:
-    if wanted_path is None:
+def matches(path: str, wanted: str | None) -> bool:
+    """Whether the path of a result is ``wanted``, lies below it, or matches it as a pattern; None: every path does."""
+    if wanted is None:
         return True
-    path, wanted = path_of(one), wanted_path.removeprefix("./").rstrip("/")
+    wanted = wanted.removeprefix("./").rstrip("/")
     return wanted in (path, "", ".") or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
 
 
@@ -121,7 +122,7 @@ def fetch_array(
     others: list[str] = []
     for task in sorted(tasks, key=_number):
         found = outputs(broker, task)
-        chosen = [one for one in found if _matches(one, path)]
+        chosen = [one for one in found if matches(path_of(one), path)]
         files += output_files(broker, task, chosen, f"{_number(task)}/")
         others += [path_of(one) for one in found if one not in chosen]
     if path is not None and not files:

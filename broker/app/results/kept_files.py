@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Self
 
 from broker.agent.checkpoints import Manifest
@@ -26,22 +27,26 @@ class OutputResult(Result):
 
 
 class JobOutputs(Result):
-    """The results of a job. ``folder``: the URL of its run folder, in which they lie."""
+    """The results of a job. ``folder``: the URL of its run folder, in which they lie; ``outputs``: the paths and
+    patterns that its job file names."""
 
+    as_of: Moment
     id: str
     folder: str
+    outputs: list[str]
     files: list[OutputResult]
     bytes: int
 
     @classmethod
-    def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput]) -> Self:
+    def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput], now: datetime) -> Self:
         files = [
             OutputResult.from_parts(
                 one.file, path=path_of(one), bytes=one.file.size, attempt=one.attempt, rank=one.rank
             )
             for one in found
         ]
-        return cls(id=view.id, folder=folder, files=files, bytes=sum(file.bytes for file in files))
+        total = sum(file.bytes for file in files)
+        return cls(as_of=now, id=view.id, folder=folder, outputs=view.job.outputs, files=files, bytes=total)
 
 
 class FetchedFilesResult(Result):
@@ -54,9 +59,9 @@ class FetchedFilesResult(Result):
     present: int
 
     @classmethod
-    def of(cls, view: JobView, done: FetchedOutputs) -> Self:
+    def of(cls, id: str, done: FetchedOutputs) -> Self:
         files = [file.path for file in done.files]
-        return cls(id=view.id, to=str(done.to), files=files, bytes=done.size, present=done.present)
+        return cls(id=id, to=str(done.to), files=files, bytes=done.size, present=done.present)
 
 
 class FinishedCheckpointResult(Result):
@@ -74,18 +79,19 @@ class FinishedCheckpointResult(Result):
 class JobCheckpoints(Result):
     """The finished checkpoints of a job, oldest first. ``keep``: how many the agent keeps; it deletes older ones."""
 
+    as_of: Moment
     id: str
     folder: str
     keep: int
     checkpoints: list[FinishedCheckpointResult]
 
     @classmethod
-    def of(cls, view: JobView, folder: str, found: Sequence[Manifest]) -> Self:
+    def of(cls, view: JobView, folder: str, found: Sequence[Manifest], now: datetime) -> Self:
         told = [
             FinishedCheckpointResult.from_parts(one, checkpoint=one.id, bytes=one.size, files=len(one.files))
             for one in found
         ]
-        return cls(id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
+        return cls(as_of=now, id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
 
 
 class CheckpointFile(Result):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, Malformed
+
+if TYPE_CHECKING:
+    from broker.app.results.kept_files import FetchedFilesResult, JobCheckpoints, JobOutputs
 
 FILES_EXAMPLES = examples("gpubroker jobs files bert", "gpubroker jobs files bert --attempt 1 --json")
 GET_EXAMPLES = examples(
@@ -37,16 +40,22 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
 
     If several attempts wrote a file, the newest version is listed.
     """
-    from broker.app.jobs import jobs, kept_files
-    from broker.app.results.kept_files import JobOutputs
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
+    found = _outputs(terminal, job, attempt)
+    terminal.result(found, lambda: kept_files_view.outputs(terminal.out, found))
+
+
+def _outputs(terminal: Terminal, job: str, attempt: int | None) -> JobOutputs:
+    from broker.app.results.kept_files import JobOutputs
+
+    if terminal.through_server:
+        return terminal.api.fetch(JobOutputs, f"/jobs/{_id(terminal, job)}/files", attempt=attempt)
+    from broker.app.jobs import job_sources, jobs
+
     broker = terminal.broker()
-    view = jobs.find_single(broker, job)
-    found = kept_files.outputs(broker, view, attempt)
-    document = JobOutputs.of(view, kept_files.folder_of(broker, view), found)
-    terminal.result(document, lambda: kept_files_view.outputs(terminal.out, view, document, broker.clock.now()))
+    return job_sources.outputs(broker, jobs.find_single(broker, job), attempt)
 
 
 def get(
@@ -63,51 +72,82 @@ def get(
     Of an array, the results of each task are put into a folder named by its number. Every file is verified. Files in
     the target folder that differ are overwritten.
     """
+    from broker.cli.jobs import kept_files_view
+
+    terminal = Terminal.of(context)
+    if checkpoint is not None and (path is not None or attempt is not None):
+        raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
+    fetched = _fetched_from_server if terminal.through_server else _fetched
+    found = fetched(terminal, job, path, to, checkpoint, attempt)
+    terminal.result(found, lambda: [kept_files_view.fetched(found)])
+
+
+def _fetched(
+    terminal: Terminal, job: str, path: str | None, to: Path | None, checkpoint: str | None, attempt: int | None
+) -> FetchedFilesResult:
     from broker.app.jobs import jobs, kept_files
     from broker.app.results.kept_files import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
-    from broker.cli.render import formats
-    from broker.placement.formats import gigabytes
 
-    terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
-    if checkpoint is not None or attempt is not None:
-        view = jobs.find_single(broker, job)
+    view = (jobs.find if checkpoint is None and attempt is None else jobs.find_single)(broker, job)
     into = to if to is not None else Path(view.id)
-    if checkpoint is not None:
-        if path is not None or attempt is not None:
-            raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
-        chosen = kept_files.checkpoint(broker, view, checkpoint)
-        with bytes_bar(terminal, f"fetching {chosen.name}") as progress:
+    with bytes_bar(terminal, "fetching") as progress:
+        if checkpoint is not None:
+            chosen = kept_files.checkpoint(broker, view, checkpoint)
             done = kept_files.fetch_checkpoint(broker, view, chosen, into, progress)
-    elif view.job.array is not None:
-        with bytes_bar(terminal, "fetching") as progress:
+        elif view.job.array is not None:
             done = kept_files.fetch_array(broker, view, path, into, progress)
-    else:
-        found = kept_files.matching(kept_files.outputs(broker, view, attempt), path)
-        with bytes_bar(terminal, "fetching") as progress:
+        else:
+            found = kept_files.matching(kept_files.outputs(broker, view, attempt), path)
             done = kept_files.fetch_outputs(broker, view, found, into, progress)
-    if as_json:
-        terminal.answer(FetchedFilesResult.of(view, done))
-    elif not done.files:
-        terminal.show(f"{view.id} has no results yet; `outputs:` in its job file sets which files are kept")
+    return FetchedFilesResult.of(view.id, done)
+
+
+def _fetched_from_server(
+    terminal: Terminal, job: str, path: str | None, to: Path | None, checkpoint: str | None, attempt: int | None
+) -> FetchedFilesResult:
+    from broker.app.jobs.kept_files import fetch_files
+    from broker.app.results.kept_files import FetchedFilesResult
+    from broker.cli.jobs.snapshot_view import bytes_bar
+    from broker.remote import fetching
+
+    api, id = terminal.api, _id(terminal, job)
+    if checkpoint is not None:
+        wanted = fetching.of_checkpoint(api, id, checkpoint)
     else:
-        present = f"; {done.present} of them had not changed" if done.present else ""
-        terminal.show(f"{formats.plural(len(done.files), 'file')}, {gigabytes(done.size)}, in {into}{present}")
+        wanted = fetching.results(api, id, path, attempt)
+    if to is None and (id == ".." or Path(id).name != id):  # the server must not choose where this machine writes
+        raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
+    with bytes_bar(terminal, "fetching") as progress:
+        return FetchedFilesResult.of(id, fetch_files(wanted, to if to is not None else Path(id), progress))
 
 
 def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's checkpoints: step, time, size, and how many are kept."""
-    from broker.app.jobs import jobs, kept_files
-    from broker.app.results.kept_files import JobCheckpoints
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
+    found = _checkpoints(terminal, job)
+    terminal.result(found, lambda: kept_files_view.checkpoints(terminal.out, found))
+
+
+def _checkpoints(terminal: Terminal, job: str) -> JobCheckpoints:
+    from broker.app.results.kept_files import JobCheckpoints
+
+    if terminal.through_server:
+        return terminal.api.fetch(JobCheckpoints, f"/jobs/{_id(terminal, job)}/checkpoints")
+    from broker.app.jobs import job_sources, jobs
+
     broker = terminal.broker()
-    view = jobs.find_single(broker, job)
-    document = JobCheckpoints.of(view, kept_files.folder_of(broker, view), kept_files.checkpoints(broker, view))
-    terminal.result(document, lambda: kept_files_view.checkpoints(terminal.out, document, broker.clock.now()))
+    return job_sources.checkpoints(broker, jobs.find_single(broker, job))
+
+
+def _id(terminal: Terminal, job: str) -> str:
+    """The id of the job at the server. Raises `JobNotFound`."""
+    from broker.remote.sending import job_id
+
+    return job_id(terminal.api, job)
 
 
 def diff(

@@ -3,77 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.kept_files import GitResult, JobCheckpoints, JobDifference, JobOutputs, JobSources
+from broker.app.results.kept_files import (
+    FetchedFilesResult,
+    FinishedCheckpointResult,
+    GitResult,
+    JobCheckpoints,
+    JobDifference,
+    JobOutputs,
+    JobSources,
+    OutputResult,
+    SourceEntry,
+)
 from broker.app.results.program_name import program
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitting
-from broker.core.events.views import JobView
+from broker.cli.render.tables import ValueColumn, listed
 from broker.placement.formats import gigabytes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_OUTPUTS = (
-    Column("file", folds=True),
-    Column("size", align="right"),
-    Column("attempt", 2, align="right"),
-    Column("saved", 1, align="right"),
+_SOURCES: tuple[ValueColumn[SourceEntry], ...] = (
+    ValueColumn("file", lambda one: f"{one.path} → {one.target}" if one.kind == "link" else one.path, folds=True),
+    ValueColumn("size", lambda one: gigabytes(one.bytes) if one.kind == "file" else one.kind, align="right"),
+    ValueColumn("mode", lambda one: one.mode, 2),
+    ValueColumn("SHA-256", lambda one: one.sha256[:12], 1),
 )
-_CHECKPOINTS = (
-    Column("step", align="right"),
-    Column("name", folds=True),
-    Column("size", align="right"),
-    Column("files", 3, align="right"),
-    Column("attempt", 2, align="right"),
-    Column("saved", 1, align="right"),
-)
-_SOURCES = (Column("file", folds=True), Column("size", align="right"), Column("mode", 2), Column("SHA-256", 1))
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def outputs(console: Console, view: JobView, found: JobOutputs, now: datetime) -> Iterator[RenderableType]:
+def outputs(console: Console, found: JobOutputs) -> Iterator[RenderableType]:
     """One row per file, and their folder."""
     if not found.files:
-        named = f"; its `outputs:` are {', '.join(view.job.outputs)}" if view.job.outputs else ""
-        yield Text(f"{view.id} has no results so far{named}")
+        named = f"; its `outputs:` are {', '.join(found.outputs)}" if found.outputs else ""
+        yield Text(f"{found.id} has no results so far{named}")
         yield Text("Results are the files under `outputs:` of the job file and in $GPUBROKER_OUTPUT_DIR.", "dim")
         return
-    rows: list[list[str | Text]] = [
-        [file.path, gigabytes(file.bytes), str(file.attempt), f"{formats.age(now - file.at)} ago"]
-        for file in found.files
-    ]
-    yield fitting(console, _OUTPUTS, rows)
-    yield Text(f"{formats.plural(len(rows), 'file')}, {gigabytes(found.bytes)}, in {found.folder}", "dim")
-    yield Text(f"To fetch them: {program()} jobs get {view.id}", "dim")
+    columns: tuple[ValueColumn[OutputResult], ...] = (
+        ValueColumn("file", lambda one: one.path, folds=True),
+        ValueColumn("size", lambda one: gigabytes(one.bytes), align="right"),
+        ValueColumn("attempt", lambda one: str(one.attempt), 2, "right"),
+        ValueColumn("saved", lambda one: f"{formats.age(found.as_of - one.at)} ago", 1, "right"),
+    )
+    yield from listed(console, columns, found.files)
+    yield Text(f"{formats.plural(len(found.files), 'file')}, {gigabytes(found.bytes)}, in {found.folder}", "dim")
+    yield Text(f"To fetch them: {program()} jobs get {found.id}", "dim")
 
 
-def checkpoints(console: Console, found: JobCheckpoints, now: datetime) -> Iterator[RenderableType]:
+def fetched(found: FetchedFilesResult) -> str:
+    """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them had not changed``"""
+    if not found.files:
+        return f"{found.id} has no results yet; `outputs:` in its job file sets which files are kept"
+    present = f"; {found.present} of them had not changed" if found.present else ""
+    return f"{formats.plural(len(found.files), 'file')}, {gigabytes(found.bytes)}, in {found.to}{present}"
+
+
+def checkpoints(console: Console, found: JobCheckpoints) -> Iterator[RenderableType]:
     """One row per checkpoint, and how many are kept."""
+    if not found.checkpoints:
+        yield Text(f"{found.id} has no complete checkpoint")
+        return
+    columns: tuple[ValueColumn[FinishedCheckpointResult], ...] = (
+        ValueColumn("step", lambda one: "" if one.step is None else f"{one.step:,}", align="right"),
+        ValueColumn("name", lambda one: one.name, folds=True),
+        ValueColumn("size", lambda one: gigabytes(one.bytes), align="right"),
+        ValueColumn("files", lambda one: str(one.files), 3, "right"),
+        ValueColumn("attempt", lambda one: str(one.attempt), 2, "right"),
+        ValueColumn("saved", lambda one: f"{formats.age(found.as_of - one.at)} ago", 1, "right"),
+    )
+    yield from listed(console, columns, found.checkpoints)
     keeps = (
         f"the newest {found.keep} are kept while the job lasts (`checkpoint.keep`), and afterwards until"
         f" `{program()} jobs prune`"
     )
-    if not found.checkpoints:
-        yield Text(f"{found.id} has no complete checkpoint")
-        return
-    rows: list[list[str | Text]] = [
-        [
-            "" if one.step is None else f"{one.step:,}",
-            one.name,
-            gigabytes(one.bytes),
-            str(one.files),
-            str(one.attempt),
-            f"{formats.age(now - one.at)} ago",
-        ]
-        for one in found.checkpoints
-    ]
-    yield fitting(console, _CHECKPOINTS, rows)
-    yield Text(f"{formats.plural(len(rows), 'checkpoint')} in {found.folder}; {keeps}", "dim")
+    yield Text(f"{formats.plural(len(found.checkpoints), 'checkpoint')} in {found.folder}; {keeps}", "dim")
 
 
 def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
@@ -85,16 +91,7 @@ def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
         yield Text(f"Git {git_words(found.git)}")
     for tree in found.trees:
         yield Text(f"{tree.source} → {tree.to or 'the working folder'}", style="bold")
-        rows: list[list[str | Text]] = [
-            [
-                f"{one.path} → {one.target}" if one.kind == "link" else one.path,
-                gigabytes(one.bytes) if one.kind == "file" else one.kind,
-                one.mode,
-                one.sha256[:12],
-            ]
-            for one in tree.entries
-        ]
-        yield fitting(console, _SOURCES, rows)
+        yield from listed(console, _SOURCES, tree.entries)
 
 
 def difference(found: JobDifference) -> Iterator[RenderableType]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.jobs import given_job
-from broker.cli.jobs.kept_files import CHECKPOINTS_EXAMPLES, FILES_EXAMPLES
+from broker.cli.jobs import given_job, kept_files
 from broker.cli.jobs.resume import RESUME_EXAMPLES
 from broker.cli.options import (
     AsJson,
@@ -24,7 +23,7 @@ from broker.cli.options import (
     ResumeStep,
     examples,
 )
-from broker.cli.remote import group_of, kept_files, through
+from broker.cli.remote import group_of, through
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -255,9 +254,9 @@ def resume(
 
 
 app.command("resume", epilog=RESUME_EXAMPLES)(resume)
-app.command("files", epilog=FILES_EXAMPLES)(kept_files.files)
+app.command("files", epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
-app.command("checkpoints", epilog=CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
+app.command("checkpoints", epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
 
 
 def follow(terminal: Terminal, api: TeamApi, id: str, *, output: bool) -> dict[str, Any]:
