@@ -66,7 +66,6 @@ COMMANDS = {
 # Commands that act through the team server while the user is logged in to one. Those that are neither here nor in
 # `OF_THIS_MACHINE` are then refused.
 THROUGH_SERVER = {
-    "submit": "broker.cli.remote.submission:submit",
     "jobs": "broker.cli.remote.jobs:app",
     "approvals": "broker.cli.remote.approvals:app",
 }

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from broker.app.jobs.sealed_secrets import missing_secrets, sealed_for
+from broker.app.jobs.sealed_secrets import missing_secrets, note_of_missing_secrets, sealed_for
 from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
 from broker.app.results.plans import PlanResult
+from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.errors import BrokerError, InvalidInput, StoreProblem
 from broker.core.job.file import parse_job, print_job
 from broker.core.job.jobs import Job
@@ -46,20 +47,32 @@ def _address(path: str) -> tuple[str, str]:
 def planned(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> PlanResult:
     """The server's plan for a job, with at most ``limit`` placements, but not more than 100. ``by_carbon``: ranked by
     expected CO2. Changes nothing and uploads nothing."""
-    body = {"job_file": print_job(job)}
-    return api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
+    body = {"job_file": print_job(with_ids(api, job))}
+    found = api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
+    return found.model_copy(update={"notes": [*found.notes, *note_of_missing_secrets(job)]})
+
+
+def with_ids(api: TeamApi, job: Job) -> Job:
+    """The job with the full ids of the jobs that it comes after or resumes. Jobs whose results it takes must be given
+    by their ids, because the folders of the results are named as the job file names the jobs. Idempotent. Raises
+    `JobNotFound`."""
+    after = tuple(one if one.inputs else one.model_copy(update={"job": job_id(api, one.job)}) for one in job.after)
+    point = job.resume_from
+    if point is not None:
+        point = point.model_copy(update={"job": job_id(api, point.job)})
+    return job.model_copy(update={"after": after, "resume_from": point})
 
 
 def survey_of(api: TeamApi, job: Job) -> Survey | None:
     """The files that a submission would upload; None if the job has none. Raises `InvalidInput` for files that cannot
     be read, or that are larger than the server takes."""
-    return surveyed(job, int(api.get("/submission")["max_snapshot"])) if has_local_files(job) else None
+    return surveyed(job, api.fetch(SubmissionTerms, "/submission").max_snapshot) if has_local_files(job) else None
 
 
 def as_it_was(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
     """The job as it was submitted, with the files of this machine: those of ``workdir``, or of the folder that it was
     submitted from. Raises `InvalidInput` if that folder is not on this machine."""
-    text, now = str(api.get(f"/jobs/{id}/job-file")["job_file"]), datetime.now(UTC)
+    text, now = api.fetch(JobFileText, f"/jobs/{id}/job-file").job_file, datetime.now(UTC)
     given = yaml.safe_load(text)
     given.pop("deadline", None)  # the old job's deadline, which may have passed
     given.pop("resume_from", None)
@@ -70,33 +83,21 @@ def as_it_was(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, st
     return resolved(job, Path.cwd(), id)
 
 
-def resume(api: TeamApi, id: str, job: Job, step: int | None, *, progress: Progress = no_progress) -> Document:
-    """Continue an ended job from its checkpoint at ``step`` (None: the newest) with the files of ``job``. Otherwise as
-    `submit`."""
-    return api.change(f"/jobs/{id}/resume", {**_body(api, job, progress), "step": step})
-
-
-def submit(api: TeamApi, job: Job, *, progress: Progress = no_progress) -> Document:
-    """Submit the job, whose paths are absolute, and return it as the server shows it. Files that the server has are not
-    uploaded again.
+def body_of(api: TeamApi, job: Job, progress: Progress = no_progress) -> Document:
+    """The request that submits the job, whose paths are absolute: its files are uploaded, unless the server has them,
+    and its secrets encrypted.
 
     Raises `InvalidInput` for secrets that are not in the environment and for files that cannot be read, `StoreProblem`
-    if the server takes no secrets, and what `TeamApi` raises; if an answer is lost, the request is repeated under the
-    same key, so that one job is submitted.
+    if the server takes no secrets, and what `TeamApi` raises.
     """
-    return api.change("/jobs", _body(api, job, progress))
-
-
-def _body(api: TeamApi, job: Job, progress: Progress) -> Document:
-    """The job with its files uploaded and its secrets encrypted."""
     if missing := missing_secrets(job):
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
-    terms = api.get("/submission")
+    terms = api.fetch(SubmissionTerms, "/submission")
     body: Document = {"job_file": print_job(job)}
     if has_local_files(job):
-        whole = stored_in(job, str(terms["pool"]), lambda: _ServerPool(api), progress)
+        whole = stored_in(job, terms.pool, lambda: _ServerPool(api), progress)
         assert whole.snapshot is not None
         body["snapshot"] = whole.snapshot.model_dump(mode="json")
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
@@ -106,11 +107,10 @@ def _body(api: TeamApi, job: Job, progress: Progress) -> Document:
     return body
 
 
-def _key(terms: Document) -> str:
-    key = terms["secrets_key"]
-    if not key:
+def _key(terms: SubmissionTerms) -> str:
+    if not terms.secrets_key:
         raise StoreProblem("this server takes no secrets: its service has not published a key", hint="ask who runs it")
-    return str(key)
+    return terms.secrets_key
 
 
 class JobNotFound(BrokerError):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from broker.app.access.once import ChangeAnswer, once
 from broker.app.alerts import approvers
 from broker.app.jobs import details
-from broker.app.jobs.plans import plan
+from broker.app.jobs.plans import plan_received
 from broker.app.jobs.received import as_from_network, received, with_files, with_sealed
 from broker.app.jobs.resume import continued, retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
@@ -88,7 +88,7 @@ def plan_job(
     """Where the job would run, at what cost, and what the policies say. ``by_carbon``: ranked by expected CO2, which no
     submission is. Changes nothing."""
     job = permitted(by, received(by.broker, body.job_file))
-    return answer(plan(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit))
+    return answer(plan_received(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit))
 
 
 def submit_job(by: By, key: Key, body: SubmitBody) -> Response:

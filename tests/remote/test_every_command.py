@@ -92,6 +92,7 @@ MERGED = {
     "report showback",
     "report spend",
     "report units",
+    "submit",
     "tokens list",
 }
 OFFERED = {one for name, at in THROUGH_SERVER.items() for one in leaves(at, name)} | MERGED

@@ -14,7 +14,7 @@ from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
-from broker.app.jobs.sealed_secrets import missing_secrets
+from broker.app.jobs.sealed_secrets import note_of_missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.market.place_names import unknown_providers
 from broker.app.policy.unknown_names import unknown_team
@@ -166,19 +166,26 @@ class Preview:
 
 
 def preview(
-    broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor, by_carbon: bool = False
+    broker: Broker,
+    job: Job,
+    policy: PolicySet | None = None,
+    *,
+    by: Actor,
+    by_carbon: bool = False,
+    sends_secrets: bool = True,
 ) -> Preview:
     """The effect of a submission of the job by ``by`` now. Holds no money. ``policy`` (default: the active one) and
-    ``by_carbon`` (rank placements by emissions) are for what-if questions only. Raises `InvalidInput` for a job that
-    cannot be planned, `StoreProblem`."""
+    ``by_carbon`` (rank placements by emissions) are for what-if questions only. ``sends_secrets``: a submission takes
+    the job's secrets from the environment of this process. Raises `InvalidInput` for a job that cannot be planned,
+    `StoreProblem`."""
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
         seen = planned(broker, job, by, basis, by_carbon=by_carbon)
         seen = seen.noted(*unknown_team(broker, basis.policy, seen.budgets, job.team))
         if holdings := look.holdings():
             seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, rules_of_thumb.of_store(look)))
-        if missing := missing_secrets(job):
-            seen = seen.noted(f"`submit` would refuse the job: secrets not in the environment: {', '.join(missing)}")
+        if sends_secrets:
+            seen = seen.noted(*note_of_missing_secrets(job))
         if not seen.plan.placements:
             strange = tuple(unknown_providers(broker, job))
             return replace(seen, strange=strange).noted(*strange)

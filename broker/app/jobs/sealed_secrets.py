@@ -41,6 +41,12 @@ def missing_secrets(job: Job) -> Sequence[str]:
     return [name for name in job.secrets if name not in os.environ and name not in job.optional_secrets]
 
 
+def note_of_missing_secrets(job: Job) -> list[str]:
+    """The note of a plan on `missing_secrets`; empty if none is missing."""
+    missing = ", ".join(missing_secrets(job))
+    return [f"`submit` would refuse the job: secrets not in the environment: {missing}"] if missing else []
+
+
 def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The job with its secrets, taken from this process's environment, sealed in the run store; the job unchanged if it
     has none. Writes one object; `erase` it if the job is then not submitted.

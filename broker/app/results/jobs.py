@@ -112,11 +112,14 @@ class AttemptDetails(Result):
 
 
 class PendingApproval(Result):
-    """The pending approval of a job, and its approvers. Amounts in USD."""
+    """The pending approval of a job, and its approvers. Amounts in USD. ``whom``: those who can decide, in words;
+    ``extension``: more is requested for a job that has begun."""
 
     at: Moment
     expires_at: Moment | None
     approvers: list[str]
+    whom: str
+    extension: bool
     because: str
     total: Money
     covers: str
@@ -124,10 +127,9 @@ class PendingApproval(Result):
     max_duration: Seconds | None
 
     @classmethod
-    def of(cls, asked: RequestedApproval) -> Self:
-        return cls.from_parts(
-            asked, because="; ".join(question.because for question in asked.open), covers=covered(asked)
-        )
+    def of(cls, asked: RequestedApproval, requester: str) -> Self:
+        because = "; ".join(question.because for question in asked.open)
+        return cls.from_parts(asked, whom=asked.whom(requester), because=because, covers=covered(asked))
 
 
 class TaskStates(Result):
@@ -244,6 +246,7 @@ class JobDetails(Result):
             end_reason=view.ending,
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
+            asked=PendingApproval.of(view.asked, view.user) if view.asked else None,
             billed_time=billed_time(view, now),
             step=progress.step if progress and progress.step is not None else last_step(view),
             total_steps=progress.total if progress else None,

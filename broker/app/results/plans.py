@@ -135,13 +135,15 @@ class PlanJudge(StrEnum):
 
 class PlanVerdict(Result):
     """The policies' verdict on the plan; ``answer`` is null if the plan has no placement. ``judged_by``: null if no
-    policy is active. ``would_pass``: after a refusal, what would be allowed, or whom to ask, in words."""
+    policy is active. ``would_pass``: after a refusal, what would be allowed, or whom to ask, in words; ``advice``: what
+    would have to change otherwise."""
 
     answer: Answer | None
     policy_version: str
     judged_by: PlanJudge | None
     verdicts: list[VerdictResult]
     would_pass: str
+    advice: str
 
     @property
     def objections(self) -> list[VerdictResult]:
@@ -211,12 +213,12 @@ class PlanResult(Result):
         value = value_of_time(seen.job, policy.defaults)
         holds = admission if admission and seen.exit_code in (0, 6) else None
         held = holds.money if holds else {}
-        sizing = seen.sizing
+        sizing, refused = seen.sizing, seen.exit_code in (2, 3, 4)
         return cls.from_parts(
             plan,
             job=seen.job,
             exit_code=seen.exit_code,
-            refusal=ErrorDetails.of(refusal(seen)) if seen.exit_code in (2, 3, 4) else None,
+            refusal=ErrorDetails.of(refusal(seen)) if refused else None,
             work_left=plan.remaining,
             max_duration=seen.max_duration,
             max_cost=seen.job.max_cost,
@@ -240,6 +242,7 @@ class PlanResult(Result):
                 judged_by=judged_by,
                 verdicts=[VerdictResult.of(verdict) for verdict in admission.verdicts] if admission else [],
                 would_pass=as_text(seen.alternatives, admission) if admission and seen.alternatives is not None else "",
+                advice=refusal(replace(seen, alternatives=None)).hint if refused else "",
             ),
             hold={str(kind): amount for kind, amount in held.items()},
             alternatives=[AlternativeResult.from_parts(one) for one in seen.alternatives or ()],

@@ -125,7 +125,7 @@ def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool)
     from broker.app.jobs import details
     from broker.cli.jobs.job_view import come_back
 
-    terminal.result(lambda: details.details(broker, view, progress=True), lambda: [come_back(view)])
+    terminal.result(lambda: details.details(broker, view, progress=True), lambda: [come_back(view.id)])
     if left:
         raise typer.Exit(130)
 
@@ -135,6 +135,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     continue."""
     from broker.app.jobs import jobs
     from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.details import details
     from broker.app.service import background
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import detached, exit_code
@@ -143,7 +144,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     try:
         while not (view.latest is not None and view.latest.state is AttemptState.RUNNING):
             if view.asked is not None:
-                raise typer.Exit(terminal.refuse(approval_needed(view)))
+                raise typer.Exit(terminal.refuse(approval_needed(details(broker, view))))
             if view.state.final or jobs.waiting_for_people(view):
                 terminal.show(*job_view.ending(view, bill_of(broker, view)))
                 raise typer.Exit(exit_code(view))
@@ -153,7 +154,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
             broker.clock.sleep(_LOOK_EVERY)
             view = jobs.find(broker, view.id)
     except KeyboardInterrupt:
-        detached(terminal, broker, view.id)
+        detached(terminal, view.id)
         raise typer.Exit(130) from None
     asks = view.job.session
     terminal.show(f"{view.id} is open.", f"  enter     gpubroker ssh {name}")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from broker.app.jobs.bills import Bill
     from broker.app.jobs.jobs import Progress
+    from broker.app.results.jobs import JobDetails
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # polls
@@ -48,7 +49,7 @@ _EXIT_CODES = {
 }
 
 
-def exit_code(view: JobView) -> int:
+def exit_code(view: JobView | JobDetails) -> int:
     """The exit code after following a job: 0 succeeded, stopped early or still running, 7 failed or cancelled, 3
     paused because its money is used up, 6 waiting for approval."""
     return _EXIT_CODES.get(view.state, 0)
@@ -63,13 +64,13 @@ def follow(terminal: Terminal, broker: Broker, job_id: str, *, output: bool = Fa
     try:
         return _follow(terminal, broker, FollowedOutput(broker) if output else None, job_id)
     except KeyboardInterrupt:
-        detached(terminal, broker, job_id)
+        detached(terminal, job_id)
         return None
 
 
-def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
+def detached(terminal: Terminal, job_id: str) -> None:
     """Print that the job continues, and the commands to return to it."""
-    terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
+    terminal.say("", Text("Detached.", style="bold"), come_back(job_id))
 
 
 def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, job_id: str) -> JobView:

@@ -61,11 +61,11 @@ def _state_words(view: JobView) -> str:
     return view.state.value.replace("_", " ")
 
 
-def come_back(view: JobView) -> str:
+def come_back(job_id: str) -> str:
     """The commands to show, follow and stop a job that continues in the background."""
     return (
-        f"The job continues in the background. To follow or stop it:\n  {program()} jobs show {view.id}\n"
-        f"  {program()} jobs logs {view.id} -f\n  {program()} jobs cancel {view.id}"
+        f"The job continues in the background. To follow or stop it:\n  {program()} jobs show {job_id}\n"
+        f"  {program()} jobs logs {job_id} -f\n  {program()} jobs cancel {job_id}"
     )
 
 

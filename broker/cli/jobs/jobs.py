@@ -303,7 +303,7 @@ def extend(
     if as_json:
         terminal.answer(details.details(broker, after))
     elif after.asked is not None:
-        terminal.refuse(approval_needed(after))
+        terminal.refuse(approval_needed(details.details(broker, after)))
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
         terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(shares_of(bill_of(broker, after).shares))))

@@ -6,7 +6,7 @@ import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Manner, submit_job
+from broker.cli.jobs.submit import Manner, can_confirm, confirm, submit_job
 from broker.cli.options import AsJson, CodeFolder, FromStart, JobReference, ResumeStep, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -31,17 +31,26 @@ def resume(
 ) -> None:
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
 
-    Submits a new job of the same name for the remaining work. It is planned, judged and paid for like any other job.
-    The exit codes are those of `gpubroker submit`.
+    Submits a new job of the same name for the remaining work. It is planned, judged and paid for like any other job;
+    through a server, without showing the plan. The exit codes are those of `gpubroker submit`.
     """
+    terminal = Terminal.of(context)
+    envs = variables(env)
+    if terminal.through_server:
+        from broker.cli.jobs.server_submission import prepared, send, uploaded
+        from broker.remote.sending import as_it_was, job_id
+
+        id = job_id(terminal.api, job)
+        there = prepared(terminal, as_it_was(terminal.api, id, workdir, envs), how)
+        confirm(terminal, None, how, f"Resume {id}?")
+        send(terminal, f"/jobs/{id}/resume", {**uploaded(terminal, there), "step": step}, how)
+        return
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import ResumeChanges, resumed
 
-    terminal = Terminal.of(context)
     broker = terminal.broker()
     folder = None if workdir is None else workdir.expanduser().absolute()
-    changes = ResumeChanges(folder, variables(env), step)
-    wanted = resumed(broker, jobs.find(broker, job), changes, by=terminal.actor)
+    wanted = resumed(broker, jobs.find(broker, job), ResumeChanges(folder, envs, step), by=terminal.actor)
     submit_job(terminal, broker, wanted, how)
 
 
@@ -53,13 +62,22 @@ def retry(
 
     Of an array, only the tasks that failed are run again, each from its own checkpoint.
 
-    Submits a new job of the same name. It is planned, judged and paid for like any other job. The exit codes are those
-    of `gpubroker submit`.
+    Submits a new job of the same name. It is planned, judged and paid for like any other job; through a server, without
+    showing the plan, and not a job with secrets: submit that again. The exit codes are those of `gpubroker submit`.
     """
+    terminal = Terminal.of(context)
+    if terminal.through_server:
+        from broker.cli.jobs.server_submission import send
+        from broker.remote.sending import job_id
+
+        id = job_id(terminal.api, job)
+        can_confirm(terminal, how)
+        confirm(terminal, None, how, f"Run {id} again?")
+        send(terminal, f"/jobs/{id}/retry", {"from_start": from_start}, how)
+        return
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import retried
 
-    terminal = Terminal.of(context)
     broker = terminal.broker()
     wanted = retried(broker, jobs.find(broker, job), by=terminal.actor, from_start=from_start)
     submit_job(terminal, broker, wanted, how)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -13,10 +13,14 @@ from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import ApprovalNeeded, InvalidInput
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from broker.app.jobs.preview import Preview
+    from broker.app.results.jobs import JobDetails
+    from broker.app.results.plans import PlanResult
     from broker.app.wiring import Broker
     from broker.core.events.views import JobView
     from broker.core.job.jobs import Job
@@ -68,11 +72,19 @@ def submit(
     the last one is followed. The money is held before the launch. The job continues when this command, terminal or
     login session ends. Exits with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or
     its money is used up, 4 if no capacity is feasible, 6 if it is waiting for approval.
+
+    Through a server, one job is submitted at a time. Files that the server has are not uploaded again; secrets are
+    encrypted for the server before they leave this machine.
     """
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    wanted = given_job.given_jobs(context, job or [], given)
-    submit_graph(terminal, broker, given_job.coming_after(wanted, after or []), how)
+    wanted = given_job.coming_after(given_job.given_jobs(context, job or [], given), after or [])
+    if not terminal.through_server:
+        submit_graph(terminal, terminal.broker(), wanted, how)
+        return
+    from broker.cli.jobs.server_submission import submit_there
+
+    terminal.only_here({"with several jobs": wanted[1:]})
+    submit_there(terminal, wanted[0], how)
 
 
 def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how: Manner) -> None:
@@ -117,52 +129,46 @@ def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) 
     from broker.cli.jobs import snapshot_view
 
     wanted = with_predecessors(broker, with_resume_point(broker, wanted), by=terminal.actor)
-    if not how.yes and not terminal.asks:
-        raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
+    can_confirm(terminal, how)
     if (files := survey(broker, wanted)) is not None:
         terminal.say(*snapshot_view.about(files))
     if (point := wanted.resume_from) is not None:
         which = f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
         terminal.say(f"Resumes from {which} of {point.job}.")
     wanted, commit = with_commit(wanted)
-    if commit:
-        terminal.say(commit)
+    terminal.say(*filter(None, [commit]))
     terminal.adopt()
-    return _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=how.yes)
+    return _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), how)
 
 
-def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:
+def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Manner) -> tuple[JobView, bool]:
     """Show the plan, ask for confirmation, and submit. If the plan has become more expensive meanwhile, show it and ask
-    again. ``yes``: any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is submitted.
+    again. With ``--yes``, any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is
+    submitted.
 
     Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
-    from broker.app.jobs.bills import bill_of
+    from broker.app.jobs.details import details
     from broker.app.jobs.plans import shown
-    from broker.app.jobs.submit import DearerNow
+    from broker.app.jobs.submit import DearerNow, record_refusal
     from broker.app.jobs.submit import submit as admit
-    from broker.app.results.money import shares_of
     from broker.app.service import background
-    from broker.cli.jobs import held_view, plan_view, snapshot_view
+    from broker.cli.jobs import snapshot_view
     from broker.cli.keyboard import ctrl_c_waits
 
     while True:
-        if seen.exit_code in (2, 3, 4):
-            _refused(terminal, broker, seen)
-        if not terminal.as_json:
-            terminal.show(*plan_view.screen(terminal.out, shown(broker, seen, limit=3)))
-        if not yes and not typer.confirm("Submit this job?", default=False, err=True):
-            terminal.say("Nothing was submitted.")
-            raise typer.Exit(0)
+        plan = shown(broker, seen, limit=3)
+        if plan.refusal is not None:
+            if plan.exit_code != 4:
+                record_refusal(broker, seen)
+            refuse(terminal, plan)
+        confirm(terminal, plan, how)
         wanted = snapshot_view.taken(terminal, broker, seen.job)
         try:
             with ctrl_c_waits() as pressed:
-                view = admit(broker, wanted, agreed=None if yes else seen, by=terminal.actor)
+                view = admit(broker, wanted, agreed=None if how.yes else seen, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
-                terminal.say(f"Submitted as {view.id}.")
-                terminal.say(
-                    *(f"Held now: {line}." for line in held_view.shares_of(shares_of(bill_of(broker, view).shares)))
-                )
+                tell_submitted(terminal, details(broker, view))
             return view, pressed()
         except DearerNow as error:
             if pressed():
@@ -175,27 +181,85 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, 
     from broker.app.jobs import details, jobs
     from broker.app.jobs.bills import bill_of
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.follow import detached, exit_code, follow
+    from broker.cli.jobs.follow import detached, follow
 
-    waits = jobs.waiting_for_people(view)
     tell_approvers(terminal, broker, view)
     if left:
-        detached(terminal, broker, view.id)
-    detach = how.detach
-    followed = None if detach or waits or left else follow(terminal, broker, view.id, output=not how.events)
+        detached(terminal, view.id)
+    waits = jobs.waiting_for_people(view)
+    followed = None if how.detach or waits or left else follow(terminal, broker, view.id, output=not how.events)
     last = followed or jobs.find(broker, view.id)
-    bill = bill_of(broker, last)
+    told = details.details(broker, last, progress=terminal.as_json)
+    ending = None if followed is None else job_view.ending(last, bill_of(broker, last))
+    conclude(terminal, told, how, ending, waits=waits, left=left)
+
+
+def can_confirm(terminal: Terminal, how: Manner) -> None:
+    """Raises `InvalidInput` if the confirmation is needed and there is no terminal for it."""
+    if not how.yes and not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
+
+
+def confirm(terminal: Terminal, plan: PlanResult | None, how: Manner, question: str = "Submit this job?") -> None:
+    """Show the plan and ask for confirmation. Raises `typer.Exit` without it."""
+    from broker.cli.jobs import plan_view
+
+    if plan is not None and not terminal.as_json:
+        terminal.show(*plan_view.screen(terminal.out, plan))
+    if not how.yes and not typer.confirm(question, default=False, err=True):
+        terminal.say("Nothing was submitted.")
+        raise typer.Exit(0)
+
+
+def refuse(terminal: Terminal, plan: PlanResult) -> NoReturn:
+    """Print why the job of a plan cannot be submitted. Raises `typer.Exit`."""
+    from broker.app.results.plans import RefusedSubmission
+    from broker.cli.jobs import plan_view
+
+    error = plan.refusal
+    assert error is not None
     if terminal.as_json:
-        terminal.answer(details.details(broker, last, progress=True))
+        terminal.answer(RefusedSubmission(error=error, plan=plan))
+    else:
+        terminal.show(*plan_view.screen(terminal.out, plan))
+        hint = plan.verdict.advice if plan.verdict.would_pass else error.hint  # the plan has shown what would pass
+        terminal.refuse(BrokerError(error.message, where=error.where, hint=hint))
+    raise typer.Exit(plan.exit_code)
+
+
+def tell_submitted(terminal: Terminal, job: JobDetails) -> None:
+    """Print the id of a new job, and the money that is held for it."""
+    from broker.cli.jobs import held_view
+
+    terminal.say(f"Submitted as {job.id}.")
+    terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(job.budget_shares)))
+
+
+def conclude(
+    terminal: Terminal,
+    last: JobDetails,
+    how: Manner,
+    ending: Iterable[RenderableType] | None,
+    *,
+    waits: bool,
+    left: bool = False,
+) -> None:
+    """Print how a submitted job stands, and raise `typer.Exit` unless the exit code is 0. ``ending``: of a job that was
+    followed to its end. ``waits``: it waited for people at once. ``left``: Ctrl-C was pressed."""
+    from broker.cli.jobs.follow import exit_code
+    from broker.cli.jobs.job_view import come_back
+
+    if terminal.as_json:
+        terminal.answer(last)
     elif waits:
         raise typer.Exit(terminal.refuse(approval_needed(last)))
-    elif followed is not None:
-        terminal.show(*job_view.ending(last, bill))
-    elif detach and not left:
-        terminal.show(job_view.come_back(last))
-    if left or (followed is None and not detach and not waits):
+    elif ending is not None:
+        terminal.show(*ending)
+    elif how.detach and not left:
+        terminal.show(come_back(last.id))
+    if left or (ending is None and not how.detach and not waits):
         raise typer.Exit(130)
-    if code := 0 if detach and not waits else exit_code(last):
+    if code := 0 if how.detach and not waits else exit_code(last):
         raise typer.Exit(code)
 
 
@@ -208,43 +272,18 @@ def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
         terminal.say(f"{notices_view.deliveries(sent)}.")
 
 
-def approval_needed(view: JobView) -> ApprovalNeeded:
+def approval_needed(job: JobDetails) -> ApprovalNeeded:
     """The error that a job needs approval: by whom, until when, and the command to approve it."""
-    from broker.app.results import reasons
     from broker.cli.render import formats
-    from broker.core.policy.coverage_words import covered
 
-    asked = view.asked
+    asked = job.asked
     if asked is None:
-        return ApprovalNeeded(f"{view.id} is waiting for approval: {reasons.waits(view.waiting)}")
-    because = "; ".join(question.because for question in asked.open)
+        return ApprovalNeeded(f"{job.id} is waiting for approval: {job.waiting_because}")
     until = f" until {formats.moment(asked.expires_at)}" if asked.expires_at else ""
     what = "extension requested" if asked.extension else "money held"
     return ApprovalNeeded(
-        f"{view.id} is waiting for approval: {because} ({what}{until})",
-        hint=f"ask {asked.whom(view.user)}: `gpubroker approvals grant {view.id}`;"
-        f" an approval covers: {covered(asked)};"
-        f" `gpubroker jobs show {view.id}` shows the decision",
+        f"{job.id} is waiting for approval: {asked.because} ({what}{until})",
+        hint=f"ask {asked.whom}: `gpubroker approvals grant {job.id}`;"
+        f" an approval covers: {asked.covers};"
+        f" `gpubroker jobs show {job.id}` shows the decision",
     )
-
-
-def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
-    """Print why the job cannot be submitted. Raises `typer.Exit`."""
-    from broker.app.jobs.plans import shown
-    from broker.app.jobs.preview import refusal
-    from broker.app.jobs.submit import record_refusal
-    from broker.cli.jobs import plan_view
-
-    if seen.exit_code != 4:
-        record_refusal(broker, seen)
-    told = seen.alternatives and not terminal.as_json  # without --json, the plan shows them
-    error, plan = refusal(replace(seen, alternatives=None) if told else seen), shown(broker, seen, limit=3)
-    if terminal.as_json:
-        from broker.app.results.errors import ErrorDetails
-        from broker.app.results.plans import RefusedSubmission
-
-        terminal.answer(RefusedSubmission(error=ErrorDetails.of(error), plan=plan))
-    else:
-        terminal.show(*plan_view.screen(terminal.out, plan))
-        terminal.refuse(error)
-    raise typer.Exit(error.exit_code)

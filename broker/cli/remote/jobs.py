@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.jobs import given_job, kept_files
-from broker.cli.jobs.resume import RESUME_EXAMPLES
+from broker.cli.jobs import kept_files
+from broker.cli.jobs.resume import RESUME_EXAMPLES, RETRY_EXAMPLES, resume, retry
 from broker.cli.options import (
     AsJson,
-    CodeFolder,
-    FromStart,
     JobReference,
     MaxCost,
     MaxDuration,
     OneAttempt,
     OneNode,
-    ResumeStep,
     examples,
 )
 from broker.cli.remote import group_of, through
@@ -186,74 +183,8 @@ def extend(
         raise typer.Exit(6)
 
 
-@app.command(epilog=examples("gpubroker jobs retry bert --yes", "gpubroker jobs retry bert --from-start --yes --json"))
-def retry(
-    context: typer.Context,
-    job: JobReference,
-    from_start: FromStart = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
-
-    Submits a new job of the same name, which is planned, judged and paid for like any other, and returns at once. Exits
-    with 6 if it needs approval first. A job with secrets is submitted again instead.
-    """
-    from broker.remote.sending import job_id
-
-    terminal, api = through(context)
-    id = job_id(api, job)
-    if not yes and not terminal.asks:
-        raise InvalidInput("no terminal for the confirmation", hint="add --yes to run it again without confirmation")
-    if not yes and not typer.confirm(f"Run {id} again?", default=False, err=True):
-        terminal.say("Nothing was submitted.")
-        raise typer.Exit(0)
-    after = api.change(f"/jobs/{id}/retry", {"from_start": from_start})
-    terminal.result(after, lambda: [f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}"])
-    if after["asked"]:
-        terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
-        raise typer.Exit(6)
-
-
-def resume(
-    context: typer.Context,
-    job: JobReference,
-    workdir: CodeFolder = None,
-    env: given_job.Envs = None,
-    step: ResumeStep = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Continue an ended job from a checkpoint, with the files that are on this machine now, as a new job for the rest
-    of its work.
-
-    Returns at once. Exits with 6 if it needs approval first.
-    """
-    from broker.app.jobs.repository_commit import with_commit
-    from broker.cli.jobs import snapshot_view
-    from broker.cli.jobs.resume import variables
-    from broker.remote import sending
-
-    terminal, api = through(context)
-    id = sending.job_id(api, job)
-    wanted, commit = with_commit(sending.as_it_was(api, id, workdir, variables(env)))
-    terminal.say(*filter(None, [commit]))
-    if not yes and not terminal.asks:
-        raise InvalidInput("no terminal for the confirmation", hint="add --yes to resume it without confirmation")
-    if (files := sending.survey_of(api, wanted)) is not None:
-        terminal.say(*snapshot_view.about(files))
-    if not yes and not typer.confirm(f"Resume {id}?", default=False, err=True):
-        terminal.say("Nothing was submitted.")
-        raise typer.Exit(0)
-    with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
-        after = sending.resume(api, id, wanted, step, progress=progress)
-    terminal.result(after, lambda: [f"Submitted as {after['id']}; state: {after['state'].replace('_', ' ')}"])
-    if after["asked"]:
-        terminal.say(f"It waits for approval by {', '.join(after['asked']['approvers'])}.")
-        raise typer.Exit(6)
-
-
 app.command("resume", epilog=RESUME_EXAMPLES)(resume)
+app.command("retry", epilog=RETRY_EXAMPLES)(retry)
 app.command("files", epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command("get", epilog=kept_files.GET_EXAMPLES)(kept_files.get)
 app.command("checkpoints", epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)

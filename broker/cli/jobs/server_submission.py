@@ -1,0 +1,76 @@
+"""Submitting a job through a team server, and following it there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.app.jobs.repository_commit import with_commit
+from broker.app.results.jobs import JobDetails
+from broker.cli.jobs import snapshot_view
+from broker.cli.jobs.follow import detached
+from broker.cli.jobs.submit import Manner, can_confirm, conclude, confirm, refuse, tell_submitted
+from broker.cli.keyboard import ctrl_c_waits
+from broker.cli.terminal import Terminal
+from broker.core.events.outcomes import JobState
+from broker.core.job.jobs import Job
+from broker.remote import sending
+
+
+def submit_there(terminal: Terminal, job: Job, how: Manner) -> None:
+    """Submit a job: show its plan, ask for confirmation, upload its files, and follow it. Raises `typer.Exit` with the
+    exit code."""
+    api = terminal.api
+    job = prepared(terminal, sending.with_ids(api, job), how)
+    plan = None
+    if not (how.yes and terminal.as_json):  # nobody would see it
+        plan = sending.planned(api, job, limit=3)
+        if plan.refusal is not None and not how.yes:  # with --yes, the server decides, and records its refusal
+            refuse(terminal, plan)
+    confirm(terminal, plan, how)
+    send(terminal, "/jobs", uploaded(terminal, job), how)
+
+
+def prepared(terminal: Terminal, job: Job, how: Manner) -> Job:
+    """The job with the commit of its repository; prints which files it takes. Raises `InvalidInput`."""
+    can_confirm(terminal, how)
+    if (files := sending.survey_of(terminal.api, job)) is not None:
+        terminal.say(*snapshot_view.about(files))
+    job, commit = with_commit(job)
+    terminal.say(*filter(None, [commit]))
+    return job
+
+
+def uploaded(terminal: Terminal, job: Job) -> dict[str, Any]:
+    """The request that submits the job, once its files are uploaded."""
+    with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
+        return sending.body_of(terminal.api, job, progress)
+
+
+def send(terminal: Terminal, path: str, body: dict[str, Any], how: Manner) -> None:
+    """Request a new job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
+    with ctrl_c_waits() as pressed:  # money is held by then
+        found = terminal.api.request(JobDetails, path, body)
+        tell_submitted(terminal, found)
+    waits, left = found.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET), pressed()
+    followed = None
+    if left:
+        detached(terminal, found.id)
+    elif not how.detach and not waits:
+        followed = _followed(terminal, found.id, how)
+    ending = None
+    if followed is not None:
+        from broker.cli.remote import view
+
+        ending = view.job({**followed.document(), "events": ()})
+    conclude(terminal, followed or found, how, ending, waits=waits, left=left)
+
+
+def _followed(terminal: Terminal, id: str, how: Manner) -> JobDetails | None:
+    from broker.cli.remote.jobs import follow
+
+    try:
+        found = follow(terminal, terminal.api, id, output=not how.events)
+    except KeyboardInterrupt:
+        detached(terminal, id)
+        return None
+    return JobDetails.model_validate(found, extra="ignore")
