@@ -107,6 +107,47 @@ def test_a_plan_shows_places_verdict_and_hold(laptop: Laptop, project: Path) -> 
     assert (refused.code, "no role" in refused.err) == (3, True)
 
 
+def test_the_plan_of_a_submission_is_that_of_a_plan(laptop: Laptop, project: Path) -> None:
+    job = project / "job.yaml"
+    planned = laptop("plan", str(job), "--limit", "3", by="mia").out
+    sent = laptop("submit", str(job), "--yes", "--detach", by="mia")
+    assert sent.code == 0, sent.err
+    assert [line for line in planned.splitlines() if line.startswith(("#", "1 ", "Allowed"))] == [
+        line for line in sent.out.splitlines() if line.startswith(("#", "1 ", "Allowed"))
+    ]
+    assert "Held now: $" in sent.err
+    assert "of budget nlp for" in sent.err
+    assert "The job continues in the background" in sent.out
+
+
+def test_secrets_and_jobs_by_name_are_those_of_this_machine(laptop: Laptop, project: Path) -> None:
+    job = project / "job.yaml"
+    missing = "secrets not in the environment: HF_TOKEN"
+    assert missing in laptop("plan", str(job), "--secret", "HF_TOKEN", by="mia").out
+    assert missing in laptop("submit", str(job), "--secret", "HF_TOKEN", "--yes", by="mia").err
+    later = laptop("submit", str(job), "--after", "asking", "--name", "later", "--yes", "--detach", "--json", by="mia")
+    assert later.code == 0, later.err
+    assert [one["job"].startswith("asking-") for one in later.json["after"]] == [True]
+    unknown = laptop("submit", str(job), "--after", "nothing", "--yes", by="mia")
+    assert (unknown.code, "no such job: nothing" in unknown.err) == (2, True)
+
+
+def test_what_is_denied_or_asked_ends_as_without_a_server(laptop: Laptop, project: Path) -> None:
+    text = JOB.format(name="costly", team="team: nlp", most="6h")
+    (project / "costly.yaml").write_text(text)
+    asked = laptop("submit", str(project / "costly.yaml"), "--yes", by="mia")
+    assert asked.code == 6, asked.err
+    assert "an approval covers: " in asked.err
+    assert f"`gpubroker approvals grant {asked.err.split('Submitted as ')[1].split('.')[0]}`" in asked.err
+    (project / "denied.yaml").write_text(text.replace("L4:1", "H100:8").replace("6h", "40h"))
+    plan = laptop("plan", str(project / "denied.yaml"), "--json", by="mia").json
+    assert (plan["exit_code"], plan["refusal"]["kind"]) == (3, "not_allowed")
+    denied = laptop("submit", str(project / "denied.yaml"), "--yes", by="mia")
+    assert denied.code == 3
+    assert "Denied by the active policy." in denied.out
+    assert plan["refusal"]["message"].split(";")[0] in denied.err
+
+
 def test_one_asks_and_another_approves(service: TeamService, laptop: Laptop) -> None:
     own = laptop("approvals", "grant", "asking", by="mia")
     assert own.code in (2, 3), "nobody approves their own"
