@@ -111,6 +111,8 @@ def test_approvers_are_known_who_have_acted_here(
     assert gpubroker("policy", "check", write("p.yaml", asks % me), "--json").json["warnings"] == []
     (warning,) = gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"]
     assert f"; did you mean {me!r}?" in warning
+    assert gpubroker("people", "add", f"{me}t", "--administrator").code == 0
+    assert gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"] == []
 
 
 def test_two_owners_files_that_leave_nothing_together_are_said(gpubroker: Any, write: Any) -> None:

@@ -68,7 +68,10 @@ def test_a_team_sees_the_rules_that_name_no_other(laptop: Laptop) -> None:
     assert {"nlp", "vision", "both", "all", "big"} <= rules("fay")
     assert rules("mia") & rules("fay") == {"nlp", "big"} | (rules("fay") - {"nlp", "vision", "both", "all", "big"})
     assert "team: [vision]" in laptop("policy", "show", "--files", by="fay").out
-    assert "team: [" not in laptop("policy", "show", "--files", by="mia").out
+    withheld = laptop("policy", "show", "--files", by="mia")
+    assert ("team: [" in withheld.out, "to those who may see all teams" in withheld.err) == (False, True)
+    assert laptop("policy", "show", "--history", by="mia").code == 3
+    assert "adam" in laptop("policy", "show", "--history", by="fay").out
 
 
 def test_spending_by_any_dimension_is_that_of_the_team(laptop: Laptop) -> None:
@@ -123,7 +126,9 @@ def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService,
     assert done.code == 0, done.err
     check("policy-apply", done.json)
     assert "already active" in laptop("policy", "apply", str(file), "--yes", by="adam").out
-    assert "is active" in laptop("policy", "rollback", "--yes", by="adam").out
+    back = laptop("policy", "rollback", "--yes", by="adam").out
+    assert "approve_above: {cost: $4" in back, "the rules that apply now"
+    assert "Rules: 1 changed.\nVersion 3 is active." in back
     assert laptop("policy", "apply", str(file), "--yes", by="tara").code == 3
     active = service.world.broker.store.active_policy()
     assert active is not None

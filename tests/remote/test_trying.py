@@ -55,6 +55,10 @@ def test_a_job_is_explained_and_others_figures_are_left_out(laptop: Laptop, job:
     assert mine.json["answer"] == "allow"
     assert mine.json["verdicts"] == whole.json["verdicts"]
     assert (mine.json["inputs"], bool(whole.json["inputs"])) == ({}, True)
+    assert (mine.json["facts"], whole.json["facts"]["user"]) == (None, "adam")
+    shown = [laptop("policy", "explain", job, by=by).out for by in ("mia", "adam")]
+    assert ["budget both from" in one for one in shown] == [False, True]
+    assert all("The policy allows it." in one for one in shown)
     check("policy-explain", whole.json)
     what_if = laptop("policy", "explain", job, "--policy", policy, "--json", by="adam")
     assert what_if.json["answer"] == "deny"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from broker.app.capacity.findings import capacity_findings
+from broker.app.jobs.jobs import find
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
 from broker.app.policy.backtest import backtest
@@ -82,8 +83,10 @@ def explain(broker: Broker, job: Job, files: Files | None = None, *, by: Actor) 
 
 
 def decisions_about(broker: Broker, reference: str) -> RecordedDecisions:
-    """The recorded decisions about a submitted job, oldest first. Raises `UnknownName`."""
-    return RecordedDecisions.of(policies.decisions_about(broker, reference))
+    """The recorded decisions about a submitted job, oldest first. ``reference``: as in `find`. Raises `UnknownName`."""
+    view = find(broker, reference)
+    with broker.store.reading() as look:
+        return RecordedDecisions.of(list(reversed(look.decisions(job_id=view.id))))
 
 
 def judged_again(

@@ -13,7 +13,6 @@ from broker.core.actors import Actor
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.job.jobs import Job
-from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer, CaseResult, Facts
 from broker.core.ports import PolicySet
 from broker.placement.planner import make_plan
@@ -193,16 +192,6 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         old, new = before.get(name, "").splitlines(), after.get(name, "").splitlines()
         lines += difflib.unified_diff(old, new, f"{name} (before)", f"{name} (after)", lineterm="", n=2)
     return "\n".join(lines)
-
-
-def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
-    """Every decision about a submitted job, oldest first. ``reference``: as in `broker.app.jobs.jobs.find`. Raises
-    `UnknownName`."""
-    from broker.app.jobs.jobs import find
-
-    view = find(broker, reference)
-    with broker.store.reading() as look:
-        return list(reversed(look.decisions(job_id=view.id)))
 
 
 @dataclass(frozen=True, slots=True)

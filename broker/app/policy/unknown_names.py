@@ -59,8 +59,8 @@ def unknown_team(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec
 
 
 def _seen(broker: Broker) -> Mapping[str, Set[str]]:
-    """Every known name, by what it names. Known approvers: people who submitted a job, applied a policy or gave a
-    standing grant."""
+    """Every known name, by what it names. Known approvers: people on record, and those who submitted a job, applied a
+    policy or gave a standing grant."""
     from broker.store.quick_queries import is_missing
 
     if is_missing(broker.settings.store_url):
@@ -68,9 +68,11 @@ def _seen(broker: Broker) -> Mapping[str, Set[str]]:
     try:
         with broker.store.reading() as look:
             names, active, grants = look.names_in_jobs(), look.active_policy(), look.standing_grants()
+        with broker.store.access.reading() as people:
+            others = {person.name for person in people.people()}
     except StoreProblem:
         return {}
-    others = {grant.by for grant in grants} | ({active.by} if active else set())
+    others |= {grant.by for grant in grants} | ({active.by} if active else set())
     return {**names, "approver": names["user"] | others}
 
 
