@@ -13,7 +13,6 @@ from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.policy.backtest import Backtest, replay
-from broker.app.policy.policies import decisions_about
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
@@ -27,6 +26,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from policies.loader import load
 from tests.actors import ANN, BOB, with_clock
+from tests.app.decisions import decisions_about
 
 POLICY = """\
 version: 1

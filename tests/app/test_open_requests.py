@@ -12,7 +12,6 @@ from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.policy.backtest import replay
-from broker.app.policy.policies import decisions_about
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
@@ -28,6 +27,7 @@ from broker.core.values.money import Money
 from broker.reconciler.admission.admission import re_place
 from broker.reconciler.admission.facts import facts_of
 from tests.actors import ANN, BOB, person, with_clock
+from tests.app.decisions import decisions_about
 
 DENIES = """\
 version: 1

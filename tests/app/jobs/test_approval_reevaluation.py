@@ -17,7 +17,6 @@ from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.backtest import replay
-from broker.app.policy.policies import decisions_about
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
@@ -34,6 +33,7 @@ from broker.reconciler.admission.approvals import of_ask
 from broker.reconciler.controllers.placement import Placing
 from broker.store.jobs.reading import StoreReading
 from tests.actors import ANN, BOB, ROOT, person, with_clock
+from tests.app.decisions import decisions_about
 from tests.controllers import Asking
 
 BUDGET = """\

@@ -1,0 +1,12 @@
+"""The decisions on record."""
+
+from __future__ import annotations
+
+from broker.app.wiring import Broker
+from broker.core.policy.decisions import Decision
+
+
+def decisions_about(broker: Broker, job_id: str) -> list[Decision]:
+    """The recorded decisions about a job, oldest first."""
+    with broker.store.reading() as look:
+        return list(reversed(look.decisions(job_id=job_id)))
