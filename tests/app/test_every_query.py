@@ -123,18 +123,18 @@ CHARGE = Charge("cloud", SINCE, NOW, Money.usd("1"), "new-1")
 
 
 QUERIES: dict[str, Query] = {
-    "SpendingReading.anomaly_answers": look(lambda r, _: r.anomaly_answers()),
-    "SpendingReading.billed_in": look(lambda r, _: r.billed_in(BillingMonth.of(NOW - timedelta(days=99)))),
-    "SpendingReading.bought_in_advance": look(lambda r, _: r.bought_in_advance(SpendingPeriod(SINCE, NOW, NOW))),
-    "SpendingReading.held_as_of": look(lambda r, _: r.held_as_of(SINCE)),
-    "SpendingReading.jobs_spent_on_own": look(lambda r, _: r.jobs_spent_on_own("team-1", SINCE, NOW)),
-    "SpendingReading.last_reports": look(lambda r, job: r.last_reports([job])),
-    "SpendingReading.machine_hours": look(lambda r, job: r.machine_hours([job])),
-    "SpendingReading.plans_and_ends": look(lambda r, job: r.plans_and_ends([job])),
-    "SpendingReading.spent_by_jobs": look(lambda r, job: r.spent_by_jobs([job], SINCE, NOW)),
-    "SpendingReading.statement": look(lambda r, _: r.statement("2026-01")),
-    "SpendingReading.statements": look(lambda r, _: r.statements()),
-    "SpendingReading.succeeded_jobs": look(lambda r, _: r.succeeded_jobs("team-1", SINCE, NOW, 10)),
+    "StoreReading.anomaly_answers": look(lambda r, _: r.anomaly_answers()),
+    "StoreReading.billed_in": look(lambda r, _: r.billed_in(BillingMonth.of(NOW - timedelta(days=99)))),
+    "StoreReading.bought_in_advance": look(lambda r, _: r.bought_in_advance(SpendingPeriod(SINCE, NOW, NOW))),
+    "StoreReading.held_as_of": look(lambda r, _: r.held_as_of(SINCE)),
+    "StoreReading.jobs_spent_on_own": look(lambda r, _: r.jobs_spent_on_own("team-1", SINCE, NOW)),
+    "StoreReading.last_reports": look(lambda r, job: r.last_reports([job])),
+    "StoreReading.machine_hours": look(lambda r, job: r.machine_hours([job])),
+    "StoreReading.plans_and_ends": look(lambda r, job: r.plans_and_ends([job])),
+    "StoreReading.spent_by_jobs": look(lambda r, job: r.spent_by_jobs([job], SINCE, NOW)),
+    "StoreReading.statement": look(lambda r, _: r.statement("2026-01")),
+    "StoreReading.statements": look(lambda r, _: r.statements()),
+    "StoreReading.succeeded_jobs": look(lambda r, _: r.succeeded_jobs("team-1", SINCE, NOW, 10)),
     "StoreReading.balance": look(lambda r, job: r.balance(job)),
     "StoreReading.entries": look(lambda r, job: r.entries(job)),
     "StoreReading.entries_of": look(lambda r, job: r.entries_of([job])),
@@ -244,7 +244,7 @@ QUERIES: dict[str, Query] = {
 EMPTY = frozenset({"signal_change"})
 # Each of these is asked for by a person, and is about everything.
 ABOUT_EVERYTHING = {
-    "SpendingReading.first_machine_time": "where a report of all time begins, which then adds up every month",
+    "StoreReading.first_machine_time": "where a report of all time begins, which then adds up every month",
     "Store.prove": "compares every projection with its events and entries",
     "Store.rebuild": "makes every projection anew",
     "StoreWriting.rebuild": "makes every projection anew",
