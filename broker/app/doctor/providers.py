@@ -58,12 +58,6 @@ class Setup:
     endpoints: tuple[Endpoint, ...] = ()
     logins: tuple[LoginSetup, ...] = ()
 
-    @property
-    def missing(self) -> list[LoginSetup]:
-        """The logins that were not found, without duplicates that are configured alike and add the same."""
-        found = {(login.how, login.adds): login for login in reversed(self.logins) if not login.found}
-        return list(reversed(found.values()))
-
 
 def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
     """One finding for each provider; its `Setup` is among the facts."""

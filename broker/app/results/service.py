@@ -64,8 +64,8 @@ class ProviderSetup(Result):
     def of(cls, setup: Setup) -> Self:
         return cls.from_parts(
             setup,
-            logins_found=[ProviderLogin.model_validate(login) for login in setup.logins if login.found],
-            logins_missing=[ProviderLogin.model_validate(login) for login in setup.logins if not login.found],
+            logins_found=[login for login in setup.logins if login.found],
+            logins_missing=[login for login in setup.logins if not login.found],
         )
 
 
@@ -77,12 +77,9 @@ class DoctorReport(Result):
     providers: list[ProviderSetup]
 
     @classmethod
-    def of(cls, found: Sequence[DoctorFinding], setups: Sequence[Setup]) -> Self:
-        return cls(
-            healthy=healthy(found),
-            findings=[CheckedArea.model_validate(one) for one in found],
-            providers=[ProviderSetup.of(setup) for setup in setups],
-        )
+    def of(cls, found: Sequence[DoctorFinding]) -> Self:
+        setups = [setup for one in found if (setup := one.facts.get("setup")) is not None]
+        return cls.model_validate({"healthy": healthy(found), "findings": found, "providers": setups})
 
 
 class LeftoverResult(Result):
@@ -109,7 +106,7 @@ class LeftoverResult(Result):
             one,
             job=one.job_id,
             key=one.key or None,
-            about=about(one),
+            about=_about(one),
             place=one.machine.place if one.machine else None,
             store=one.machine.store or None if one.machine else None,
             amount=one.held.amount if one.held else None,
@@ -131,15 +128,14 @@ class SweepReport(Result):
     found: list[LeftoverResult]
 
     @classmethod
-    def of(cls, swept: Swept, ended: Sequence[EndedLeftover]) -> Self:
+    def of(cls, swept: Swept, ended: Sequence[EndedLeftover] = ()) -> Self:
         errors = {one.leftover.id: one.error for one in ended}
         return cls.from_parts(
             swept, orphans=len(swept.orphans), found=[LeftoverResult.of(one, errors) for one in swept.found]
         )
 
 
-def about(one: Leftover) -> str:
-    """A short description of a leftover."""
+def _about(one: Leftover) -> str:
     if one.held is not None:
         return f"{one.held.amount} {one.held.money}"
     return one.machine.about if one.machine is not None else f"attempt {one.attempt}"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from broker.app.service.archiving import ArchivedHistory
+from broker.app.results.service import ArchivedHistoryResult
 from broker.cli.render import formats
-from broker.store.records import ArchiveFile, ArchiveKind
+from broker.store.records import ArchiveKind
 
 _NO_TIME = "stay in the database: no policy says how long ({key}), and no {option} is given"
 
 
-def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Iterator[str]:
-    """What was moved, or would be moved (``dry_run``), and what is in the archive."""
-    moved = "would move" if dry_run else "moved"
+def told(done: ArchivedHistoryResult) -> Iterator[str]:
+    """What was moved, or would be moved, and what is in the archive."""
+    moved = "would move" if done.dry_run else "moved"
     if done.events_before is None:
         yield f"Events {_NO_TIME.format(key='keep_events', option='--keep-events')}."
     else:
@@ -22,28 +22,22 @@ def told(done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) 
     if done.prices_before is None:
         yield f"Prices {_NO_TIME.format(key='keep_prices', option='--keep-prices')}."
     else:
-        prices = done.prices
-        what = ", ".join(
-            (
-                formats.plural(prices.prices, "price change"),
-                formats.plural(prices.signals, "score or rate change"),
-            )
-        )
-        gone = "would be deleted" if dry_run else "deleted"
-        polls = f"{formats.plural(prices.polls, 'poll')} {gone}"
+        signals = formats.plural(done.signal_changes, "score or rate change")
+        what = f"{formats.plural(done.price_changes, 'price change')}, {signals}"
+        polls = f"{formats.plural(done.polls, 'poll')} {'would be deleted' if done.dry_run else 'deleted'}"
         yield f"Prices before {formats.moment(done.prices_before)}: {what} {moved}; {polls}."
-        if prices.protected:
-            changes = formats.plural(prices.protected, "older price change")
+        if done.protected:
+            changes = formats.plural(done.protected, "older price change")
             yield f"{changes} stay, because launched attempts refer to them."
-    for unfinished in done.left:
+    for unfinished in done.unfinished:
         yield f"An earlier run left a file that does not count, and that could not be deleted: {unfinished}."
     for kind in ArchiveKind:
-        if found := [file for file in files if file.kind is kind]:
-            size = f"{sum(file.size for file in found) / 1e6:,.1f} MB"
+        if found := [file for file in done.files if file.kind is kind]:
+            size = f"{sum(file.bytes for file in found) / 1e6:,.1f} MB"
             times = [
                 formats.moment(edge) for edge in (min(one.since for one in found), max(one.until for one in found))
             ]
             rows = f"{sum(file.rows for file in found):,} rows of {kind.value}"
             yield f"In the archive: {rows} in {formats.plural(len(found), 'file')}, {size}, {' to '.join(times)}."
-    for runs in sorted({file.runs for file in files if file.runs}):
+    for runs in sorted({file.run_store for file in done.files if file.run_store}):
         yield f"Its files are in {runs}/archive."

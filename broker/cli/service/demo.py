@@ -16,8 +16,9 @@ from broker.cli.service import demo_page
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.demo import Demo, Summary
+    from broker.app.demo import Demo
     from broker.app.jobs.preview import Preview
+    from broker.app.results.service import DemoReport
     from broker.core.events.views import JobView
 
 EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo --seed 3", "gpubroker demo --json")
@@ -39,6 +40,7 @@ def demo(
     kills, the checkpoints and the ledger are real. Exits with 0 if the job succeeded, else 7.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
+    from broker.app.results.service import DemoReport
     from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
@@ -57,11 +59,9 @@ def demo(
             story.give_up()
             terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
             raise typer.Exit(130) from None
-        summary = story.summary()
+        summary = DemoReport.from_parts(story.summary())
         if as_json:
-            from broker.app.results.service import DemoReport
-
-            terminal.answer(DemoReport.from_parts(summary))
+            terminal.answer(summary)
         else:
             _bill(terminal, story, summary, tells_page=opened is None)
         if opened is not None:
@@ -140,7 +140,7 @@ def _status(story: Demo, view: JobView) -> Text:
     return shown
 
 
-def _bill(terminal: Terminal, story: Demo, summary: Summary, *, tells_page: bool) -> None:
+def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: bool) -> None:
     from broker.app.jobs import jobs
     from broker.app.results.program_name import program
     from broker.cli.jobs.job_view import attempt_table

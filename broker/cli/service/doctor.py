@@ -11,13 +11,12 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
 
-    from broker.app.doctor.providers import Setup
-    from broker.app.doctor.result import DoctorFinding
+    from broker.app.results.service import CheckedArea, DoctorReport, ProviderSetup
     from broker.app.wiring import Broker
 
 _PLAIN_LOGINS = ("api_key", "client_id")  # names of logins that say no more than the provider's name
@@ -64,6 +63,7 @@ def doctor(
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app.doctor import doctor as use_case
     from broker.app.doctor.result import healthy
+    from broker.app.results.service import DoctorReport
 
     def open_broker() -> Broker:
         return terminal.broker(look_after=False)
@@ -71,45 +71,43 @@ def doctor(
     found = list(use_case.examine(open_broker))
     if rebuild and healthy([one for one in found if one.area in ("settings", "store")]):
         found += use_case.prove(open_broker())
-    sound = healthy(found)
-    setups = [setup for finding in found if (setup := finding.facts.get("setup")) is not None]
-    if as_json:
-        from broker.app.results.service import DoctorReport
-
-        terminal.answer(DoctorReport.of(found, setups))
-    else:
-        terminal.show(_table(found))
-        terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
-        if verbose:
-            terminal.show(*_optional_parts(found))
-        terminal.show("" if sound else "\nSomething is broken: see the lines marked ✗.")
-    if not sound:
+    report = DoctorReport.of(found)
+    terminal.result(report, lambda: _screen(report, verbose=verbose))
+    if not report.healthy:
         raise typer.Exit(2)
 
 
-def _optional_parts(findings: Sequence[DoctorFinding]) -> list[str]:
-    adds: dict[str, str] = next((f.facts["adds"] for f in findings if "adds" in f.facts), {})
-    return [f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items()]
+def _screen(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:
+    yield _table(report.findings)
+    yield from _logins(report.providers)
+    yield from _endpoints(report.providers, every=verbose)
+    adds: dict[str, str] = next((one.facts["adds"] for one in report.findings if verbose and "adds" in one.facts), {})
+    yield from (f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items())
+    yield "" if report.healthy else "\nSomething is broken: see the lines marked ✗."
 
 
-def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
+def _logins(setups: Sequence[ProviderSetup]) -> list[RenderableType]:
     """What each missing login would add, and how to configure it."""
     from rich.text import Text
 
     from broker.cli.render.tables import hanging
 
-    missing = [(setup.provider, login) for setup in setups for login in setup.missing]
+    missing = [(setup.provider, login) for setup in setups for login in setup.logins_missing]
     if not missing:
         return []
+    told = set[tuple[str, str, str]]()
     lines: list[RenderableType] = ["", Text("Missing logins and what they would add", style="bold")]
     for provider, login in missing:
+        if (provider, login.how, login.adds) in told:  # configured as another one, and adds the same
+            continue
+        told.add((provider, login.how, login.adds))
         label = f"{provider} ({login.name})" if login.name not in (provider, *_PLAIN_LOGINS) else provider
         lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
         lines.append(hanging(Text(login.how, style="cyan"), 4))
     return lines
 
 
-def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
+def _endpoints(setups: Sequence[ProviderSetup], *, every: bool) -> list[RenderableType]:
     """The endpoints of providers: all of them, or those that a setting changed."""
     from rich.text import Text
 
@@ -127,7 +125,7 @@ def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
     return lines
 
 
-def _table(findings: Sequence[DoctorFinding]) -> Table:
+def _table(findings: Sequence[CheckedArea]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

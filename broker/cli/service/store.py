@@ -33,11 +33,11 @@ def backup(
     from broker.app.service.store_copies import back_up
 
     terminal = Terminal.of(context)
-    copied = back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor)
+    copied = StoreCopyResult.of(back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor))
     if as_json:
-        terminal.answer(StoreCopyResult.of(copied))
+        terminal.answer(copied)
         return
-    terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest)}).")
+    terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest_event)}).")
 
 
 @app.command(epilog=examples("gpubroker store compact", "gpubroker store compact --json"))
@@ -54,11 +54,12 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
     fold(broker)
-    found = broker.store.compact()
+    found = CompactedStoreResult.of(broker.store.compact())
     if as_json:
-        terminal.answer(CompactedStoreResult.of(found))
+        terminal.answer(found)
         return
-    terminal.say(f"Compacted {broker.store.where}: {found.before / 1e6:.1f} MB, now {found.after / 1e6:.1f} MB.")
+    sizes = f"{found.size_before / 1e6:.1f} MB, now {found.size_after / 1e6:.1f} MB"
+    terminal.say(f"Compacted {broker.store.where}: {sizes}.")
 
 
 @app.command(
@@ -102,11 +103,8 @@ def archive(
         dry_run=dry_run,
         by=terminal.actor,
     )
-    files = broker.store.archive.files()
-    if as_json:
-        terminal.answer(ArchivedHistoryResult.of(done, files, dry_run=dry_run))
-        return
-    terminal.show(*told(done, files, dry_run=dry_run))
+    found = ArchivedHistoryResult.of(done, broker.store.archive.files(), dry_run=dry_run)
+    terminal.result(found, lambda: told(found))
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))
@@ -133,12 +131,12 @@ def restore(
             raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
         question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest)})?"
         typer.confirm(question, default=False, abort=True, err=True)
-    restored = use_case(broker, file, by=terminal.actor)
+    done = RestoredStoreResult.of(use_case(broker, file, by=terminal.actor))
     if as_json:
-        terminal.answer(RestoredStoreResult.of(restored))
+        terminal.answer(done)
         return
-    terminal.say(f"Restored from {file} ({_as_of(restored.copy.newest)}).")
-    terminal.say(f"What was there before is kept in {restored.previous.path}.")
+    terminal.say(f"Restored from {file} ({_as_of(done.restored.newest_event)}).")
+    terminal.say(f"What was there before is kept in {done.previous.path}.")
     terminal.say(
         "Machines and money since then are not in it. Next: gpubroker doctor --sweep, gpubroker capacity check"
     )

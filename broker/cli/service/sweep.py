@@ -8,12 +8,11 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from broker.app.service.sweep import EndedLeftover, Swept
-    from broker.reconciler.sweep import Leftover
+    from broker.app.results.service import LeftoverResult, SweepReport
 
 _KINDS = {"machine_without_attempt": "machine", "attempt_without_machine": "attempt", "hold_without_either": "money"}
 _STANDINGS = {
@@ -33,22 +32,18 @@ def sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
 
     broker = terminal.broker(look_after=False)
     swept = use_case.sweep(broker)
+    report = SweepReport.of(swept)
     if not as_json:
-        terminal.show(*_shown(terminal, swept))
-    ended: list[EndedLeftover] = []
-    if end and swept.orphans and _agreed(terminal, swept, yes=yes):
-        ended = use_case.end(broker, swept)
-    if as_json:
-        terminal.answer(SweepReport.of(swept, ended))
-    else:
-        terminal.show(*_told(ended))
-        if swept.orphans and not end:
-            terminal.show("Nothing was changed. To end the orphans: gpubroker doctor --sweep --end")
-    kept = len(swept.orphans) if not ended else sum(bool(one.error) for one in ended)
-    return 2 if kept or swept.trouble else 0
+        terminal.show(*_shown(terminal, report))
+    if end and report.orphans and _agreed(terminal, report.orphans, yes=yes):
+        report = SweepReport.of(swept, use_case.end(broker, swept))
+    terminal.result(report, lambda: _told(report, end=end))
+    tried = [one for one in report.found if one.ended or one.error]
+    kept = sum(bool(one.error) for one in tried) if tried else report.orphans
+    return 2 if kept or report.trouble else 0
 
 
-def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
+def _agreed(terminal: Terminal, orphans: int, *, yes: bool) -> bool:
     if yes:
         return True
     if not terminal.asks:
@@ -57,19 +52,17 @@ def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
 
     from broker.cli.render.formats import plural
 
-    return typer.confirm(f"End {plural(len(swept.orphans), 'orphan')}?", default=False, err=True)
+    return typer.confirm(f"End {plural(orphans, 'orphan')}?", default=False, err=True)
 
 
-def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
+def _shown(terminal: Terminal, swept: SweepReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from broker.app.results.service import about
     from broker.cli.render import formats
     from broker.cli.render.tables import ValueColumn, listed
 
-    parts: list[RenderableType] = []
     if swept.found:
-        columns: tuple[ValueColumn[Leftover], ...] = (
+        columns: tuple[ValueColumn[LeftoverResult], ...] = (
             ValueColumn("type", lambda one: _KINDS[one.kind]),
             ValueColumn("ID", lambda one: one.id, folds=True),
             ValueColumn(
@@ -77,25 +70,23 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
                 lambda one: Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
             ),
             ValueColumn("age", lambda one: formats.age(swept.at - one.since if one.since else None), 2),
-            ValueColumn("details", lambda one: about(one), 3, folds=True),
+            ValueColumn("details", lambda one: one.about, 3, folds=True),
             ValueColumn("reason", lambda one: one.why, 1, folds=True),
         )
-        parts += listed(terminal.out, columns, swept.found)
+        yield from listed(terminal.out, columns, swept.found)
     asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
-    orphans = formats.plural(len(swept.orphans), "orphan") if swept.orphans else "no orphans"
-    parts.append(f"{orphans}; queried: {asked}")
-    parts += [Text(f"✗ {name} could not be queried: {why}", style="red") for name, why in swept.trouble.items()]
+    orphans = formats.plural(swept.orphans, "orphan") if swept.orphans else "no orphans"
+    yield f"{orphans}; queried: {asked}"
+    yield from (Text(f"✗ {name} could not be queried: {why}", style="red") for name, why in swept.trouble.items())
     if swept.without_login:
-        parts.append(Text(f"not queried, no login: {', '.join(swept.without_login)}", style="dim"))
-    return parts
+        yield Text(f"not queried, no login: {', '.join(swept.without_login)}", style="dim")
 
 
-def _told(ended: Sequence[EndedLeftover]) -> list[str]:
-    return [
-        f"✗ {one.leftover.id}: {one.error}"
-        if one.error
-        else f"✓ {one.leftover.id}: termination requested"
-        if one.leftover.machine is not None
-        else f"✓ {one.leftover.id}: ended"
-        for one in ended
-    ]
+def _told(swept: SweepReport, *, end: bool) -> Iterator[str]:
+    for one in swept.found:
+        if one.error:
+            yield f"✗ {one.id}: {one.error}"
+        elif one.ended:
+            yield f"✓ {one.id}: {'ended' if one.place is None else 'termination requested'}"
+    if swept.orphans and not end:
+        yield "Nothing was changed. To end the orphans: gpubroker doctor --sweep --end"
