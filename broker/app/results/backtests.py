@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal, Self
 
@@ -11,7 +12,7 @@ from broker.app.market.strategy_backtest import JobBacktest
 from broker.app.results.values import Moment, Result, is_none
 from broker.backtest.memory.images import ImageComparison
 from broker.backtest.memory.published import ErrorSummary, MemoryComparison
-from broker.backtest.placement.report import PlacementCell, PlacementReport
+from broker.backtest.placement.report import PlacementCell, PlacementReport, pooled
 from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
 from broker.backtest.serving.published import RatioSummary, ServingComparison
 
@@ -30,8 +31,8 @@ class ReplayedWindow(Result):
 
 class PlacementCellResult(Result):
     """One policy on one pool at one deadline and changeover. ``ratio_mean``: mean cost over mean optimum;
-    ``ratio_p95``: 95th percentile of the windows' ratios; ``missed``: windows that ended late. ``per_window``: only
-    where asked for."""
+    ``ratio_p95``: 95th percentile of the windows' ratios; ``missed``: windows that ended late. ``together``: how many
+    pools the job could choose between. ``per_window``: only where asked for."""
 
     family: str
     pool: str
@@ -44,6 +45,7 @@ class PlacementCellResult(Result):
     on_demand_share: float | None
     interruptions: float | None
     windows: int
+    together: int
     per_window: list[ReplayedWindow] | None = Field(default=None, exclude_if=is_none)
 
     @classmethod
@@ -70,6 +72,29 @@ class PlacementCellResult(Result):
             ]
             if per_window
             else None,
+        )
+
+
+class PolicyTotal(Result):
+    """One policy in all cells together. ``mean_cost``: USD of a window, all machines; ``ratio_worst``: the ratio of its
+    worst cell; the rest as in a cell."""
+
+    policy: str
+    mean_cost: str
+    ratio_mean: float
+    ratio_worst: float
+    ratio_p95: float
+    missed: int
+    on_demand_share: float | None
+    interruptions: float | None
+
+    @classmethod
+    def of(cls, cells: Sequence[PlacementCell]) -> Self:
+        whole = pooled(cells)
+        return cls.from_parts(
+            PlacementCellResult.of(whole),
+            mean_cost=f"{fmean(window.cost for window in whole.windows):.6f}",
+            ratio_worst=round(max(cell.ratio_mean for cell in cells), 6),
         )
 
 
@@ -103,8 +128,9 @@ class BacktestedJob(Result):
 
 
 class PlacementBacktest(Result):
-    """Every cell, the pools of each family together, and caveats. ``gang``: the machines of a job; ``job``: only of a
-    backtest of a job."""
+    """Every cell, the pools of each family together, all pools together (``everywhere``, with an empty family), all
+    cells of each policy together, and caveats. ``gang``: the machines of a job; ``job``: only of a backtest of a job.
+    """
 
     job: BacktestedJob | None = Field(default=None, exclude_if=is_none)
     work_s: float | int
@@ -112,6 +138,8 @@ class PlacementBacktest(Result):
     gang: int
     cells: list[PlacementCellResult]
     families: list[PlacementCellResult]
+    everywhere: list[PlacementCellResult]
+    totals: list[PolicyTotal]
     notes: list[str]
 
     @classmethod
@@ -121,36 +149,42 @@ class PlacementBacktest(Result):
             job=job,
             work_s=_whole(report.work_s),
             cells=[PlacementCellResult.of(cell, per_window=per_window, gang=report.gang) for cell in report.cells],
-            families=[PlacementCellResult.of(cell) for cell in report.families()],
+            families=report.families(),
+            everywhere=report.everywhere(),
+            totals=report.policies(),
         )
 
 
 class ReserveCellResult(Result):
     """One rule on one series at one ratio. Costs in on-demand unit-hours; ``units_bought`` and ``most_held``: null for
-    a mean over several runs."""
+    a mean over several runs. ``held``: units reserved in each hour after the warm-up, if a chart is asked for."""
 
     series: str
     ratio: float
     policy: str
     cost: float
+    optimum_cost: float
     cost_over_optimum: float | None
     reserved_cost: float
     on_demand_cost: float
     idle_unit_hours: float
     units_bought: int | None
     most_held: int | None
+    held: list[int] | None = Field(default=None, exclude_if=is_none)
 
     @classmethod
-    def of(cls, cell: ReserveCell) -> Self:
+    def of(cls, cell: ReserveCell, *, hourly: bool = False) -> Self:
         return cls.from_parts(
             cell,
             cost=round(cell.cost, 6),
+            optimum_cost=round(cell.optimum, 6),
             cost_over_optimum=_six(cell.cost_over_optimum),
             reserved_cost=round(cell.reserved, 6),
             on_demand_cost=round(cell.on_demand, 6),
             idle_unit_hours=round(cell.idle, 6),
             units_bought=None if cell.outcome is None else sum(units for _, units in cell.outcome.purchases),
             most_held=None if cell.outcome is None else max(cell.outcome.held),
+            held=list(cell.outcome.held) if hourly and cell.outcome is not None else None,
         )
 
 
@@ -170,7 +204,7 @@ class ReserveMeanResult(Result):
 
 
 class DemandSeries(Result):
-    """A series of demand after its warm-up, in units."""
+    """A series of demand after its warm-up, in units. ``demand``: of each hour, if a chart is asked for."""
 
     series: str
     file: str
@@ -179,6 +213,7 @@ class DemandSeries(Result):
     mean: float
     peak: int
     notes: list[str]
+    demand: list[int] | None = Field(default=None, exclude_if=is_none)
 
 
 class ReserveBacktest(Result):
@@ -194,13 +229,14 @@ class ReserveBacktest(Result):
     notes: list[str]
 
     @classmethod
-    def of(cls, report: ReserveReport) -> Self:
+    def of(cls, report: ReserveReport, *, hourly: bool = False) -> Self:
         return cls.from_parts(
             report,
             term_s=report.term * 3600,
             end="known" if report.end_known else "unknown",
             unit="on-demand unit-hours",
-            means=[ReserveMeanResult.of(mean) for mean in report.means()],
+            cells=[ReserveCellResult.of(cell, hourly=hourly) for cell in report.cells],
+            means=report.means(),
             series=[
                 DemandSeries(
                     series=demand.name,
@@ -210,6 +246,7 @@ class ReserveBacktest(Result):
                     mean=round(sum(demand.hours[warm_up:]) / len(demand.hours[warm_up:]), 6),
                     peak=max(demand.hours[warm_up:]),
                     notes=list(demand.notes),
+                    demand=list(demand.hours[warm_up:]) if hourly else None,
                 )
                 for demand, warm_up in zip(report.series, report.warm_ups, strict=True)
             ],

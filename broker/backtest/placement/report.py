@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from broker.backtest.placement.replay import ReplayOutcome
@@ -75,9 +75,22 @@ class PlacementReport:
 
     def families(self) -> tuple[PlacementCell, ...]:
         """The pools of each family combined, in the order of the cells; ``pool`` gives their number."""
-        groups: dict[tuple[str, float, float, str], list[PlacementCell]] = {}
+        return self._pooled(lambda cell: (cell.family, cell.deadline_s, cell.changeover_s, cell.policy))
+
+    def everywhere(self) -> tuple[PlacementCell, ...]:
+        """All pools combined, in the order of the cells; without a family."""
+        cells = self._pooled(lambda cell: (cell.deadline_s, cell.changeover_s, cell.policy))
+        return tuple(replace(cell, family="") for cell in cells)
+
+    def policies(self) -> tuple[tuple[PlacementCell, ...], ...]:
+        """The cells of each policy, in their order."""
+        names = dict.fromkeys(cell.policy for cell in self.cells)
+        return tuple(tuple(cell for cell in self.cells if cell.policy == name) for name in names)
+
+    def _pooled(self, key: Callable[[PlacementCell], Hashable]) -> tuple[PlacementCell, ...]:
+        groups: dict[Hashable, list[PlacementCell]] = {}
         for cell in self.cells:
-            groups.setdefault((cell.family, cell.deadline_s, cell.changeover_s, cell.policy), []).append(cell)
+            groups.setdefault(key(cell), []).append(cell)
         return tuple(replace(pooled(cells), pool=_how_many(cells)) for cells in groups.values())
 
 

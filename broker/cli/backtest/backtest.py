@@ -12,11 +12,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def backtest() -> None:
-    """Compute what strategies would have cost on recorded data, and how accurate estimates and forecasts are."""
-
-
 app.command("memory", epilog=memory.EXAMPLES)(memory.memory)
 app.command("placement", epilog=placement.EXAMPLES)(placement.placement)
 app.command("reserve", epilog=reserve.EXAMPLES)(reserve.reserve)

@@ -134,6 +134,7 @@ def placement(
     The same traces, options and seed give the same document. With --job the result depends on the store and the last
     full hour: the record ends there, and a deadline given as a point in time counts from there.
     """
+    from broker.app.results.backtests import PlacementBacktest
     from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
     from broker.backtest.placement.trace_files import TracePrices
     from broker.cli.backtest import placement_view
@@ -170,15 +171,9 @@ def placement(
         else:
             about = _of_job(terminal, given.job, request, given.days, given.deadline, told, processes)
             report = about.report
-    draw(terminal, lambda: placement_view.charts(report), drawing)
-    if as_json:
-        from broker.app.results.backtests import PlacementBacktest
-
-        terminal.answer(PlacementBacktest.of(report, about, per_window=given.per_window))
-    else:
-        if about is not None:
-            terminal.show(*placement_view.about_job(about))
-        terminal.show(*placement_view.tables(terminal.out, report))
+    found = PlacementBacktest.of(report, about, per_window=given.per_window)
+    draw(terminal, lambda: placement_view.charts(found), drawing)
+    terminal.result(found, lambda: placement_view.tables(terminal.out, found))
 
 
 def _processors() -> int:

@@ -2,81 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.backtest.placement.report import PlacementCell, PlacementReport, pooled
+from broker.app.results.backtests import BacktestedJob, PlacementBacktest, PlacementCellResult, PolicyTotal
 from broker.backtest.placement.run import OMNISCIENT
 from broker.cli.render.charts.chart import Bars, Chart
 from broker.cli.render.formats import length, moment, percent, plural
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import Column, ValueColumn, fitted, listed
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-    from broker.app.market.strategy_backtest import JobBacktest
 
 _NOTE = "Mean cost over mean optimum; the optimum knows the whole window in advance. Bold: lowest of the row."
 _MOST_ROWS = 60
 
 
-def tables(console: Console, report: PlacementReport) -> list[RenderableType]:
+def tables(console: Console, found: PlacementBacktest) -> Iterator[RenderableType]:
     """Cost over optimum of each policy by family and by pool, then totals: cost, missed deadlines, interruptions."""
-    policies = list(dict.fromkeys(cell.policy for cell in report.cells))
-    families = report.families()
-    shown: list[RenderableType] = [
-        Text(f"Cost over optimum · {_what(report)}", style="bold"),
-        *_ratios(console, families, policies),
-    ]
-    if len(report.cells) > len(families):
-        rows = len(report.cells) // len(policies)
+    if found.job is not None:
+        yield from _about_job(found.job, max((cell.windows for cell in found.cells), default=0))
+    yield Text(f"Cost over optimum · {_what(found)}", style="bold")
+    yield from _ratios(console, found.families)
+    if len(found.cells) > len(found.families):
+        rows = len(found.cells) // len(found.totals)
         if rows <= _MOST_ROWS:
-            shown += ["", Text("By pool", style="bold"), *_ratios(console, report.cells, policies)]
+            yield from ("", Text("By pool", style="bold"), *_ratios(console, found.cells))
         else:
-            shown.append(Text(f"{plural(rows, 'row')} by pool: use --json", style="dim"))
-    shown += ["", Text("Total", style="bold"), *_totals(console, report.cells, policies), ""]
-    paid = f"Mean cost is for all {report.gang} machines." if report.gang > 1 else ""
-    return [*shown, *(Text(note, style="dim") for note in (_NOTE, paid, *report.notes) if note)]
+            yield Text(f"{plural(rows, 'row')} by pool: use --json", style="dim")
+    yield from ("", Text("Total", style="bold"), *_totals(console, found.totals), "")
+    paid = f"Mean cost is for all {found.gang} machines." if found.gang > 1 else ""
+    yield from (Text(note, style="dim") for note in (_NOTE, paid, *found.notes) if note)
 
 
-def _what(report: PlacementReport) -> str:
-    gang = f" on gangs of {report.gang}" if report.gang > 1 else ""
-    return f"{_hours(report.work_s)} of work{gang}"
+def _what(found: PlacementBacktest) -> str:
+    gang = f" on gangs of {found.gang}" if found.gang > 1 else ""
+    return f"{_hours(found.work_s)} of work{gang}"
 
 
-def about_job(about: JobBacktest) -> list[RenderableType]:
+def _about_job(job: BacktestedJob, windows: int) -> Iterator[RenderableType]:
     """The cost of the job, one line per policy."""
-    since, until, as_of = moment(about.since), moment(about.until), moment(about.as_of)
-    started = f"{about.job.name}, started at {plural(_windows(about), 'full hour')} from {since} to {until}"
-    lines = [Text(f"{started}, on records up to {as_of}", style="bold")]
-    for cell in about.report.cells:
-        costs = [window.cost for window in cell.windows]
-        lines.append(
-            Text(f"  {cell.policy}: ${fmean(costs):,.2f} on average, ${min(costs):,.2f} to ${max(costs):,.2f}")
-        )
-    return [*lines, ""]
+    started = f"{job.name}, started at {plural(windows, 'full hour')} from {moment(job.since)} to {moment(job.until)}"
+    yield Text(f"{started}, on records up to {moment(job.as_of)}", style="bold")
+    for policy, costs in job.costs.items():
+        mean, least, most = (f"${float(cost):,.2f}" for cost in (costs.mean, costs.least, costs.most))
+        yield Text(f"  {policy}: {mean} on average, {least} to {most}")
+    yield ""
 
 
-def _windows(about: JobBacktest) -> int:
-    return max((len(cell.windows) for cell in about.report.cells), default=0)
-
-
-def _ratios(console: Console, cells: Sequence[PlacementCell], policies: Sequence[str]) -> list[RenderableType]:
-    compared = [policy for policy in policies if policy != OMNISCIENT]
+def _ratios(console: Console, cells: Sequence[PlacementCellResult]) -> list[RenderableType]:
+    compared = [policy for policy in dict.fromkeys(cell.policy for cell in cells) if policy != OMNISCIENT]
     rows: list[list[str | Text]] = []
-    by: dict[tuple[str, str, float, float], dict[str, PlacementCell]] = {}
+    by: dict[tuple[str, str, float, float], dict[str, PlacementCellResult]] = {}
     for cell in cells:
         by.setdefault((cell.family, cell.pool, cell.deadline_s, cell.changeover_s), {})[cell.policy] = cell
     for (family, pool, deadline, changeover), of in by.items():
         ratios = {policy: of[policy].ratio_mean for policy in compared}
         least = min(ratios.values(), default=None)
         found = [Text(f"{ratio:.3f}", style="bold" if ratio == least else "") for ratio in ratios.values()]
-        windows = str(len(next(iter(of.values())).windows))
-        rows.append([family, pool, _hours(deadline), _hours(changeover), *found, windows])
+        rows.append([family, pool, _hours(deadline), _hours(changeover), *found, str(next(iter(of.values())).windows)])
     # On a narrow terminal the policies that matter least for the decision are hidden first.
     ranks = {"gpubroker": 0, "uniform-progress": 0}
     columns = [
@@ -90,54 +77,40 @@ def _ratios(console: Console, cells: Sequence[PlacementCell], policies: Sequence
     return fitted(console, columns, rows)
 
 
-def _totals(console: Console, cells: Sequence[PlacementCell], policies: Sequence[str]) -> list[RenderableType]:
-    rows: list[list[str | Text]] = []
-    for policy in policies:
-        mine = [cell for cell in cells if cell.policy == policy]
-        of = pooled(mine)
-        rows.append(
-            [
-                policy,
-                f"${fmean(window.cost for window in of.windows):,.2f}",
-                f"{of.ratio_mean:.3f}",
-                f"{max(cell.ratio_mean for cell in mine):.3f}",
-                f"{of.ratio_p95:.3f}",
-                Text(str(of.missed), style="bold red" if of.missed else ""),
-                "–" if of.on_demand_share is None else percent(of.on_demand_share),
-                "–" if of.interruptions is None else f"{of.interruptions:.1f}",
-            ]
-        )
-    columns = [
-        Column("policy"),
-        Column("mean cost", 2, "right"),
-        Column("over optimum", 0, "right"),
-        Column("worst cell", 4, "right"),
-        Column("95th percentile", 3, "right"),
-        Column("missed", 1, "right"),
-        Column("on-demand", 5, "right"),
-        Column("interruptions", 6, "right"),
-    ]
-    return fitted(console, columns, rows)
+def _totals(console: Console, totals: Sequence[PolicyTotal]) -> list[RenderableType]:
+    columns: tuple[ValueColumn[PolicyTotal], ...] = (
+        ValueColumn("policy", lambda of: of.policy),
+        ValueColumn("mean cost", lambda of: f"${float(of.mean_cost):,.2f}", 2, "right"),
+        ValueColumn("over optimum", lambda of: f"{of.ratio_mean:.3f}", 0, "right"),
+        ValueColumn("worst cell", lambda of: f"{of.ratio_worst:.3f}", 4, "right"),
+        ValueColumn("95th percentile", lambda of: f"{of.ratio_p95:.3f}", 3, "right"),
+        ValueColumn("missed", lambda of: Text(str(of.missed), style="bold red" if of.missed else ""), 1, "right"),
+        ValueColumn("on-demand", lambda of: _or_dash(of.on_demand_share, percent), 5, "right"),
+        ValueColumn("interruptions", lambda of: _or_dash(of.interruptions, "{:.1f}".format), 6, "right"),
+    )
+    return listed(console, columns, totals)
 
 
-def charts(report: PlacementReport) -> list[Chart]:
+def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    return "–" if value is None else form(value)
+
+
+def charts(found: PlacementBacktest) -> list[Chart]:
     """How far each policy is above the optimum over all pools: one bar per deadline (and changeover)."""
-    policies = [policy for policy in dict.fromkeys(cell.policy for cell in report.cells) if policy != OMNISCIENT]
-    groups: dict[tuple[float, float], list[PlacementCell]] = {}
-    for cell in report.cells:
-        groups.setdefault((cell.deadline_s, cell.changeover_s), []).append(cell)
-    several = len({changeover for _, changeover in groups}) > 1
+    policies = [total.policy for total in found.totals if total.policy != OMNISCIENT]
+    several = len({cell.changeover_s for cell in found.everywhere}) > 1
     bars = []
-    for (deadline, changeover), cells in groups.items():
-        ratios = [pooled([cell for cell in cells if cell.policy == policy]).ratio_mean for policy in policies]
+    for deadline, changeover in dict.fromkeys((cell.deadline_s, cell.changeover_s) for cell in found.everywhere):
+        mine = [cell for cell in found.everywhere if (cell.deadline_s, cell.changeover_s) == (deadline, changeover)]
+        above = {cell.policy: round(100 * (cell.ratio_mean - 1), 1) for cell in mine}
         label = f"deadline {_hours(deadline)}" + (f", changeover {_hours(changeover)}" if several else "")
-        bars.append(Bars(label, policies, [round(100 * (ratio - 1), 1) for ratio in ratios]))
-    title = f"{_what(report)} on {_pools(report)}: cost of each policy"
+        bars.append(Bars(label, policies, [above[policy] for policy in policies]))
+    title = f"{_what(found)} on {_pools(found)}: cost of each policy"
     return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
 
 
-def _pools(report: PlacementReport) -> str:
-    sizes = {(cell.family, cell.pool): cell.together for cell in report.cells}
+def _pools(found: PlacementBacktest) -> str:
+    sizes = {(cell.family, cell.pool): cell.together for cell in found.cells}
     if len(sizes) == sum(sizes.values()):
         return plural(len(sizes), "pool")
     together = f"{sum(sizes.values())} pools together"

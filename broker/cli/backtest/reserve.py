@@ -106,8 +106,9 @@ def reserve(context: typer.Context, given: ReserveBacktestOptions, drawing: Draw
     check_picture(drawing)
     with progress(terminal, "measuring") as told:
         report = run_reserve_backtest(request, told)
-    draw(terminal, lambda: reserve_view.charts(report), drawing)
-    terminal.result(lambda: ReserveBacktest.of(report), lambda: reserve_view.tables(terminal.out, report))
+    found = ReserveBacktest.of(report, hourly=drawing.asked)
+    draw(terminal, lambda: reserve_view.charts(found), drawing)
+    terminal.result(found, lambda: reserve_view.tables(terminal.out, found))
 
 
 def _hours(option: str, text: str) -> int:

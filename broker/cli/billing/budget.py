@@ -59,15 +59,14 @@ def show(
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
-    by_day = drawing.chart or drawing.picture is not None
     if terminal.through_server:
         listed = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
         names = [one.id for one in listed] if budget is None else [budget]
         paths = [f"/budgets/{quote(name, safe='')}" for name in names]
-        found = [terminal.api.fetch(BudgetDetails, path, by_day=by_day) for path in paths]
+        found = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.asked) for path in paths]
     else:
         terminal.adopt()
-        found = budget_details(terminal.broker(), budget, by_day=by_day)
+        found = budget_details(terminal.broker(), budget, by_day=drawing.asked)
     draw(terminal, lambda: [budget_view.chart(one) for one in found], drawing)
     document = BudgetDetailsList(budgets=found) if budget is None else found[0]
     terminal.result(document, lambda: budget_view.details(terminal.out, found, _NONE[terminal.through_server]))

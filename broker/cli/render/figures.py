@@ -35,6 +35,11 @@ class Drawing:
     picture: Picture = None
     force: Force = False
 
+    @property
+    def asked(self) -> bool:
+        """Whether any chart is to be drawn."""
+        return self.chart or self.picture is not None
+
 
 def check_picture(drawing: Drawing) -> None:
     """Raises `InvalidInput` for a file that must not be written. For commands that compute before they draw."""
@@ -47,7 +52,7 @@ def check_picture(drawing: Drawing) -> None:
 def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Drawing) -> None:
     """Write the charts to a file, or draw them in the terminal, as the options say. Raises `InvalidInput` for a file
     that must not be overwritten."""
-    if not drawing.chart and drawing.picture is None:
+    if not drawing.asked:
         return
     figures = list(charts())
     if drawing.picture is not None:

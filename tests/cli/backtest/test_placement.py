@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
+from broker.app.results.backtests import PlacementBacktest
 from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
 from broker.cli.backtest.placement_view import tables
 from tests.cli.conftest import SANDBOX_JOB, Gpubroker
@@ -119,7 +120,7 @@ def test_a_narrow_terminal_keeps_what_matters(write: Write) -> None:
         [write("a.json", trace(1))], 8 * 3600, [36_000], starts=1, policies=(*DEFAULT_POLICIES, *MORE)
     )
     console = Console(width=80, file=StringIO(), record=True)
-    for part in tables(console, run_backtest(request)):
+    for part in tables(console, PlacementBacktest.of(run_backtest(request))):
         console.print(part)
     text = console.export_text()
     assert "gpubroker" in text
