@@ -13,7 +13,6 @@ from broker.app.billing.months import month_named
 from broker.app.billing.report import DIMENSIONS, MONTH, PERIODS, named_period
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
-from broker.app.results.review import ReviewReport
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
@@ -86,7 +85,7 @@ def month(by: By, month: Month = "") -> Response:
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
     values = {
         "month": name,
-        "review": ReviewReport.of(review(broker, name)),
+        "review": review(broker, name),
         "showback": showback.shown(broker, name, rules),
         "units": shown_money.unit_metrics(by.caller, name, None, None),
         "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds),

@@ -17,7 +17,6 @@ from broker.app.market.polling import is_scheduled, statuses
 from broker.app.results.charges import BILLED_BY, BilledReport
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
-from broker.app.results.review import ReviewReport
 from broker.finops.showback import SharingRules
 from broker.server import shown_money
 from broker.server.looking import By, WantedMachines, answer
@@ -100,7 +99,7 @@ def statement(by: By, month: str) -> Response:
 
 def month_review(by: By, month: Month = "month") -> Response:
     """A month compared with the month before."""
-    return answer(ReviewReport.of(review.review(by.broker, month)))
+    return answer(review.review(by.broker, month))
 
 
 def billed(

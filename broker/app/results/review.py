@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from broker.app.billing.review import MonthFigures, MonthReview
 from broker.app.results.capacity_plan import CapacityFindingResult
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 from broker.finops.advice import AdviceKind
 from broker.finops.change import Part
-
-_HOUR = 3_600_000  # milliseconds
 
 
 class ReviewedMonth(Result):
@@ -34,18 +29,6 @@ class ReviewedMonth(Result):
     untagged: Money
     on_own: Money
     rented: Money
-
-    @classmethod
-    def of(cls, one: MonthFigures) -> Self:
-        return cls.from_parts(
-            one,
-            since=one.start,
-            until=one.end,
-            gpu_hours=one.gpu_time / _HOUR,
-            price=one.gpu_spent.share(_HOUR, one.gpu_time) if one.gpu_time else None,
-            spot_hours=one.spot_time / _HOUR,
-            rented=one.spent - one.on_own,
-        )
 
 
 class ReviewedCause(Result):
@@ -109,15 +92,3 @@ class ReviewReport(Result):
     advice: list[ReviewedAdvice]
     followed: list[FollowedAdviceResult]
     capacity: list[CapacityFindingResult]
-
-    @classmethod
-    def of(cls, found: MonthReview) -> Self:
-        return cls.from_parts(
-            found,
-            month=found.month.name,
-            parts=dict(found.parts),
-            other_causes=found.rest,
-            followed=[
-                FollowedAdviceResult.from_parts(one.advice, then=one.advice.cost, now=one.now) for one in found.followed
-            ],
-        )

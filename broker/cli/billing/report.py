@@ -290,7 +290,7 @@ def review(
     if terminal.through_server:
         found = terminal.api.fetch(ReviewReport, "/reports/review", month=month)
     else:
-        found = ReviewReport.of(reviewed(terminal.broker(), month))
+        found = reviewed(terminal.broker(), month)
     if out is not None:
         with drafted(out) as draft:
             draft.write_text(writers[out.suffix.lower()](blocks(found)), encoding="utf-8")

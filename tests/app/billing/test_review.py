@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.app.billing import review as review_module
-from broker.app.billing.review import MonthReview, review
+from broker.app.billing.review import review
+from broker.app.results.review import ReviewReport
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
@@ -30,7 +31,7 @@ from tests.past import started
 DAY = timedelta(days=1)
 
 
-def total(found: MonthReview) -> Money:
+def total(found: ReviewReport) -> Money:
     return sum(found.parts.values(), Money.ZERO)
 
 
@@ -67,7 +68,7 @@ def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
         tx.post(spent(1, "40", begins + HOUR / 6, gone, gone, tags=tags))
     found = review(broker, "2026-09")
     assert found.after.wasted == Money.usd("30")
-    assert found.after.gpu_time == 8 * 4 * 3_600_000
+    assert found.after.gpu_hours == 8 * 4
     assert found.parts[Part.WASTE] == Money.usd("30")
     assert found.parts[Part.NEW] == Money.usd("10")
     (said,) = found.advice
@@ -75,7 +76,7 @@ def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
     assert "24.0 of 32.0" in said.because
     assert "$30.00 of $40.00" in said.because
     (brought,) = review(broker, "2026-10").followed
-    assert (brought.advice.cost, brought.now) == (Money.usd("30"), Money.ZERO)
+    assert (brought.then, brought.now) == (Money.usd("30"), Money.ZERO)
 
 
 def test_an_attempt_that_ended_well_lost_nothing(broker: Broker) -> None:
@@ -101,10 +102,10 @@ def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None
     now = datetime.now(UTC)
     found = review(broker, f"{now:%Y-%m}")
     assert not found.over
-    assert found.after.end - found.after.start == pytest.approx(
-        found.before.end - found.before.start, abs=timedelta(days=3)
+    assert found.after.until - found.after.since == pytest.approx(
+        found.before.until - found.before.since, abs=timedelta(days=3)
     )
-    assert found.before.end <= found.after.start
+    assert found.before.until <= found.after.since
 
 
 @pytest.mark.parametrize("month", ["2099-01", "next-month", "2026-13"])
@@ -163,7 +164,7 @@ def test_over_random_ledgers_the_parts_are_the_change_and_the_months_the_ledger(
             tx.post(spent(number, amount, since, until, since, movement=Movement.ADJUST, money=one.money, tags=tags))
     found = review(broker, "2026-10")
     assert total(found) == found.change == found.after.spent - found.before.spent
-    assert sum((one.amount for one in found.causes), found.rest) == found.change
+    assert sum((one.amount for one in found.causes), found.other_causes) == found.change
     assert sum((one.spent for one in found.teams), Money.ZERO) == found.after.spent
     before = review(broker, "2026-09").after
     assert (before.spent, before.cash) == (found.before.spent, found.before.cash)
