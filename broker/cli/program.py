@@ -35,7 +35,7 @@ COMMANDS = {
     "submit": "broker.cli.jobs.submit:submit",
     "dev": "broker.cli.jobs.dev:dev",
     "ssh": "broker.cli.jobs.ssh:ssh",
-    "ssh-config": "broker.cli.jobs.ssh_config:ssh_config",
+    "ssh-config": "broker.cli.jobs.entering:ssh_config",
     "ssh-proxy": "broker.cli.jobs.ssh_proxy:ssh_proxy",
     "exec": "broker.cli.jobs.entering:exec_",
     "jobs": "broker.cli.jobs.jobs:app",

@@ -1,7 +1,9 @@
-"""`gpubroker exec` and `gpubroker jobs attach`: programs and shells beside a job's command."""
+"""`gpubroker exec` and `gpubroker jobs attach`: programs and shells beside a job's command; `gpubroker ssh-config`: the
+job as a host for OpenSSH, editors, rsync and scp."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +18,20 @@ if TYPE_CHECKING:
 EXAMPLES = examples("gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'")
 ATTACH_EXAMPLES = examples("gpubroker jobs attach bert")
 
+SSH_CONFIG_EXAMPLES = examples(
+    "gpubroker ssh-config my-session", "gpubroker ssh-config my-session --identity ~/.ssh/id_ed25519"
+)
+
 Node = Annotated[int | None, typer.Option("--node", min=0, help="The node of a multi-node job; 0 is the first.")]
+Identity = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity",
+        "-i",
+        metavar="FILE",
+        help="Your own private key, with FILE.pub beside it (default: one made here).",
+    ),
+]
 
 
 def exec_(
@@ -37,6 +52,21 @@ def exec_(
 def attach(context: typer.Context, job: JobReference, node: Node = None) -> None:
     """Open a shell beside the command of a running job. See `gpubroker exec`."""
     _enter(context, job, [], node)
+
+
+def ssh_config(context: typer.Context, job: JobReference, node: Node = None, identity: Identity = None) -> None:
+    """Print a Host block for `~/.ssh/config`: for VS Code (Remote-SSH), rsync, scp and other programs.
+
+    The block names a key file and contains no key. The host is the job's name as given here, so the block also serves
+    later sessions with that name.
+    """
+    from broker.app.jobs import jobs
+    from broker.app.jobs.ssh import access
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found = access(broker, jobs.find_single(broker, job), job, node=node, identity=identity, by=terminal.actor)
+    terminal.show(found.block)
 
 
 def tell_of_simulation(terminal: Terminal, view: JobView) -> None:

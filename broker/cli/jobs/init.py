@@ -65,12 +65,10 @@ def init(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
-    if as_json:
-        from broker.app.results.submission import WrittenJobFile
+    from broker.app.results.submission import WrittenJobFile
 
-        terminal.answer(WrittenJobFile(file=file, text=text))
-        return
-    terminal.show(f"Wrote {file}. To see its cost: gpubroker plan {file}")
+    told = f"Wrote {file}. To see its cost: gpubroker plan {file}"
+    terminal.result(WrittenJobFile(file=file, text=text), lambda: [told])
 
 
 def text_of(answers: dict[str, Any]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, Malformed
 
 if TYPE_CHECKING:
-    from broker.app.results.kept_files import FetchedFilesResult, JobCheckpoints, JobOutputs
+    from broker.app.results.kept_files import FetchedFilesResult
 
 FILES_EXAMPLES = examples("gpubroker jobs files bert", "gpubroker jobs files bert --attempt 1 --json")
 GET_EXAMPLES = examples(
@@ -26,13 +28,26 @@ CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jo
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
 
 Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
-WhichResults = Annotated[
-    str | None, typer.Argument(metavar="[PATH]", help="A result, a folder of results, or a pattern; all by default.")
-]
-TargetFolder = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")]
-CheckpointStep = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest.")
-]
+
+
+@dataclass(frozen=True)
+class WantedFiles:
+    """Which files are fetched, and to where."""
+
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="PATH", help="A result, a folder of results, or a pattern; all by default."),
+    ] = None
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")] = None
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
+    ] = None
+    attempt: Attempt = None
+
+    def into(self, id: str) -> Path:
+        """The target folder."""
+        return self.to if self.to is not None else Path(id)
 
 
 def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
@@ -40,33 +55,22 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
 
     If several attempts wrote a file, the newest version is listed.
     """
+    from broker.app.results.kept_files import JobOutputs
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
-    found = _outputs(terminal, job, attempt)
+    if terminal.through_server:
+        found = terminal.api.fetch(JobOutputs, f"/jobs/{_id(terminal, job)}/files", attempt=attempt)
+    else:
+        from broker.app.jobs import job_sources, jobs
+
+        broker = terminal.broker()
+        found = job_sources.outputs(broker, jobs.find_single(broker, job), attempt)
     terminal.result(found, lambda: kept_files_view.outputs(terminal.out, found))
 
 
-def _outputs(terminal: Terminal, job: str, attempt: int | None) -> JobOutputs:
-    from broker.app.results.kept_files import JobOutputs
-
-    if terminal.through_server:
-        return terminal.api.fetch(JobOutputs, f"/jobs/{_id(terminal, job)}/files", attempt=attempt)
-    from broker.app.jobs import job_sources, jobs
-
-    broker = terminal.broker()
-    return job_sources.outputs(broker, jobs.find_single(broker, job), attempt)
-
-
-def get(
-    context: typer.Context,
-    job: JobReference,
-    path: WhichResults = None,
-    to: TargetFolder = None,
-    checkpoint: CheckpointStep = None,
-    attempt: Attempt = None,
-    as_json: AsJson = False,
-) -> None:
+@gathered
+def get(context: typer.Context, job: JobReference, wanted: WantedFiles, as_json: AsJson = False) -> None:
     """Fetch a job's results, also while it runs. Repeat the command to continue an interrupted download.
 
     Of an array, the results of each task are put into a folder named by its number. Every file is verified. Files in
@@ -75,72 +79,65 @@ def get(
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
-    if checkpoint is not None and (path is not None or attempt is not None):
+    if wanted.checkpoint is not None and (wanted.path is not None or wanted.attempt is not None):
         raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
-    fetched = _fetched_from_server if terminal.through_server else _fetched
-    found = fetched(terminal, job, path, to, checkpoint, attempt)
+    found = (_fetched_from_server if terminal.through_server else _fetched)(terminal, job, wanted)
     terminal.result(found, lambda: [kept_files_view.fetched(found)])
 
 
-def _fetched(
-    terminal: Terminal, job: str, path: str | None, to: Path | None, checkpoint: str | None, attempt: int | None
-) -> FetchedFilesResult:
+def _fetched(terminal: Terminal, job: str, wanted: WantedFiles) -> FetchedFilesResult:
     from broker.app.jobs import jobs, kept_files
     from broker.app.results.kept_files import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
 
     broker = terminal.broker()
-    view = (jobs.find if checkpoint is None and attempt is None else jobs.find_single)(broker, job)
-    into = to if to is not None else Path(view.id)
+    whole = wanted.checkpoint is None and wanted.attempt is None
+    view = (jobs.find if whole else jobs.find_single)(broker, job)
+    into = wanted.into(view.id)
     with bytes_bar(terminal, "fetching") as progress:
-        if checkpoint is not None:
-            chosen = kept_files.checkpoint(broker, view, checkpoint)
+        if wanted.checkpoint is not None:
+            chosen = kept_files.checkpoint(broker, view, wanted.checkpoint)
             done = kept_files.fetch_checkpoint(broker, view, chosen, into, progress)
         elif view.job.array is not None:
-            done = kept_files.fetch_array(broker, view, path, into, progress)
+            done = kept_files.fetch_array(broker, view, wanted.path, into, progress)
         else:
-            found = kept_files.matching(kept_files.outputs(broker, view, attempt), path)
+            found = kept_files.matching(kept_files.outputs(broker, view, wanted.attempt), wanted.path)
             done = kept_files.fetch_outputs(broker, view, found, into, progress)
     return FetchedFilesResult.of(view.id, done)
 
 
-def _fetched_from_server(
-    terminal: Terminal, job: str, path: str | None, to: Path | None, checkpoint: str | None, attempt: int | None
-) -> FetchedFilesResult:
+def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> FetchedFilesResult:
     from broker.app.jobs.kept_files import fetch_files
     from broker.app.results.kept_files import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
     from broker.remote import fetching
 
     api, id = terminal.api, _id(terminal, job)
-    if checkpoint is not None:
-        wanted = fetching.of_checkpoint(api, id, checkpoint)
+    if wanted.checkpoint is not None:
+        files = fetching.of_checkpoint(api, id, wanted.checkpoint)
     else:
-        wanted = fetching.results(api, id, path, attempt)
-    if to is None and (id == ".." or Path(id).name != id):  # the server must not choose where this machine writes
+        files = fetching.results(api, id, wanted.path, wanted.attempt)
+    # The server must not choose where this machine writes.
+    if wanted.to is None and (id == ".." or Path(id).name != id):
         raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
     with bytes_bar(terminal, "fetching") as progress:
-        return FetchedFilesResult.of(id, fetch_files(wanted, to if to is not None else Path(id), progress))
+        return FetchedFilesResult.of(id, fetch_files(files, wanted.into(id), progress))
 
 
 def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's checkpoints: step, time, size, and how many are kept."""
+    from broker.app.results.kept_files import JobCheckpoints
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
-    found = _checkpoints(terminal, job)
-    terminal.result(found, lambda: kept_files_view.checkpoints(terminal.out, found))
-
-
-def _checkpoints(terminal: Terminal, job: str) -> JobCheckpoints:
-    from broker.app.results.kept_files import JobCheckpoints
-
     if terminal.through_server:
-        return terminal.api.fetch(JobCheckpoints, f"/jobs/{_id(terminal, job)}/checkpoints")
-    from broker.app.jobs import job_sources, jobs
+        found = terminal.api.fetch(JobCheckpoints, f"/jobs/{_id(terminal, job)}/checkpoints")
+    else:
+        from broker.app.jobs import job_sources, jobs
 
-    broker = terminal.broker()
-    return job_sources.checkpoints(broker, jobs.find_single(broker, job))
+        broker = terminal.broker()
+        found = job_sources.checkpoints(broker, jobs.find_single(broker, job))
+    terminal.result(found, lambda: kept_files_view.checkpoints(terminal.out, found))
 
 
 def _id(terminal: Terminal, job: str) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Manner, can_confirm, confirm, submit_job
+from broker.cli.jobs.submit import Manner, can_confirm, confirm, submit_graph
 from broker.cli.options import AsJson, CodeFolder, FromStart, JobReference, ResumeStep, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -51,7 +51,7 @@ def resume(
     broker = terminal.broker()
     folder = None if workdir is None else workdir.expanduser().absolute()
     wanted = resumed(broker, jobs.find(broker, job), ResumeChanges(folder, envs, step), by=terminal.actor)
-    submit_job(terminal, broker, wanted, how)
+    submit_graph(terminal, broker, [wanted], how)
 
 
 @gathered
@@ -80,7 +80,7 @@ def retry(
 
     broker = terminal.broker()
     wanted = retried(broker, jobs.find(broker, job), by=terminal.actor, from_start=from_start)
-    submit_job(terminal, broker, wanted, how)
+    submit_graph(terminal, broker, [wanted], how)
 
 
 def variables(given: list[str] | None) -> dict[str, str]:

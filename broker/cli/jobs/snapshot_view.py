@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from broker.app.jobs.snapshots import Survey, with_snapshot
-from broker.app.wiring import Broker
+from broker.app.jobs.snapshots import Survey
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
-from broker.core.job.jobs import Job
 from broker.snapshots.collect import rounded
 from broker.snapshots.upload import Progress, no_progress
 
@@ -21,12 +19,6 @@ def about(files: Survey) -> Iterator[str]:
     yield f"Files: {formats.plural(files.files, 'file')}, {rounded(files.size)}, from {roots}{git}."
     if files.left_out:
         yield f"Not included: {', '.join(files.left_out)} (virtual environments work on this machine only)."
-
-
-def taken(terminal: Terminal, broker: Broker, job: Job) -> Job:
-    """The job with its snapshot, which is uploaded with a progress bar on a terminal."""
-    with bytes_bar(terminal, "uploading the job's files") as progress:
-        return with_snapshot(broker, job, by=terminal.actor, progress=progress)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from broker.cli.jobs.entering import Node, tell_of_simulation
+from broker.cli.jobs.entering import Identity, Node, tell_of_simulation
 from broker.cli.jobs.given_job import TakesCommand, command_of
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
@@ -21,16 +20,6 @@ EXAMPLES = examples(
     "gpubroker ssh my-session --jupyter",
 )
 COMMAND_CLASS = TakesCommand
-
-Identity = Annotated[
-    Path | None,
-    typer.Option(
-        "--identity",
-        "-i",
-        metavar="FILE",
-        help="Your own private key, with FILE.pub beside it (default: one made here).",
-    ),
-]
 
 
 def ssh(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from broker.cli.jobs.entering import Node
-from broker.cli.jobs.ssh import Identity
+from broker.cli.jobs.entering import Identity, Node
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
 

@@ -114,11 +114,6 @@ def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how:
     _afterwards(terminal, broker, view, how, left=left)
 
 
-def submit_job(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> None:
-    """Submit a job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
-    submit_graph(terminal, broker, [wanted], how)
-
-
 def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
     """As `_agree_and_submit`, but makes the plan first. Raises also `InvalidInput`."""
     from broker.app.jobs.after import with_predecessors
@@ -150,10 +145,11 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
     """
     from broker.app.jobs.details import details
     from broker.app.jobs.plans import shown
+    from broker.app.jobs.snapshots import with_snapshot
     from broker.app.jobs.submit import DearerNow, record_refusal
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
-    from broker.cli.jobs import snapshot_view
+    from broker.cli.jobs.snapshot_view import bytes_bar
     from broker.cli.keyboard import ctrl_c_waits
 
     while True:
@@ -163,7 +159,8 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
                 record_refusal(broker, seen)
             refuse(terminal, plan)
         confirm(terminal, plan, how)
-        wanted = snapshot_view.taken(terminal, broker, seen.job)
+        with bytes_bar(terminal, "uploading the job's files") as progress:
+            wanted = with_snapshot(broker, seen.job, by=terminal.actor, progress=progress)
         try:
             with ctrl_c_waits() as pressed:
                 view = admit(broker, wanted, agreed=None if how.yes else seen, by=terminal.actor)
