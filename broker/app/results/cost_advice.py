@@ -105,8 +105,9 @@ class CapacityAdvice(Advice):
 
 
 class ClusterCostAdvice(Advice):
-    """The cost of a GPU-hour of ownership in parts, and per hour in use."""
+    """The cost of a GPU-hour of ownership in parts, and per hour in use, of which ``utilisation`` is the share."""
 
+    utilisation: Figure
     hardware_usd_per_gpu_hour: Usd
     facility_usd_per_gpu_hour: Usd
     energy_usd_per_gpu_hour: Usd
@@ -147,9 +148,10 @@ class SavingStep(Result):
 
 
 class SavingsAdvice(Advice):
-    """Savings in order. ``fewer_gpus_share``: GPUs saved at the target utilisation."""
+    """Savings in order. ``fewer_gpus_share``: GPUs saved at the target ``utilisation`` instead of the present one."""
 
     steps: list[SavingStep]
+    utilisation: Figure
     fewer_gpus_share: Figure
     target_utilisation: Figure
     rules_of_thumb: list[RuleCheck]
@@ -168,7 +170,7 @@ class SavingsAdvice(Advice):
 
 
 class UnitCostAdvice(Advice):
-    """The cost of a million tokens in parts."""
+    """The cost of a million tokens in parts. ``api_usd``: of a million tokens of the API compared with."""
 
     hardware_usd_per_million_tokens: Usd
     power_usd_per_million_tokens: Usd
@@ -177,6 +179,7 @@ class UnitCostAdvice(Advice):
     million_tokens_per_year: Figure
     usd_per_hour: Usd
     usd_per_prediction: Usd | None
+    api_usd: Usd | None
     break_even_utilisation: Figure | None
     rules_of_thumb: list[RuleCheck]
 

@@ -46,8 +46,10 @@ class ScaleToZeroResult(Result):
 
 
 class RoutingResult(Result):
-    """The tier of each type of task, and the cost compared with the largest model alone."""
+    """The tier of each type of task, the ``quality`` of each tier, and the cost compared with the largest model
+    alone."""
 
+    quality: list[tuple[str, Figure]]
     routes: list[tuple[str, str]]
     shares: list[tuple[str, Figure]]
     cost_usd: Usd
@@ -57,8 +59,11 @@ class RoutingResult(Result):
 
 
 class ServeAdvice(Advice):
-    """Replicas and GPUs for given traffic. ``meets_latency``: null where it was not checked."""
+    """Replicas and GPUs for given traffic, with ``headroom`` as a share. ``meets_latency``: null where it was not
+    checked against ``wanted_p95_s``."""
 
+    headroom: Figure
+    wanted_p95_s: Figure | None
     demand_tokens_per_second: Figure
     required_tokens_per_second: Figure
     replicas: int

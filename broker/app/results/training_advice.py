@@ -33,6 +33,11 @@ class SizedAccelerator(Result):
     on_demand: QuotedMachine | None
     spot: QuotedMachine | None
 
+    @property
+    def cheapest(self) -> QuotedMachine | None:
+        """The cheaper of the two prices."""
+        return min((one for one in (self.on_demand, self.spot) if one), key=lambda one: one.usd_per_hour, default=None)
+
     @classmethod
     def of(cls, row: PricedFit) -> Self:
         fit = {name: getattr(row.fit, name) for name in cls.model_fields if hasattr(row.fit, name)}
@@ -45,7 +50,8 @@ class SizedAccelerator(Result):
 
 
 class SizeAdvice(Advice):
-    """The GPU memory of a model in GiB, and the accelerators that hold it."""
+    """The GPU memory of a model in GiB, and the accelerators that hold it, in whole machines of ``gpus_per_machine``.
+    ``layout_given``: whether only those that hold it in that layout are shown."""
 
     parameters: Figure
     method: Method
@@ -62,7 +68,9 @@ class SizeAdvice(Advice):
     total_gib: Gib
     per_gpu_gib: Gib
     lower_bound_80gb_cards: int
+    layout_given: bool
     layout: ParallelLayout
+    gpus_per_machine: int
     shape: ModelShape | None
     fits: list[SizedAccelerator]
 
@@ -117,6 +125,7 @@ class ThroughputAdvice(Advice):
     bound: Bound | None
     fits: bool
     ridge_point: Figure | None
+    training_tokens: Figure | None
     training: TrainingTime | None
     measured_mfu: Estimate | None
 

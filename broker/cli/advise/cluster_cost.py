@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,13 @@ from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from broker.app.results.cost_advice import ClusterCostAdvice
 
 EXAMPLES = examples(
     "gpubroker advise cluster-cost --server-usd 300000 --gpus 8 --cooling-usd 40000 --power-distribution-usd 25000 "
@@ -50,7 +57,6 @@ def cluster_cost(context: typer.Context, given: ClusterCostOptions, as_json: AsJ
     Shows the cost per hour of ownership and per hour in use, and compares it with the range that is often quoted.
     """
     from broker.app.results.cost_advice import ClusterCostAdvice
-    from broker.cli.advise import view
     from broker.economics import cluster
 
     terminal = Terminal.of(context)
@@ -76,19 +82,22 @@ def cluster_cost(context: typer.Context, given: ClusterCostOptions, as_json: AsJ
         "resale value": given.resale_usd, "discount rate": given.discount_rate,
     }  # fmt: skip
     notes = [f"{name}: 0" for name, value in zero.items() if not value] + [f"{given.years:g} years of 8,760 hours"]
-    if as_json:
-        terminal.answer(ClusterCostAdvice.from_parts(found, rules_of_thumb=list(rules), assumptions=notes))
-        return
-    named = (
-        ("servers", found.hardware_usd_per_gpu_hour), ("building", found.facility_usd_per_gpu_hour),
-        ("energy", found.energy_usd_per_gpu_hour), ("staff", found.staff_usd_per_gpu_hour),
-        ("per hour of ownership", found.usd_per_gpu_hour),
-    )  # fmt: skip
-    terminal.show(
-        view.heading(
-            view.estimate(found.usd_per_used_gpu_hour), f" per used GPU-hour, at {given.utilisation:.0%} utilisation"
-        ),
-        view.figures((name, view.estimate(amount)) for name, amount in named if amount),
-        *view.rules(rules),
-        *view.assumptions(notes),
-    )
+    advice = ClusterCostAdvice.from_parts(found, utilisation=given.utilisation, rules_of_thumb=rules, assumptions=notes)
+    terminal.result(advice, lambda: _screen(advice))
+
+
+def _screen(found: ClusterCostAdvice) -> Iterator[RenderableType]:
+    from broker.cli.advise import view
+
+    used = f" per used GPU-hour, at {found.utilisation:.0%} utilisation"
+    yield view.heading(view.estimate(found.usd_per_used_gpu_hour), used)
+    named = {
+        "servers": found.hardware_usd_per_gpu_hour,
+        "building": found.facility_usd_per_gpu_hour,
+        "energy": found.energy_usd_per_gpu_hour,
+        "staff": found.staff_usd_per_gpu_hour,
+        "per hour of ownership": found.usd_per_gpu_hour,
+    }
+    yield view.figures((name, view.estimate(amount)) for name, amount in named.items() if amount)
+    yield from view.rules(found.rules_of_thumb)
+    yield from view.assumptions(found.assumptions)

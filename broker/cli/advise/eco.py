@@ -13,9 +13,11 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
 
-    from broker.app.results.hardware_advice import CleanerLocation
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.hardware_advice import CleanerLocation, EcoAdvice
     from broker.core.values.accelerators import Accelerator
     from broker.economics.energy import Footprint, Scorecard
     from broker.economics.rules import RulesOfThumb
@@ -104,19 +106,18 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
         f"the range: the grid of these hours against that of its year ({used.range_source})",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
-    elsewhere = cleaner(used, given.location)
-    card_of = scores(used, card, utilisation, not given.inference, given.units, given.parameters, given.smallest, thumb)
-    if as_json:
-        told = {
-            "gpu": card.name,
-            "gpus": given.gpus,
-            "hours": given.hours,
-            "utilisation": utilisation,
-            "location": given.location,
-        }
-        terminal.answer(EcoAdvice.from_parts(used, **told, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
-    else:
-        terminal.show(*_screen(terminal, card, given.gpus, given.hours, used, card_of, elsewhere, notes))
+    advice = EcoAdvice.from_parts(
+        used,
+        gpu=card.name,
+        gpus=given.gpus,
+        hours=given.hours,
+        utilisation=utilisation,
+        location=given.location,
+        scorecard=scores(used, card, utilisation, given, thumb),
+        cleaner=cleaner(used, given.location),
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
 def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
@@ -136,16 +137,7 @@ def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
     ]
 
 
-def scores(
-    used: Footprint,
-    card: Accelerator,
-    utilisation: float,
-    training: bool,
-    units: float,
-    parameters: float | None,
-    smallest: float | None,
-    thumb: RulesOfThumb,
-) -> Scorecard:
+def scores(used: Footprint, card: Accelerator, utilisation: float, given: EcoOptions, thumb: RulesOfThumb) -> Scorecard:
     """The scorecard relative to the best case: the most efficient known GPU on a clean grid (rule of thumb)."""
     from broker.core.values.accelerators import known, lookup
     from broker.economics.energy import scorecard
@@ -153,13 +145,15 @@ def scores(
 
     every = [lookup(name) for name in known()]
     best = max((one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w), default=1.0)
+    parameters, smallest = given.parameters, given.smallest
+    clean_kg = used.kwh * thumb.clean_grid_g_per_kwh / 1000
     return scorecard(
         used,
         card,
         utilisation=utilisation,
-        training=training,
-        units_of_work=units,
-        best_kg_per_unit=max(used.kwh * thumb.clean_grid_g_per_kwh / 1000 / positive("--units", units), 1e-12),
+        training=not given.inference,
+        units_of_work=given.units,
+        best_kg_per_unit=max(clean_kg / positive("--units", given.units), 1e-12),
         model_parameters=parameters,
         smallest_sufficient_parameters=None if parameters is None or smallest is None else min(smallest, parameters),
         best_tflops_per_watt=best,
@@ -167,46 +161,33 @@ def scores(
     )
 
 
-def _screen(
-    terminal: Terminal,
-    card: Accelerator,
-    gpus: int,
-    hours: float,
-    used: Footprint,
-    found: Scorecard,
-    elsewhere: list[CleanerLocation],
-    notes: list[str],
-) -> list[RenderableType]:
+def _screen(console: Console, found: EcoAdvice) -> Iterator[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn, listed
+    from broker.economics.energy import ScorecardLine
     from broker.economics.estimates import digits
 
-    parts: list[RenderableType] = [
-        view.heading(
-            f"{digits(used.kg_co2e)} kg CO2e",
-            f" ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg) from {digits(used.kwh)} kWh: "
-            f"{gpus} × {card.name} for {hours:g} h",
-        ),
-        view.figures(
-            [
-                ("power", f"{used.watts:,.0f} W average per GPU, PUE {used.pue:g}"),
-                ("grid", f"{used.intensity.grams_per_kwh:g} g CO2e/kWh ({used.intensity.region})"),
-                ("grade", f"{found.grade} ({found.points:.2f} of 1)"),
-            ]
-        ),
-    ]
-    columns = (
-        Column("scorecard"), Column("value", align="right"), Column("target", 2, align="right"), Column("unit", 3),
-        Column("points", align="right"), Column("to improve", 1),
-    )  # fmt: skip
-    rows = [
-        (one.what, f"{one.value:,.3g}", f"{one.target:,.3g}", one.unit, f"{one.points:.2f}",
-         "" if one.points >= 1 else one.improve)
-        for one in found.scores
-    ]  # fmt: skip
-    parts += fitted(terminal.out, columns, rows)
-    if elsewhere:
-        parts.append(view.heading("Cleaner locations", " for the same energy"))
-        parts.append(view.figures((one.location, f"{digits(one.kg_co2e)} kg CO2e") for one in elsewhere))
-    parts += view.assumptions(notes)
-    return parts
+    span = f"{digits(found.kg_co2e_low)} to {digits(found.kg_co2e_high)} kg"
+    work = f"{found.gpus} × {found.gpu} for {found.hours:g} h"
+    yield view.heading(f"{digits(found.kg_co2e)} kg CO2e", f" ({span}) from {digits(found.kwh)} kWh: {work}")
+    card = found.scorecard
+    yield view.figures(
+        [
+            ("power", f"{found.watts:,.0f} W average per GPU, PUE {found.pue:g}"),
+            ("grid", f"{found.intensity.grams_per_kwh:g} g CO2e/kWh ({found.intensity.region})"),
+            ("grade", f"{card.grade} ({card.points:.2f} of 1)"),
+        ]
+    )
+    columns: tuple[ValueColumn[ScorecardLine], ...] = (
+        ValueColumn("scorecard", lambda one: one.what),
+        ValueColumn("value", lambda one: f"{one.value:,.3g}", align="right"),
+        ValueColumn("target", lambda one: f"{one.target:,.3g}", 2, "right"),
+        ValueColumn("unit", lambda one: one.unit, 3),
+        ValueColumn("points", lambda one: f"{one.points:.2f}", align="right"),
+        ValueColumn("to improve", lambda one: "" if one.points >= 1 else one.improve, 1),
+    )
+    yield from listed(console, columns, card.scores)
+    if found.cleaner:
+        yield view.heading("Cleaner locations", " for the same energy")
+        yield view.figures((one.location, f"{digits(one.kg_co2e)} kg CO2e") for one in found.cleaner)
+    yield from view.assumptions(found.assumptions)

@@ -14,7 +14,9 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
 
     from broker.app.results.hardware_advice import EmbedAdvice
     from broker.economics.rules import RulesOfThumb
@@ -38,12 +40,11 @@ class EmbedOptions:
     patch_size: Annotated[int, typer.Option(help="Pixels of a side of a patch.")] = 14
     dimensions: Annotated[int, typer.Option(help="Values of a vector.")] = 1024
     value_bytes: Annotated[float, typer.Option(help="Bytes of a value: 4, 2, or 1 if quantised.")] = 4.0
-    gpu: inputs.Gpus = None
-    price: inputs.Price = None
+    compared: inputs.GpuOptions = inputs.ANY_GPU
 
 
 @gathered
-def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOptions, as_json: AsJson = False) -> None:
+def embed(context: typer.Context, given: EmbedOptions, as_json: AsJson = False) -> None:
     """Compute GPU-hours and cost of embedding a collection once, and the size of its vectors.
 
     Such work is bound by compute and can be interrupted: spot prices count where they are lower.
@@ -58,29 +59,16 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
         raise InvalidInput("the length of an item is missing", hint="give either --tokens-per-item or --image-size")
     tokens = given.tokens or embedding.patches(given.image_size or 0, given.patch_size)
     job = embedding.EmbeddingJob(given.items, tokens, given.parameters, given.dimensions, given.value_bytes)
-    prices = inputs.market(terminal, given.price, places=where.places(terminal))
+    prices = given.compared.market(terminal)
     options = []
-    for card in inputs.accelerators(given.gpu):
+    for card in given.compared.accelerators:
         speed = embedding.embedding_speed(job, card, rules=thumb)
-        kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT)
-        quote = min(filter(None, (prices.gpu_hour(card.name, kind) for kind in kinds)), default=None,
-                    key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour))  # fmt: skip
+        quote = prices.cheapest_gpu_hour(card.name)
         if speed is None or quote is None:
             continue
         on_spot = quote.capacity_type is CapacityType.SPOT
         hours = speed.gpu_hours * (1 + (thumb.spot_overhead_on(card.name)[0] if on_spot else 0.0))
-        options.append(
-            EmbedOption(
-                accelerator=card.name,
-                items_per_second=speed.items_per_second,
-                gpu_hours=hours,
-                usd=hours * quote.usd_per_gpu_hour,
-                capacity_type=quote.capacity_type,
-                usd_per_gpu_hour=quote.usd_per_gpu_hour,
-                where=quote.where,
-                batch=speed.batch,
-            )
-        )
+        options.append(EmbedOption.from_parts(speed, quote, gpu_hours=hours, usd=hours * quote.usd_per_gpu_hour))
     if not options:
         raise InvalidInput("no accelerator with a price holds this model", hint="give --price, or another place")
     _, origin = embedding.encoder_of(given.parameters)
@@ -98,7 +86,7 @@ def embed(context: typer.Context, given: EmbedOptions, where: inputs.PlaceOption
             "index: HNSW with 32 links, in memory; quantised vectors need a quarter and less",
         ],
     )
-    terminal.result(advice, lambda: _screen(terminal, advice))
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
 def _share(rules: RulesOfThumb, accelerator: str, parameters: float) -> str:
@@ -110,28 +98,26 @@ def _share(rules: RulesOfThumb, accelerator: str, parameters: float) -> str:
     )
 
 
-def _screen(terminal: Terminal, advice: EmbedAdvice) -> list[RenderableType]:
+def _screen(console: Console, advice: EmbedAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.hardware_advice import EmbedOption
     from broker.cli.advise import view
     from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn, listed
     from broker.economics.estimates import about, digits
 
     best = advice.options[0]
-    parts: list[RenderableType] = [
-        view.heading(
-            f"{about(best.usd)} on {best.accelerator}",
-            f": {digits(best.gpu_hours)} GPU-hours for {view.big(advice.items)} items of {advice.tokens_per_item:,} "
-            f"tokens; vectors {digits(advice.vectors_gb)} GB, index {digits(advice.index_gb)} GB",
-        )
-    ]
-    columns = (
-        Column("accelerator"), Column("items/s", align="right"), Column("GPU-hours", align="right"),
-        Column("cost", align="right"), Column("price/h", align="right"), Column("capacity type", 1), Column("place", 2),
-    )  # fmt: skip
-    rows = [
-        (one.accelerator, digits(one.items_per_second), digits(one.gpu_hours), about(one.usd),
-         f"${one.usd_per_gpu_hour:.2f}", formats.purchase_type(one.capacity_type), one.where)
-        for one in advice.options[:12]
-    ]  # fmt: skip
-    parts += fitted(terminal.out, columns, rows)
-    return [*parts, *view.assumptions(advice.assumptions)]
+    items = f"{view.big(advice.items)} items of {advice.tokens_per_item:,} tokens"
+    sizes = f"vectors {digits(advice.vectors_gb)} GB, index {digits(advice.index_gb)} GB"
+    title = f": {digits(best.gpu_hours)} GPU-hours for {items}; {sizes}"
+    yield view.heading(f"{about(best.usd)} on {best.accelerator}", title)
+    columns: tuple[ValueColumn[EmbedOption], ...] = (
+        ValueColumn("accelerator", lambda one: one.accelerator),
+        ValueColumn("items/s", lambda one: digits(one.items_per_second), align="right"),
+        ValueColumn("GPU-hours", lambda one: digits(one.gpu_hours), align="right"),
+        ValueColumn("cost", lambda one: about(one.usd), align="right"),
+        ValueColumn("price/h", lambda one: f"${one.usd_per_gpu_hour:.2f}", align="right"),
+        ValueColumn("capacity type", lambda one: formats.purchase_type(one.capacity_type), 1),
+        ValueColumn("place", lambda one: one.where, 2),
+    )
+    yield from listed(console, columns, advice.options[:12])
+    yield from view.assumptions(advice.assumptions)

@@ -16,11 +16,14 @@ from broker.core.errors import InvalidInput
 from broker.economics.hardware import BoundBy
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
 
     from broker.app.advise.prices import CurrentPrices
+    from broker.app.results.hardware_advice import HardwareAdvice
     from broker.cli.render.charts.chart import Chart
-    from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value
+    from broker.economics.hardware import Candidate, RadarRow, Trial
 
 EXAMPLES = examples(
     "gpubroker advise hardware --for compute",
@@ -38,10 +41,8 @@ class HardwareOptions:
     bound_by: Annotated[
         BoundBy, typer.Option("--for", help="Training is bound by compute, small-batch inference by bandwidth.")
     ] = BoundBy.COMPUTE
-    gpu: inputs.Gpus = None
+    compared: inputs.GpuOptions = inputs.ANY_GPU
     buy: Annotated[bool, typer.Option("--buy", help="Compare street prices instead of hourly prices.")] = False
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
     trial: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
@@ -60,24 +61,25 @@ def hardware(context: typer.Context, given: HardwareOptions, drawing: Drawing, a
 
     terminal = Terminal.of(context)
     trials = compare(_trials(given.trial)) if given.trial else ()
-    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
-    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
-    candidates, unpriced = _candidates(given.gpu, prices, buy=given.buy)
+    prices = given.compared.market(terminal)
+    candidates, unpriced = _candidates(given.compared, prices, buy=given.buy)
     if not candidates and not trials:
         raise InvalidInput(
             "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
         )
-    values = rank(candidates, given.bound_by)
-    rows = radar(candidates, given.bound_by) if candidates else ()
-    unit = "purchase price" if given.buy else "rent"
     notes = ["prices: the middle of street prices per GPU"] if given.buy else _origins(candidates, prices)
     notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
-    if as_json:
-        told = {"bound_by": given.bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
-        terminal.answer(HardwareAdvice.from_parts(**told, unpriced=unpriced, assumptions=notes))
-    else:
-        terminal.show(*_screen(terminal, given.bound_by, values, rows, trials, unit, notes))
-    draw(terminal, lambda: [chart_of(rows, unit)], drawing)
+    advice = HardwareAdvice(
+        bound_by=given.bound_by,
+        per="purchase price" if given.buy else "rent",
+        ranking=rank(candidates, given.bound_by),
+        radar=radar(candidates, given.bound_by) if candidates else (),
+        trials=trials,
+        unpriced=unpriced,
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
+    draw(terminal, lambda: [chart_of(advice)], drawing)
 
 
 def _trials(texts: list[str]) -> list[Trial]:
@@ -96,13 +98,13 @@ def _trials(texts: list[str]) -> list[Trial]:
     return found
 
 
-def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
+def _candidates(compared: inputs.GpuOptions, prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
     """Accelerators with a price, and the names of requested ones without a price."""
     from broker.core.market.offers import CapacityType
     from broker.economics.hardware import Candidate
 
     found, missing = [], []
-    for card in inputs.accelerators(gpu):
+    for card in compared.accelerators:
         quote = prices.gpu_hour(card.name) or prices.gpu_hour(card.name, CapacityType.SPOT)
         usd = prices.stated.get(card.name)
         if usd is None and buy:
@@ -114,7 +116,7 @@ def _candidates(gpu: list[str] | None, prices: CurrentPrices, *, buy: bool) -> t
             continue
         place = quote.where.split("/")[0] if quote else ""
         found.append(Candidate(card, usd, marketplace=not buy and place in _MARKETPLACES))
-    return found, missing if gpu else []
+    return found, missing if compared.gpu else []
 
 
 def _origins(candidates: list[Candidate], prices: CurrentPrices) -> list[str]:
@@ -134,68 +136,56 @@ _TOLD = 5  # prices whose source is shown
 _MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 
-def _screen(
-    terminal: Terminal,
-    bound_by: BoundBy,
-    values: tuple[Value, ...],
-    rows: tuple[RadarRow, ...],
-    trials: tuple[TrialResult, ...],
-    unit: str,
-    notes: list[str],
-) -> list[RenderableType]:
+def _screen(console: Console, found: HardwareAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.hardware_advice import HardwareTrial, RankedHardware
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn, listed
 
-    parts: list[RenderableType] = []
-    if trials:
-        parts.append(view.heading(f"{trials[0].name} is the cheapest", " per unit of your work"))
-        columns = (Column("candidate"), Column("$/unit", align="right"), Column("times the cheapest", align="right"))
-        cells = [(one.name, f"${one.usd_per_unit:.6f}", f"{one.times_cheapest:.2f}") for one in trials]
-        parts += fitted(terminal.out, columns, cells)
-    if rows:
-        by = {row.accelerator: row for row in rows}
-        what = "TFLOPS" if bound_by is BoundBy.COMPUTE else "GB/s"
-        parts.append(view.heading(f"By {what} per $1,000 of {unit}", ", radar axes from 0 to 1"))
-        header = (
-            Column("accelerator"), Column("$/GPU" if unit != "rent" else "$/h", 2, align="right"),
-            Column(f"{what} per $1,000", align="right"), Column("link", 6), Column("cost", 3, align="right"),
-            Column("performance", 3, align="right"), Column("energy", 4, align="right"),
-            Column("maturity", 4, align="right"), Column("score", align="right"), Column("caveats", 5),
-        )  # fmt: skip
-        table = [
-            (
-                value.accelerator, view.dollars(value.usd), f"{value.per_kusd:,.0f}", "yes" if value.linked else "",
-                *(view.number(x, 2) for x in _axes(by[value.accelerator])), f"{by[value.accelerator].score:.2f}",
-                "; ".join(by[value.accelerator].caveats),
-            )
-            for value in values[:_ROWS]
-        ]  # fmt: skip
-        parts += fitted(terminal.out, header, table)
-        if len(values) > _ROWS:
-            notes = [*notes, f"the best {_ROWS} of {len(values)} are shown; use --json for all"]
-    parts += view.assumptions(notes)
-    return parts
+    if found.trials:
+        trials: tuple[ValueColumn[HardwareTrial], ...] = (
+            ValueColumn("candidate", lambda one: one.name),
+            ValueColumn("$/unit", lambda one: f"${one.usd_per_unit:.6f}", align="right"),
+            ValueColumn("times the cheapest", lambda one: f"{one.times_cheapest:.2f}", align="right"),
+        )
+        yield view.heading(f"{found.trials[0].name} is the cheapest", " per unit of your work")
+        yield from listed(console, trials, found.trials)
+    if found.radar:
+        by = {row.accelerator: row for row in found.radar}
+        what = "TFLOPS" if found.bound_by is BoundBy.COMPUTE else "GB/s"
+
+        def axis(title: str, rank: int, index: int) -> ValueColumn[RankedHardware]:
+            return ValueColumn(title, lambda one: view.number(_axes(by[one.accelerator])[index], 2), rank, "right")
+
+        columns: tuple[ValueColumn[RankedHardware], ...] = (
+            ValueColumn("accelerator", lambda one: one.accelerator),
+            ValueColumn("$/h" if found.per == "rent" else "$/GPU", lambda one: view.dollars(one.usd), 2, "right"),
+            ValueColumn(f"{what} per $1,000", lambda one: f"{one.per_kusd:,.0f}", align="right"),
+            ValueColumn("link", lambda one: "yes" if one.linked else "", 6),
+            *(axis(*one) for one in (("cost", 3, 0), ("performance", 3, 1), ("energy", 4, 2), ("maturity", 4, 3))),
+            ValueColumn("score", lambda one: f"{by[one.accelerator].score:.2f}", align="right"),
+            ValueColumn("caveats", lambda one: "; ".join(by[one.accelerator].caveats), 5),
+        )
+        yield view.heading(f"By {what} per $1,000 of {found.per}", ", radar axes from 0 to 1")
+        yield from view.best(console, columns, found.ranking, "best", _ROWS)
+    yield from view.assumptions(found.assumptions)
 
 
 def _axes(row: RadarRow) -> tuple[float | None, ...]:
     return row.cost, row.performance, row.energy_efficiency, row.maturity
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
-
-
-def chart_of(rows: tuple[RadarRow, ...], unit: str) -> Chart:
+def chart_of(found: HardwareAdvice) -> Chart:
     """The radar as bars, because terminals cannot draw a radar chart."""
     from broker.cli.render.charts.chart import Bars, Chart
 
-    shown = rows[:8]
+    shown = found.radar[:8]
     names = [row.accelerator for row in shown]
+    heights = [[None if value is None else round(value, 2) for value in _axes(row)] for row in shown]
     axes = ("cost", "performance", "energy efficiency", "maturity")
     return Chart(
         title="Hardware compared",
         x_label="accelerator",
         y_label="share of the best, 0 to 1",
-        bars=[Bars(name, names, [_rounded(_axes(row)[i]) for row in shown]) for i, name in enumerate(axes)],
-        note=f"cost is performance per dollar of {unit}; best scores first",
+        bars=[Bars(name, names, [row[i] for row in heights]) for i, name in enumerate(axes)],
+        note=f"cost is performance per dollar of {found.per}; best scores first",
     )

@@ -14,7 +14,9 @@ from broker.cli.terminal import Terminal
 from broker.economics.images import ImageMethod, ImageOptimizer
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
 
     from broker.app.results.hardware_advice import ImagesAdvice, ImagesOption
     from broker.economics.images import ImageUse
@@ -25,7 +27,6 @@ EXAMPLES = examples(
     "gpubroker advise images --network SDXL --method lora --batch 4 --checkpointing --gpu RTX4090 --json",
     "gpubroker advise images --network SD-1.5 --method inference --size 768",
 )
-_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,11 @@ class ImagesOptions:
     adapter: Annotated[
         float | None, typer.Option("--adapter-fraction", help="LoRA parameters as a share of all. Default: 0.01.")
     ] = None
-    gpu: inputs.Gpus = None
-    price: inputs.Price = None
+    compared: inputs.GpuOptions = inputs.ANY_GPU
 
 
 @gathered
-def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOptions, as_json: AsJson = False) -> None:
+def images(context: typer.Context, given: ImagesOptions, as_json: AsJson = False) -> None:
     """Compute GPU memory of a network that works on images, the accelerators that hold it, their speed and cost.
 
     The memory is that of one GPU; more GPUs by data parallelism need the same on each. Of a diffusion model it is the
@@ -80,7 +80,7 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
         checkpointing=use.checkpointing,
         memory=ImageMemoryFigures.of(needs),
         total_gib=needs.total_gib,
-        options=_options(terminal, given, where, use, rules),
+        options=_options(terminal, given.compared, given.items, use, rules),
         assumptions=[
             f"activations counted from the published network at {use.network.size} pixels a side, and in proportion to"
             " the pixels",
@@ -97,30 +97,25 @@ def images(context: typer.Context, given: ImagesOptions, where: inputs.PlaceOpti
             ),
         ],
     )
-    terminal.result(advice, lambda: _screen(terminal, advice))
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
 def _options(
-    terminal: Terminal, given: ImagesOptions, where: inputs.PlaceOptions, use: ImageUse, rules: RulesOfThumb
+    terminal: Terminal, compared: inputs.GpuOptions, items: float | None, use: ImageUse, rules: RulesOfThumb
 ) -> list[ImagesOption]:
     """The accelerators that hold the model, by the cost of an image, cheapest first; those without a price are last."""
     from broker.app.results.hardware_advice import ImagesOption
-    from broker.core.market.offers import CapacityType
     from broker.economics.images import image_speed
 
-    prices = inputs.market(
-        terminal, given.price, given.gpu[0] if given.gpu and len(given.gpu) == 1 else None, where.places(terminal)
-    )
+    prices = compared.market(terminal)
     found = []
-    for card in inputs.accelerators(given.gpu):
+    for card in compared.accelerators:
         speed = image_speed(use, card, rules)
         if speed is None or speed.batch < use.batch:
             continue
-        quotes = (prices.gpu_hour(card.name, kind) for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT))
-        quote = min(filter(None, quotes), default=None,
-                    key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour))  # fmt: skip
+        quote = prices.cheapest_gpu_hour(card.name)
         rate, price = speed.at_batch, quote.usd_per_gpu_hour if quote else None
-        hours = given.items / rate / 3600 if given.items and rate else None
+        hours = items / rate / 3600 if items and rate else None
         found.append(
             ImagesOption(
                 accelerator=card.name,
@@ -141,38 +136,35 @@ def _merit(option: ImagesOption) -> tuple[bool, float]:
     return (True, 0.0) if price is None or not rate else (False, price / rate)
 
 
-def _screen(terminal: Terminal, advice: ImagesAdvice) -> list[RenderableType]:
+def _screen(console: Console, advice: ImagesAdvice) -> Iterator[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.formats import known
+    from broker.cli.render.tables import ValueColumn
     from broker.economics.estimates import about, digits
 
     title = f"{advice.network} {advice.method}, {advice.batch} × {advice.size} pixels"
-    parts: list[RenderableType] = [view.heading(title, f": {digits(advice.total_gib)} GiB on a GPU")]
-    memory = advice.memory
-    named = (
-        ("weights", memory.weights_gib), ("optimizer", memory.optimizer_gib), ("16-bit copies", memory.copies_gib),
-        ("activations", memory.activations_gib), ("gradients (at the end)", memory.gradients_gib),
-        ("recomputed (at the end)", memory.recomputed_gib), ("driver and libraries", memory.runtime_gib),
-    )  # fmt: skip
-    parts.append(view.figures([(name, f"{gib:>10,.1f} GiB") for name, gib in named if gib]))
-    columns = (
-        Column("accelerator"), Column("largest batch", align="right"), Column("images/s", align="right"),
-        Column("GPU-hours", 1, align="right"), Column("cost", 1, align="right"), Column("price/h", align="right"),
-        Column("place", 2),
-    )  # fmt: skip
-    rows = [
-        (one.accelerator, f"{one.largest_batch:,}", formats.known(one.images_per_second, digits),
-         formats.known(one.gpu_hours, digits), formats.known(one.usd, about),
-         formats.known(one.usd_per_gpu_hour, view.dollars), one.where or "no price known")
-        for one in advice.options[:_ROWS]
-    ]  # fmt: skip
-    if rows:
-        parts += fitted(terminal.out, columns, rows)
+    yield view.heading(title, f": {digits(advice.total_gib)} GiB on a GPU")
+    named = {
+        "weights": advice.memory.weights_gib,
+        "optimizer": advice.memory.optimizer_gib,
+        "16-bit copies": advice.memory.copies_gib,
+        "activations": advice.memory.activations_gib,
+        "gradients (at the end)": advice.memory.gradients_gib,
+        "recomputed (at the end)": advice.memory.recomputed_gib,
+        "driver and libraries": advice.memory.runtime_gib,
+    }
+    yield view.figures((name, f"{gib:>10,.1f} GiB") for name, gib in named.items() if gib)
+    columns: tuple[ValueColumn[ImagesOption], ...] = (
+        ValueColumn("accelerator", lambda one: one.accelerator),
+        ValueColumn("largest batch", lambda one: f"{one.largest_batch:,}", align="right"),
+        ValueColumn("images/s", lambda one: known(one.images_per_second, digits), align="right"),
+        ValueColumn("GPU-hours", lambda one: known(one.gpu_hours, digits), 1, "right"),
+        ValueColumn("cost", lambda one: known(one.usd, about), 1, "right"),
+        ValueColumn("price/h", lambda one: view.dollars(one.usd_per_gpu_hour), align="right"),
+        ValueColumn("place", lambda one: one.where or "no price known", 2),
+    )
+    if advice.options:
+        yield from view.best(console, columns, advice.options, "first")
     else:
-        parts.append(
-            view.heading("No accelerator holds it.", " Try --checkpointing, a smaller --batch, or --method lora.")
-        )
-    if len(advice.options) > _ROWS:
-        parts.append(view.heading("", f"the first {_ROWS} of {len(advice.options)} are shown; use --json for all"))
-    return [*parts, *view.assumptions(advice.assumptions)]
+        yield view.heading("No accelerator holds it.", " Try --checkpointing, a smaller --batch, or --method lora.")
+    yield from view.assumptions(advice.assumptions)

@@ -15,9 +15,10 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.advise.places import Places
-    from broker.app.advise.prices import CurrentPrices
+    from broker.app.advise.prices import CurrentPrices, Quote
     from broker.app.advise.subject import Subject
     from broker.cli.terminal import Terminal
+    from broker.core.market.offers import CapacityType
     from broker.core.values.accelerators import Accelerator
     from broker.economics.rules import RulesOfThumb
 
@@ -156,13 +157,6 @@ class ModelOptions:
         return subject(parameters, self.config, Architecture(**said), active)
 
 
-def accelerators(names: list[str] | None) -> list[Accelerator]:
-    """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
-    from broker.core.values.accelerators import known, lookup
-
-    return [lookup(name) for name in names or known()]
-
-
 @dataclass(frozen=True)
 class PlaceOptions:
     """Where capacity may be."""
@@ -197,6 +191,58 @@ class PlaceOptions:
 
 
 ANYWHERE = PlaceOptions()
+
+
+@dataclass(frozen=True)
+class PriceOptions:
+    """Which prices count."""
+
+    price: Price = None
+    where: PlaceOptions = ANYWHERE
+
+    def market(self, terminal: Terminal, only: str | None = None) -> CurrentPrices:
+        """Current prices, as `market`."""
+        return market(terminal, self.price, only, self.where.places(terminal))
+
+    def rent(
+        self, terminal: Terminal, gpu: str | None, instead: str, kind: CapacityType | None = None, missing: str = ""
+    ) -> Quote:
+        """The cheapest price of a GPU-hour of that kind (default: on demand). Raises `InvalidInput` if none is known,
+        or no ``gpu`` is given. ``instead``: the option that states a price; ``missing``: what else would do."""
+        from broker.core.market.offers import CapacityType
+        from broker.core.values.accelerators import canonical
+
+        if gpu is None:
+            raise InvalidInput("the price is missing", hint=missing or f"give {instead}, or --gpu to look it up")
+        name = canonical(gpu)
+        found = self.market(terminal, name).gpu_hour(name, kind or CapacityType.ON_DEMAND)
+        if found is None:
+            what = f"{kind.value.replace('_', '-')} price" if kind else "price"
+            hint = f"run `gpubroker prices poll`, or give {instead} or --price"
+            raise InvalidInput(f"no {what} of {name} is known", hint=hint)
+        return found
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """Which accelerators are compared, at which prices."""
+
+    gpu: Gpus = None
+    at: PriceOptions = PriceOptions()
+
+    def market(self, terminal: Terminal) -> CurrentPrices:
+        """Current prices; one without a name is that of the only accelerator."""
+        return self.at.market(terminal, self.gpu[0] if self.gpu and len(self.gpu) == 1 else None)
+
+    @property
+    def accelerators(self) -> list[Accelerator]:
+        """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
+        from broker.core.values.accelerators import known, lookup
+
+        return [lookup(name) for name in self.gpu or known()]
+
+
+ANY_PRICE, ANY_GPU = PriceOptions(), GpuOptions()
 
 
 def market(

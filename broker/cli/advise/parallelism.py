@@ -15,9 +15,11 @@ from broker.economics.activations import Recomputation
 from broker.economics.memory import Method, Precision
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
-    from broker.app.advise.machines import Supply
+    from broker.app.results.training_advice import ParallelismAdvice
     from broker.economics.parallelism import ParallelPlan
 
 EXAMPLES = examples(
@@ -46,8 +48,7 @@ class ParallelismOptions:
         bool | None,
         typer.Option("--nvlink/--no-nvlink", help="Whether the GPUs are linked. Default: as in the offers."),
     ] = None
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
@@ -72,7 +73,7 @@ def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJs
         ),
         rules=thumb,
     )
-    prices = inputs.market(terminal, given.price, card.name, given.where.places(terminal))
+    prices = given.at.market(terminal, card.name)
     chosen = choose(needs, card, linked=given.linked, gpus=given.gpus, rules=thumb)
     found = supply(prices, chosen)
     if given.linked is None and found.linked == 0 and found.offers:
@@ -80,16 +81,14 @@ def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJs
             needs, card, linked=False, gpus=given.gpus, rules=thumb
         )  # the GPU supports NVLink, but no offered machine has it
         found = supply(prices, chosen)
-    job = constraint(chosen)
-    notes = (*model.notes, *needs.assumptions)
-    if as_json:
-        terminal.answer(
-            ParallelismAdvice.from_parts(
-                chosen, needs_gib=needs.total_gib, supply=found, constraint=job, assumptions=list(notes)
-            )
-        )
-    else:
-        terminal.show(*_screen(chosen, found, job, notes))
+    advice = ParallelismAdvice.from_parts(
+        chosen,
+        needs_gib=needs.total_gib,
+        supply=found,
+        constraint=constraint(chosen),
+        assumptions=[*model.notes, *needs.assumptions],
+    )
+    terminal.result(advice, lambda: _screen(advice))
 
 
 def constraint(plan: ParallelPlan) -> dict[str, Any]:
@@ -102,7 +101,7 @@ def constraint(plan: ParallelPlan) -> dict[str, Any]:
     return job
 
 
-def _screen(plan: ParallelPlan, found: Supply, job: dict[str, Any], notes: tuple[str, ...]) -> list[RenderableType]:
+def _screen(plan: ParallelismAdvice) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from broker.cli.advise import view
@@ -111,24 +110,22 @@ def _screen(plan: ParallelPlan, found: Supply, job: dict[str, Any], notes: tuple
 
     strategy = plan.strategy.value.replace("_", " ").replace("fsdp", "ZeRO-3 / FSDP")
     degrees = f"tensor {plan.tensor_parallel} × pipeline {plan.pipeline_parallel} × data {plan.data_parallel}"
-    parts: list[RenderableType] = [
-        view.heading(f"{strategy}", f" on {plan.gpus} × {plan.accelerator}"),
-        hanging(Text(plan.why), 2),
-        view.figures(
-            [
-                ("degrees", f"{degrees}{f', ZeRO-{plan.zero}' if plan.zero else ''}"),
-                ("memory per GPU", f"{plan.per_gpu_gib:.1f} of {plan.usable_gib:.1f} GiB usable"),
-                ("interconnect", plan.interconnect if plan.interconnect != "none" else "any"),
-                ("machines", f"{plan.num_nodes} × {plan.machine}"),
-                ("memory", plan.memory),
-                ("throughput", plan.throughput),
-                ("latency", plan.latency),
-                ("complexity", plan.complexity),
-                ("offers", found.says),
-            ]
-        ),
-    ]
-    parts += [hanging(Text.assemble(("warning: ", "yellow"), warning), 2) for warning in plan.warnings]
-    parts += [view.heading("For the job file"), hanging(Text(print_document(job).rstrip()), 2)]
-    parts += view.assumptions(notes)
-    return parts
+    yield view.heading(f"{strategy}", f" on {plan.gpus} × {plan.accelerator}")
+    yield hanging(Text(plan.why), 2)
+    yield view.figures(
+        [
+            ("degrees", f"{degrees}{f', ZeRO-{plan.zero}' if plan.zero else ''}"),
+            ("memory per GPU", f"{plan.per_gpu_gib:.1f} of {plan.usable_gib:.1f} GiB usable"),
+            ("interconnect", plan.interconnect if plan.interconnect != "none" else "any"),
+            ("machines", f"{plan.num_nodes} × {plan.machine}"),
+            ("memory", plan.memory),
+            ("throughput", plan.throughput),
+            ("latency", plan.latency),
+            ("complexity", plan.complexity),
+            ("offers", plan.supply.says),
+        ]
+    )
+    yield from (hanging(Text.assemble(("warning: ", "yellow"), warning), 2) for warning in plan.warnings)
+    yield view.heading("For the job file")
+    yield hanging(Text(print_document(plan.constraint).rstrip()), 2)
+    yield from view.assumptions(plan.assumptions)

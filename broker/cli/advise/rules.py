@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
-    from broker.economics.quoted import QuotedRule
+    from broker.app.results.cost_advice import RulesAdvice
 
 EXAMPLES = examples("gpubroker advise rules", "gpubroker advise rules --failing", "gpubroker advise rules --json")
 
@@ -35,32 +36,33 @@ def rules(
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     figures = market_figures(inputs.market(terminal))
-    found = [one for one in quoted_rules(figures, thumb) if not failing or one.holds is False]
     notes = [
         f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
         "a rule holds for the figures shown, not for every case",
     ]
-    terminal.result(lambda: RulesAdvice(rules_of_thumb=found, assumptions=notes), lambda: _screen(found, notes))
+    every = quoted_rules(figures, thumb)
+    found = RulesAdvice(rules_of_thumb=[one for one in every if not failing or one.holds is False], assumptions=notes)
+    terminal.result(found, lambda: _screen(found))
 
 
-def _screen(found: list[QuotedRule], notes: list[str]) -> list[RenderableType]:
+def _screen(found: RulesAdvice) -> Iterator[RenderableType]:
+    from rich.text import Text
+
     from broker.cli.advise import view
     from broker.cli.render.tables import hanging
     from broker.economics.quoted import failing
 
-    parts: list[RenderableType] = [view.heading(f"{failing(found)} of {len(found)} quoted rules do not hold")]
+    rules = found.rules_of_thumb
+    yield view.heading(f"{failing(rules)} of {len(rules)} quoted rules do not hold")
     topic = ""
-    for one in found:
+    for one in rules:
         if one.topic != topic:
             topic = one.topic
-            parts.append(Text(topic.capitalize(), "bold cyan"))
-        holds = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("not known", "yellow")}[
-            one.holds
-        ]
-        parts.append(hanging(Text.assemble(f"· {one.rule}: ", holds), 2))
-        parts.append(hanging(Text(one.says), 4))
+            yield Text(topic.capitalize(), "bold cyan")
+        holds = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("not known", "yellow")}
+        yield hanging(Text.assemble(f"· {one.rule}: ", holds[one.holds]), 2)
+        yield hanging(Text(one.says), 4)
         if one.holds is False and one.fails:
-            parts.append(hanging(Text(f"why: {one.fails}"), 4))
-        parts.append(hanging(Text(one.command, "dim"), 4))
-    parts += view.assumptions(notes)
-    return parts
+            yield hanging(Text(f"why: {one.fails}"), 4)
+        yield hanging(Text(one.command, "dim"), 4)
+    yield from view.assumptions(found.assumptions)

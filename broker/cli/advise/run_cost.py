@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,13 @@ from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from broker.app.results.cost_advice import RunCostAdvice
 
 EXAMPLES = examples(
     "gpubroker advise run-cost --gpu-hours 2000 --gpu H100 --failed-share 0.1 --experiments 2",
@@ -43,8 +49,7 @@ class RunCostOptions:
     storage_months: Annotated[float, typer.Option(help="Months of storage.")] = 1.0
     quality: Annotated[float | None, typer.Option(help="Quality reached, for the cost per quality point.")] = None
     baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
@@ -52,7 +57,6 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
     from broker.app.results.cost_advice import RunCostAdvice
     from broker.cli.advise import view
-    from broker.core.values.accelerators import canonical
     from broker.economics.unit_cost import per_quality_point, quality_point, training_run
 
     usd_per_gpu_hour = given.usd_per_gpu_hour
@@ -60,12 +64,7 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
     thumb = inputs.thumb(context)
     notes: list[str] = []
     if usd_per_gpu_hour is None:
-        if given.gpu is None:
-            raise InvalidInput("the price is missing", hint="give --usd-per-gpu-hour, or --gpu to look it up")
-        name = canonical(given.gpu)
-        quote = inputs.market(terminal, given.price, name, given.where.places(terminal)).gpu_hour(name)
-        if quote is None:
-            raise InvalidInput(f"no price of {name} is known", hint="give --usd-per-gpu-hour, or --price")
+        quote = given.at.rent(terminal, given.gpu, "--usd-per-gpu-hour")
         usd_per_gpu_hour = quote.usd_per_gpu_hour
         notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
     if given.preprocessing is None:
@@ -85,17 +84,21 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
     if given.quality is not None:
         unit = quality_point(given.quality, given.baseline)
         point = per_quality_point(found.total_usd, given.quality, given.baseline)
-    if as_json:
-        terminal.answer(
-            RunCostAdvice.from_parts(found, usd_per_quality_point=point, quality_point=unit, assumptions=notes)
-        )
-        return
-    named = (
-        ("compute", found.compute_usd), ("failed and repeated", found.failed_usd),
-        ("experiments", found.experiments_usd),
-        ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd),
-        (f"per {unit:g} of quality" if unit else "", point),
-    )  # fmt: skip
-    rows = [(name, view.estimate(amount)) for name, amount in named if amount]
-    terminal.show(view.heading(view.estimate(found.total_usd), " for the finished model"), view.figures(rows))
-    terminal.show(*view.assumptions(notes))
+    advice = RunCostAdvice.from_parts(found, usd_per_quality_point=point, quality_point=unit, assumptions=notes)
+    terminal.result(advice, lambda: _screen(advice))
+
+
+def _screen(found: RunCostAdvice) -> Iterator[RenderableType]:
+    from broker.cli.advise import view
+
+    named = {
+        "compute": found.compute_usd,
+        "failed and repeated": found.failed_usd,
+        "experiments": found.experiments_usd,
+        "data preparation": found.preprocessing_usd,
+        "storage": found.storage_usd,
+        f"per {found.quality_point or 0:g} of quality": found.usd_per_quality_point,
+    }
+    yield view.heading(view.estimate(found.total_usd), " for the finished model")
+    yield view.figures((name, view.estimate(amount)) for name, amount in named.items() if amount)
+    yield from view.assumptions(found.assumptions)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
@@ -14,10 +13,12 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
 
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.cost_advice import SavingsAdvice
     from broker.economics.rules import RuleCheck
-    from broker.economics.savings import SavingAdvice
 
 EXAMPLES = examples(
     "gpubroker advise savings --inference --parameters 7B --utilisation 0.2 --spare-hours 0.4 --monthly-usd 12000",
@@ -96,52 +97,40 @@ def savings(context: typer.Context, given: SavingsOptions, as_json: AsJson = Fal
         f"a model of {given.parameters / 1e9:g}B parameters, present GPU utilisation {given.utilisation:.0%}",
         "expected savings are ranges from practice, relative to the GPU cost before each step",
     ]
-    if as_json:
-        told = {"fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
-        terminal.answer(SavingsAdvice.of_steps(advice, given.monthly_usd, **told, assumptions=notes))
-    else:
-        terminal.show(*_screen(terminal, advice, given.monthly_usd, (now, goal, fewer), rules, notes))
+    told = {"utilisation": now, "fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
+    found = SavingsAdvice.of_steps(advice, given.monthly_usd, **told, assumptions=notes)
+    terminal.result(found, lambda: _screen(terminal.out, found))
 
 
-def _screen(
-    terminal: Terminal,
-    advice: tuple[SavingAdvice, ...],
-    monthly: float | None,
-    use: tuple[float, float, float],
-    rules: list[RuleCheck],
-    notes: list[str],
-) -> list[RenderableType]:
+def _screen(console: Console, found: SavingsAdvice) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from broker.app.results.cost_advice import SavingStep
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, fitted, hanging
+    from broker.cli.render.tables import ValueColumn, hanging, listed
 
-    applies = [one for one in advice if one.applies]
-    parts: list[RenderableType] = [view.heading("In this order", f": {len(applies)} of {len(advice)} steps apply")]
-    columns = (
-        Column("#", align="right"), Column("step"), Column("saves", align="right"), Column("remaining", align="right"),
-        Column("why", 2), Column("condition", 4), Column("measure afterwards", 3),
-    )  # fmt: skip
-    rows = [
-        (str(one.order), one.name, f"{one.saving_low:.0%}-{one.saving_high:.0%}", _left(one, monthly), one.why,
-         one.condition, one.measure)
-        for one in applies
-    ]  # fmt: skip
-    parts += fitted(terminal.out, columns, rows)
-    now, goal, fewer = use
-    if fewer:
-        parts.append(
-            Text(f"At {goal:.0%} instead of {now:.0%} utilisation, the same work needs {fewer:.0%} fewer GPUs.")
-        )
-    skipped = [f"{one.name} ({one.why})" for one in advice if not one.applies]
-    if skipped:
-        parts += [view.heading("Not applicable"), hanging(Text("; ".join(skipped)), 2)]
-    parts += view.rules(rules)
-    parts += view.assumptions(notes)
-    return parts
+    def left(one: SavingStep) -> str:
+        if one.remaining_low_usd is None:
+            return f"{one.remaining_low:.0%}-{one.remaining_high:.0%}"
+        return f"{view.estimate(one.remaining_low_usd)}-{view.estimate(one.remaining_high_usd)}"
 
-
-def _left(one: SavingAdvice, monthly: float | None) -> str:
-    from broker.cli.advise import view
-
-    if monthly is None:
-        return f"{one.remaining_low:.0%}-{one.remaining_high:.0%}"
-    return f"{view.estimate(monthly * one.remaining_low)}-{view.estimate(monthly * one.remaining_high)}"
+    columns: tuple[ValueColumn[SavingStep], ...] = (
+        ValueColumn("#", lambda one: str(one.order), align="right"),
+        ValueColumn("step", lambda one: one.name),
+        ValueColumn("saves", lambda one: f"{one.saving_low:.0%}-{one.saving_high:.0%}", align="right"),
+        ValueColumn("remaining", left, align="right"),
+        ValueColumn("why", lambda one: one.why, 2),
+        ValueColumn("condition", lambda one: one.condition, 4),
+        ValueColumn("measure afterwards", lambda one: one.measure, 3),
+    )
+    applies = [one for one in found.steps if one.applies]
+    yield view.heading("In this order", f": {len(applies)} of {len(found.steps)} steps apply")
+    yield from listed(console, columns, applies)
+    if fewer := found.fewer_gpus_share:
+        use = f"At {found.target_utilisation:.0%} instead of {found.utilisation:.0%} utilisation"
+        yield Text(f"{use}, the same work needs {fewer:.0%} fewer GPUs.")
+    if skipped := [f"{one.name} ({one.why})" for one in found.steps if not one.applies]:
+        yield view.heading("Not applicable")
+        yield hanging(Text("; ".join(skipped)), 2)
+    yield from view.rules(found.rules_of_thumb)
+    yield from view.assumptions(found.assumptions)

@@ -15,11 +15,14 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
 
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.training_advice import ScaleAdvice
     from broker.cli.render.charts.chart import Chart
     from broker.economics.rules import RulesOfThumb
-    from broker.economics.scaling import ScalingCurve, ScalingModel
+    from broker.economics.scaling import ScalingModel
 
 EXAMPLES = examples(
     "gpubroker advise scale --parameters 7B --tokens 100B --gpu H100 --deadline 240",
@@ -53,8 +56,7 @@ class ScaleOptions:
     sizes: Annotated[str | None, typer.Option(metavar="N,N,…", help="Cluster sizes to compare.")] = None
     deadline: Annotated[float | None, typer.Option(metavar="HOURS", help="Time limit in hours.")] = None
     fixed_usd_per_hour: Annotated[float, inputs.usd("Other cost per hour: storage, staff.")] = 0.0
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
@@ -87,7 +89,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
             f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an "
             + (f"MFU of {alone.mfu:.0%}, as stated" if given.mfu else thumb.mfu_text(card.name, given.parameters))
         )
-    prices = inputs.market(terminal, given.price, card.name, given.where.places(terminal))
+    prices = given.at.market(terminal, card.name)
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
@@ -102,15 +104,17 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
         residual=residual,
         rules=thumb,
     )
-    if as_json:
-        told = ScaleAdvice.from_parts(
-            found, gpu=card.name, gpu_hours=gpu_hours, usd_per_gpu_hour=quote.usd_per_gpu_hour,
-            deadline_hours=given.deadline, peak_gpus=model.peak, assumptions=notes,
-        )  # fmt: skip
-        terminal.answer(told)
-    else:
-        terminal.show(*_screen(terminal, found, card.name, given.deadline, notes))
-    draw(terminal, lambda: [chart_of(found, card.name, notes)], drawing)
+    advice = ScaleAdvice.from_parts(
+        found,
+        gpu=card.name,
+        gpu_hours=gpu_hours,
+        usd_per_gpu_hour=quote.usd_per_gpu_hour,
+        deadline_hours=given.deadline,
+        peak_gpus=model.peak,
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
+    draw(terminal, lambda: [chart_of(advice)], drawing)
 
 
 def _model(
@@ -151,59 +155,44 @@ def _sizes(text: str | None) -> list[int]:
         raise InvalidInput(f"expected numbers such as 8,16,32; got {text[:40]!r}", where="--sizes") from error
 
 
-def _screen(
-    terminal: Terminal, found: ScalingCurve, accelerator: str, deadline: float | None, notes: list[str]
-) -> list[RenderableType]:
+def _screen(console: Console, found: ScaleAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.training_advice import ScaledCluster
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn, listed
 
+    deadline, largest = found.deadline_hours, found.points[-1].gpus
     if found.efficient_gpus is None:
-        told = view.heading("No size meets the deadline", f" of {deadline:g} h")
+        yield view.heading("No size meets the deadline", f" of {deadline:g} h")
     else:
         within = f" that finishes within {deadline:g} h" if deadline else ""
-        told = view.heading(f"{found.efficient_gpus} × {accelerator}", f" is the cheapest size{within}")
-    model = found.model
-    parts: list[RenderableType] = [
-        told,
-        view.figures(
-            [
-                ("diminishing returns beyond", _worthwhile(found)),
-                ("fastest of these", f"{found.fastest_gpus} GPUs"),
-                ("serial share", f"{model.serial:.3%}"),
-                ("cost per pair", f"{model.communication * 100:.3g}% of a step"),
-            ]
-        ),
-    ]
-    columns = (
-        Column("GPUs", align="right"), Column("speed-up", 2, align="right"), Column("utilisation", align="right"),
-        Column("marginal GPU", 3, align="right"), Column("hours", align="right"), Column("cost", align="right"),
-        Column("", 1),
-    )  # fmt: skip
-    rows = [
-        (
-            str(point.gpus), f"{point.speedup:.1f}", view.share(point.utilisation), f"{point.marginal:.2f}",
-            f"{point.hours:,.1f}", view.estimate(point.cost_usd), _mark(found, point.gpus, point.meets_deadline),
-        )
-        for point in found.points
-    ]  # fmt: skip
-    parts += fitted(terminal.out, columns, rows)
-    parts += view.assumptions(notes)
-    return parts
-
-
-def _worthwhile(found: ScalingCurve) -> str:
-    if found.diminishing_gpus == found.points[-1].gpus:
-        return f"not reached with {found.diminishing_gpus} GPUs"
-    return f"{found.diminishing_gpus} GPUs (one more adds less than half a GPU)"
-
-
-def _mark(found: ScalingCurve, gpus: int, in_time: bool) -> str:
-    marks = {found.diminishing_gpus: "diminishing returns beyond"} if gpus != found.points[-1].gpus else {}
+        yield view.heading(f"{found.efficient_gpus} × {found.gpu}", f" is the cheapest size{within}")
+    worthwhile = f"{found.diminishing_gpus} GPUs (one more adds less than half a GPU)"
+    if found.diminishing_gpus == largest:
+        worthwhile = f"not reached with {largest} GPUs"
+    yield view.figures(
+        [
+            ("diminishing returns beyond", worthwhile),
+            ("fastest of these", f"{found.fastest_gpus} GPUs"),
+            ("serial share", f"{found.model.serial:.3%}"),
+            ("cost per pair", f"{found.model.communication * 100:.3g}% of a step"),
+        ]
+    )
+    marks = {} if found.diminishing_gpus == largest else {found.diminishing_gpus: "diminishing returns beyond"}
     marks |= {found.efficient_gpus: "cheapest on time"} if found.efficient_gpus else {}
-    return "too late" if not in_time else marks.get(gpus, "")
+    columns: tuple[ValueColumn[ScaledCluster], ...] = (
+        ValueColumn("GPUs", lambda one: str(one.gpus), align="right"),
+        ValueColumn("speed-up", lambda one: f"{one.speedup:.1f}", 2, "right"),
+        ValueColumn("utilisation", lambda one: view.share(one.utilisation), align="right"),
+        ValueColumn("marginal GPU", lambda one: f"{one.marginal:.2f}", 3, "right"),
+        ValueColumn("hours", lambda one: f"{one.hours:,.1f}", align="right"),
+        ValueColumn("cost", lambda one: view.estimate(one.cost_usd), align="right"),
+        ValueColumn("", lambda one: marks.get(one.gpus, "") if one.meets_deadline else "too late", 1),
+    )
+    yield from listed(console, columns, found.points)
+    yield from view.assumptions(found.assumptions)
 
 
-def chart_of(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
+def chart_of(found: ScaleAdvice) -> Chart:
     """Utilisation over cluster size, with the cheapest size and diminishing returns marked."""
     from broker.cli.render.charts.chart import Chart, Line
 
@@ -216,9 +205,9 @@ def chart_of(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
             height = found.model.speedup(gpus) / gpus * 100
             lines.append(Line(f"{name}: {gpus} GPUs", [float(gpus), float(gpus)], [0.0, height]))
     return Chart(
-        title=f"Utilisation of {accelerator} clusters",
+        title=f"Utilisation of {found.gpu} clusters",
         x_label="GPUs",
         y_label="utilisation, % of perfect scaling",
         lines=lines,
-        note="; ".join(notes),
+        note="; ".join(found.assumptions),
     )

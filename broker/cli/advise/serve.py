@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.prices import CurrentPrices
-    from broker.economics.routing import Routing, Tier
+    from broker.app.results.serving_advice import RoutingResult
     from broker.economics.rules import RulesOfThumb
     from broker.economics.serving import ScaleToZero, Traffic
     from broker.economics.serving_options import MachinePrice, ServingOption
@@ -32,7 +32,6 @@ EXAMPLES = examples(
     "gpubroker advise serve --requests-per-minute 60 --tokens-per-request 200 --parameters 8B "
     "--tier small:0.78:0.5:0.0002 --tier large:0.93:2:0.004 --task chat:9000:0.75 --task legal:1000:0.9",
 )
-_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class ServeOptions:
     requests_per_minute: Annotated[float, typer.Option(help="Requests per minute at peak.")]
     tokens_per_request: Annotated[float, typer.Option(help="Tokens generated per request.")]
     model: inputs.ModelOptions
-    where: inputs.PlaceOptions
     prompt_tokens: Annotated[float, typer.Option(help="Prompt tokens per request, in addition to those generated.")] = (
         0.0
     )
@@ -59,8 +57,7 @@ class ServeOptions:
     ] = None
     least_replicas: Annotated[int, typer.Option(help="Minimum number of replicas, for availability.")] = 1
     sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0
-    gpu: inputs.Gpus = None
-    price: inputs.Price = None
+    compared: inputs.GpuOptions = inputs.ANY_GPU
     rent_usd_per_hour: Annotated[float | None, inputs.usd("Rent of one replica.")] = None
     idle_share: Annotated[
         float | None, typer.Option(help="Share of hours without requests; evaluates scale to zero.")
@@ -105,29 +102,20 @@ def serve(context: typer.Context, given: ServeOptions, as_json: AsJson = False) 
         least_replicas=replica.least,
     )
     sleep = _sleep(given, replica.rent_usd_per_hour, found.replicas, traffic, thumb)
-    routing, tiers = _routing(given.tier, given.task)
     rent = replica.rent_usd_per_hour
-    monthly = None if rent is None else rent * found.replicas * HOURS_PER_MONTH
-    if as_json:
-        terminal.answer(
-            ServeAdvice.from_parts(
-                found,
-                monthly_usd=monthly,
-                gpus_per_replica=replica.gpus,
-                tokens_per_second_per_replica=replica.tokens_per_second,
-                options=options,
-                scale_to_zero=sleep,
-                routing=routing,
-                assumptions=notes,
-            )
-        )
-        return
-    chosen = options[0] if options else None
-    terminal.show(*serve_view.screen(terminal.out, traffic, found, chosen, options[:_ROWS], monthly, notes))
-    if sleep is not None:
-        terminal.show(*serve_view.sleeping(sleep))
-    if routing is not None:
-        terminal.show(*serve_view.routes(terminal.out, routing, tiers))
+    advice = ServeAdvice.from_parts(
+        found,
+        headroom=traffic.headroom,
+        wanted_p95_s=traffic.p95_s,
+        monthly_usd=None if rent is None else rent * found.replicas * HOURS_PER_MONTH,
+        gpus_per_replica=replica.gpus,
+        tokens_per_second_per_replica=replica.tokens_per_second,
+        options=options,
+        scale_to_zero=sleep,
+        routing=_routing(given.tier, given.task),
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: serve_view.screen(terminal.out, advice))
 
 
 def _traffic(given: ServeOptions, thumb: RulesOfThumb, notes: list[str]) -> Traffic:
@@ -196,15 +184,14 @@ def _options(
 
     model = given.model.subject()
     notes += model.notes
-    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
-    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
+    prices = given.compared.market(terminal)
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
         quote = prices.gpu_hour(name, kind)
         return quote.usd_per_gpu_hour if quote else None
 
     priced = []
-    for card in inputs.accelerators(given.gpu):
+    for card in given.compared.accelerators:
         low, high = card.street_price or (None, None)
         power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
         owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
@@ -296,11 +283,12 @@ def _sleep(
     )
 
 
-def _routing(tier: list[str] | None, task: list[str] | None) -> tuple[Routing | None, tuple[Tier, ...]]:
+def _routing(tier: list[str] | None, task: list[str] | None) -> RoutingResult | None:
+    from broker.app.results.serving_advice import RoutingResult
     from broker.economics.routing import TaskClass, Tier, route
 
     if not tier and not task:
-        return None, ()
+        return None
     tiers = []
     for text in tier or ():
         name, quality, seconds, usd = _parts(text, "--tier", "NAME:QUALITY:SECONDS:USD", 4)
@@ -309,7 +297,7 @@ def _routing(tier: list[str] | None, task: list[str] | None) -> tuple[Routing | 
     for text in task or ():
         name, number, quality, *rest = _parts(text, "--task", "NAME:COUNT:QUALITY[:SECONDS]", 3, 4)
         tasks.append(TaskClass(name, int(inputs.count(number)), float(quality), *(float(one) for one in rest)))
-    return route(tiers, tasks), tuple(tiers)
+    return RoutingResult.from_parts(route(tiers, tasks), quality=[(one.name, one.quality) for one in tiers])
 
 
 def _parts(text: str, flag: str, form: str, *sizes: int) -> list[Any]:

@@ -15,11 +15,11 @@ from broker.economics.activations import Adapted, Recomputation
 from broker.economics.memory import Method, Precision
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
 
-    from broker.app.advise.sizing import PricedFit
-    from broker.economics.memory import MemoryEstimate
-    from broker.economics.rules import RulesOfThumb
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.training_advice import SizeAdvice
 
 EXAMPLES = examples(
     "gpubroker advise size --parameters 7B --method qlora --batch 8 --context 4096",
@@ -28,7 +28,6 @@ EXAMPLES = examples(
     "gpubroker advise size --parameters 70B --method inference --layers 80 --kv-heads 8 --head-dim 128 --batch 32 "
     "--context 8192 --json",
 )
-_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ class SizeOptions:
             "--activations-per-weight", help="Without --context: activation bytes per byte of weights. Default: 2."
         ),
     ] = None
-    gpu: inputs.Gpus = None
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    compared: inputs.GpuOptions = inputs.ANY_GPU
 
 
 @gathered
@@ -93,7 +90,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     (rule of thumb `gpus_per_node`); the price is that of all of them.
     """
     from broker.app.advise.sizing import priced_fits
-    from broker.app.results.training_advice import SizeAdvice, SizedAccelerator
+    from broker.app.results.training_advice import SizeAdvice
     from broker.economics.memory import ParallelLayout, estimate, lower_bound_cards
 
     terminal = Terminal.of(context)
@@ -122,86 +119,67 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
         splits[0] * splits[1] if given.gpus is None else given.gpus, *splits, given.zero or 0, given.offload
     )
     needs = estimate(workload, layout, rules)
-    only = given.gpu[0] if given.gpu and len(given.gpu) == 1 else None
-    prices = inputs.market(terminal, given.price, only, given.where.places(terminal))
-    found = priced_fits(needs, inputs.accelerators(given.gpu), prices, fixed=fixed, rules=rules)
-    cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
-    notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
+    compared = given.compared
+    found = priced_fits(needs, compared.accelerators, compared.market(terminal), fixed=fixed, rules=rules)
+    notes = [*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free"]
     if not fixed:
-        notes += (f"GPUs in ones, twos, … up to a machine of {rules.gpus_per_node}, then in whole machines",)
-    if as_json:
-        terminal.answer(
-            SizeAdvice.from_parts(
-                needs,
-                parameters=model.parameters,
-                method=given.method,
-                precision=workload.weights,
-                lower_bound_80gb_cards=cards,
-                layout=layout,
-                shape=needs.workload.shape,
-                fits=[SizedAccelerator.of(row) for row in found],
-                assumptions=list(notes),
-            )
-        )
-    else:
-        terminal.show(*_screen(terminal, needs, found, cards, notes, rules, fixed=fixed))
+        notes.append(f"GPUs in ones, twos, … up to a machine of {rules.gpus_per_node}, then in whole machines")
+    advice = SizeAdvice.from_parts(
+        needs,
+        parameters=model.parameters,
+        method=given.method,
+        precision=workload.weights,
+        lower_bound_80gb_cards=lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib),
+        layout_given=fixed,
+        layout=layout,
+        gpus_per_machine=rules.gpus_per_node,
+        shape=needs.workload.shape,
+        fits=found,
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
-def _counted(gpus: int, per_machine: int) -> str:
-    """``4``; ``16 (2 × 8)`` for several machines."""
-    return str(gpus) if gpus <= per_machine else f"{gpus} ({gpus // per_machine} × {per_machine})"
-
-
-def _screen(
-    terminal: Terminal,
-    needs: MemoryEstimate,
-    found: tuple[PricedFit, ...],
-    cards: int,
-    notes: tuple[str, ...],
-    rules: RulesOfThumb,
-    *,
-    fixed: bool,
-) -> list[RenderableType]:
+def _screen(console: Console, found: SizeAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.training_advice import SizedAccelerator
     from broker.cli.advise import view
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.tables import ValueColumn
 
-    work = needs.workload
-    title = f"{view.big(work.parameters)} {work.method}, weights in {work.weights}"
-    parts: list[RenderableType] = [view.heading(title, f": {needs.total_gib:,.1f} GiB")]
-    named = (
-        ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
-        ("activations", needs.activations_gib), ("logits and loss", needs.loss_gib),
-        ("layer at work", needs.working_gib), ("driver and libraries", needs.runtime_gib),
-        ("KV cache", needs.kv_cache_gib),
-    )  # fmt: skip
-    lines = [(name, f"{gib:>10,.1f} GiB") for name, gib in named if gib]
-    if fixed:
-        lines.append((f"on each of {needs.layout.gpus} GPUs", f"{needs.per_gpu_gib:>10,.1f} GiB"))
-    lines.append(("80 GB GPUs at least", f"{cards:>10}"))
-    parts.append(view.figures(lines))
-    columns = (
-        Column("accelerator"), Column("GPUs", align="right"), Column("GiB per GPU", 2, align="right"),
-        Column("on-demand $/h", align="right"), Column("spot $/h", 1, align="right"), Column("cheapest", 3),
-        Column("layout", 4), Column("caveats", 5),
-    )  # fmt: skip
-    rows = [
-        (
-            row.fit.accelerator,
-            _counted(row.fit.count, rules.gpus_per_node),
-            f"{row.fit.per_gpu_gib:.1f} of {row.fit.usable_gib:.0f}",
-            view.dollars(row.on_demand.usd_per_hour if row.on_demand else None),
-            view.dollars(row.spot.usd_per_hour if row.spot else None),
-            view.quoted(row.cheapest) if row.cheapest else "no price known",
-            row.fit.assumes,
-            "; ".join(row.fit.caveats),
-        )
-        for row in found[:_ROWS]
-    ]
-    if rows:
-        parts += fitted(terminal.out, columns, rows)
+    title = f"{view.big(found.parameters)} {found.method}, weights in {found.precision}"
+    yield view.heading(title, f": {found.total_gib:,.1f} GiB")
+    named = {
+        "weights": found.weights_gib,
+        "gradients": found.gradients_gib,
+        "optimizer": found.optimizer_gib,
+        "activations": found.activations_gib,
+        "logits and loss": found.loss_gib,
+        "layer at work": found.working_gib,
+        "driver and libraries": found.runtime_gib,
+        "KV cache": found.kv_cache_gib,
+    }
+    lines = [(name, f"{gib:>10,.1f} GiB") for name, gib in named.items() if gib]
+    if found.layout_given:
+        lines.append((f"on each of {found.layout.gpus} GPUs", f"{found.per_gpu_gib:>10,.1f} GiB"))
+    lines.append(("80 GB GPUs at least", f"{found.lower_bound_80gb_cards:>10}"))
+    yield view.figures(lines)
+
+    def counted(one: SizedAccelerator) -> str:
+        """``4``; ``16 (2 × 8)`` for several machines."""
+        machines, each = divmod(one.count, found.gpus_per_machine)[0], found.gpus_per_machine
+        return str(one.count) if one.count <= each else f"{one.count} ({machines} × {each})"
+
+    columns: tuple[ValueColumn[SizedAccelerator], ...] = (
+        ValueColumn("accelerator", lambda one: one.accelerator),
+        ValueColumn("GPUs", counted, align="right"),
+        ValueColumn("GiB per GPU", lambda one: f"{one.per_gpu_gib:.1f} of {one.usable_gib:.0f}", 2, "right"),
+        ValueColumn("on-demand $/h", lambda one: view.dollars(one.usd_per_hour), align="right"),
+        ValueColumn("spot $/h", lambda one: view.dollars(one.spot_usd_per_hour), 1, "right"),
+        ValueColumn("cheapest", lambda one: view.quoted(one.cheapest) if one.cheapest else "no price known", 3),
+        ValueColumn("layout", lambda one: one.assumes, 4),
+        ValueColumn("caveats", lambda one: "; ".join(one.caveats), 5),
+    )
+    if found.fits:
+        yield from view.best(console, columns, found.fits, "cheapest")
     else:
-        parts.append(view.heading("No accelerator holds the model", " in this layout." if fixed else "."))
-    if len(found) > _ROWS:
-        parts.append(view.heading("", f"the cheapest {_ROWS} of {len(found)} are shown; use --json for all"))
-    parts += view.assumptions(notes)
-    return parts
+        yield view.heading("No accelerator holds the model", " in this layout." if found.layout_given else ".")
+    yield from view.assumptions(found.assumptions)

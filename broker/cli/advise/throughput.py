@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,12 @@ from broker.core.errors import InvalidInput
 from broker.economics.memory import Precision
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from broker.app.results.training_advice import ThroughputAdvice
     from broker.core.values.accelerators import Accelerator
-    from broker.economics.throughput import TrainingTime
 
 EXAMPLES = examples(
     "gpubroker advise throughput --gpu H100 --parameters 7B --precision fp16 --batch 1",
@@ -100,41 +104,19 @@ def throughput(context: typer.Context, given: ThroughputOptions, as_json: AsJson
             precision=_training(given.precision),
             rules=thumb,
         )
-    achieved = _achieved(card, model.active, given.gpus, given.measured, given.precision)
-    notes = (*model.notes, *derived, *found.assumptions)
-    if as_json:
-        told = {
-            "gpu": card.name,
-            "gpus": given.gpus,
-            "parameters": model.parameters,
-            "precision": given.precision,
-            "batch": given.batch,
-        }
-        terminal.answer(
-            ThroughputAdvice.from_parts(
-                found, **told, training=training, measured_mfu=achieved, assumptions=list(notes)
-            )
-        )
-        return
-    from broker.cli.advise import view
-
-    title = f"{view.big(model.parameters)} in {given.precision} on {given.gpus} × {card.name}"
-    if found.tokens_per_second is None:
-        terminal.show(view.heading(title, ": does not fit, so its speed is unknown"))
-    elif training is None:
-        rows = [
-            ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {given.batch} sequence{'s' * (given.batch != 1)}"),
-            ("latency", f"{found.latency_per_token_ms:,.2f} ms per token"),
-            ("limited by", "memory bandwidth" if found.bound == "memory" else "compute"),
-        ]
-        if found.ridge_point:
-            rows.append(("ridge point", f"{found.ridge_point:,.0f} FLOP/byte"))
-        terminal.show(view.heading(title), view.figures(rows))
-    if training is not None:
-        terminal.show(*_training_screen(training, given.tokens or 0.0, given.gpus))
-    if achieved is not None:
-        terminal.show(view.figures([("measured MFU", f"{achieved:.1%}")]))
-    terminal.show(*view.assumptions(notes))
+    advice = ThroughputAdvice.from_parts(
+        found,
+        gpu=card.name,
+        gpus=given.gpus,
+        parameters=model.parameters,
+        precision=given.precision,
+        batch=given.batch,
+        training_tokens=given.tokens,
+        training=training,
+        measured_mfu=_achieved(card, model.active, given.gpus, given.measured, given.precision),
+        assumptions=[*model.notes, *derived, *found.assumptions],
+    )
+    terminal.result(advice, lambda: _screen(advice))
 
 
 def _training(precision: Precision) -> Precision:
@@ -155,17 +137,34 @@ def _achieved(
     return measured_mfu(measured, parameters, gpus, peak)
 
 
-def _training_screen(training: TrainingTime, tokens: float, gpus: int) -> list[Any]:
+def _screen(found: ThroughputAdvice) -> Iterator[RenderableType]:
     from broker.cli.advise import view
+    from broker.cli.render.formats import plural
 
-    return [
-        view.heading("Training", f" on {view.big(tokens)} tokens"),
-        view.figures(
+    title = f"{view.big(found.parameters)} in {found.precision} on {found.gpus} × {found.gpu}"
+    training = found.training
+    if found.tokens_per_second is None:
+        yield view.heading(title, ": does not fit, so its speed is unknown")
+    elif training is None:
+        rows = [
+            ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {plural(found.batch, 'sequence')}"),
+            ("latency", f"{found.latency_per_token_ms:,.2f} ms per token"),
+            ("limited by", "memory bandwidth" if found.bound == "memory" else "compute"),
+        ]
+        if found.ridge_point:
+            rows.append(("ridge point", f"{found.ridge_point:,.0f} FLOP/byte"))
+        yield view.heading(title)
+        yield view.figures(rows)
+    if training is not None:
+        yield view.heading("Training", f" on {view.big(found.training_tokens or 0)} tokens")
+        yield view.figures(
             [
                 ("compute", f"{training.flops:.3g} FLOPs (6 × parameters × tokens)"),
-                ("time", f"{training.hours:,.1f} h ({training.hours / 24:,.1f} days) on {gpus} GPUs"),
+                ("time", f"{training.hours:,.1f} h ({training.hours / 24:,.1f} days) on {found.gpus} GPUs"),
                 ("GPU-hours", f"{training.gpu_hours:,.0f}"),
                 ("speed", f"{training.tokens_per_second:,.0f} tokens/s at an MFU of {training.mfu:.0%}"),
             ]
-        ),
-    ]
+        )
+    if found.measured_mfu is not None:
+        yield view.figures([("measured MFU", f"{found.measured_mfu:.1%}")])
+    yield from view.assumptions(found.assumptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,11 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
-    from broker.app.advise.places import Places
+    from broker.app.results.cost_advice import UnitCostAdvice
     from broker.economics.rules import RuleCheck, RulesOfThumb
     from broker.economics.unit_cost import UnitCost
 
@@ -46,8 +48,7 @@ class UnitCostOptions:
     pue: Annotated[float, typer.Option(help="Power usage effectiveness.")] = 1.0
     api_usd: Annotated[float | None, inputs.usd("Price of an API per million tokens.")] = None
     tokens_per_prediction: Annotated[float | None, typer.Option(help="Also show the cost of one prediction.")] = None
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
@@ -57,6 +58,7 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
     For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
     """
     from broker.app.results.cost_advice import UnitCostAdvice
+    from broker.cli.advise import view
     from broker.economics import unit_cost as economics
 
     rent_usd_per_hour = given.rent_usd_per_hour
@@ -64,8 +66,10 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
     thumb = inputs.thumb(context)
     notes = [f"utilisation {given.utilisation:.0%}"]
     if rent_usd_per_hour is None and given.hardware_usd is None:
-        rent_usd_per_hour, note = _market_rent(terminal, given.gpu, given.price, given.where.places(terminal))
-        notes.append(note)
+        ways = "give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
+        quote = given.at.rent(terminal, given.gpu, "--rent-usd-per-hour", missing=ways)
+        rent_usd_per_hour = quote.usd_per_gpu_hour
+        notes.append(f"rent: ${rent_usd_per_hour:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})")
     if given.hardware_usd is not None and rent_usd_per_hour is not None:
         raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
     if given.hardware_usd is not None:
@@ -92,37 +96,15 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
     if given.tokens_per_prediction is not None:
         per_prediction = economics.per_prediction(found.usd_per_million_tokens, given.tokens_per_prediction)
     break_even, rules = _against_api(found, given.tokens_per_second, given.api_usd, thumb)
-    if as_json:
-        terminal.answer(
-            UnitCostAdvice.from_parts(
-                found,
-                usd_per_prediction=per_prediction,
-                break_even_utilisation=break_even,
-                rules_of_thumb=list(rules),
-                assumptions=notes,
-            )
-        )
-    else:
-        terminal.show(*_screen(found, per_prediction, break_even, given.api_usd, rules, notes))
-
-
-def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None, places: Places) -> tuple[float, str]:
-    """The market's rent of one such accelerator, and a note on its source. Raises `InvalidInput` if none is known."""
-    from broker.cli.advise import view
-    from broker.core.values.accelerators import canonical
-
-    if gpu is None:
-        raise InvalidInput(
-            "the price is missing", hint="give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
-        )
-    name = canonical(gpu)
-    quote = inputs.market(terminal, price, name, places).gpu_hour(name)
-    if quote is None:
-        raise InvalidInput(
-            f"no price of {name} is known", hint="run `gpubroker prices poll`, or give --rent-usd-per-hour"
-        )
-    rent = quote.usd_per_gpu_hour
-    return rent, f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})"
+    advice = UnitCostAdvice.from_parts(
+        found,
+        usd_per_prediction=per_prediction,
+        api_usd=given.api_usd,
+        break_even_utilisation=break_even,
+        rules_of_thumb=rules,
+        assumptions=notes,
+    )
+    terminal.result(advice, lambda: _screen(advice))
 
 
 def _against_api(
@@ -140,34 +122,24 @@ def _against_api(
     return break_even_utilisation(found.usd_per_hour, tokens_per_second, api_usd), quoted
 
 
-def _screen(
-    found: UnitCost,
-    per_prediction: float | None,
-    break_even: float | None,
-    api_usd: float | None,
-    rules: tuple[RuleCheck, ...],
-    notes: list[str],
-) -> list[Any]:
+def _screen(found: UnitCostAdvice) -> Iterator[RenderableType]:
     from broker.cli.advise import view
 
-    named = (
-        ("hardware", found.hardware_usd_per_million_tokens),
-        ("power", found.power_usd_per_million_tokens),
-        ("rent", found.rent_usd_per_million_tokens),
-    )
-    rows = [(name, f"${amount:.4f} per million tokens") for name, amount in named if amount]
+    named = {
+        "hardware": found.hardware_usd_per_million_tokens,
+        "power": found.power_usd_per_million_tokens,
+        "rent": found.rent_usd_per_million_tokens,
+    }
+    rows = [(name, f"${amount:.4f} per million tokens") for name, amount in named.items() if amount]
     rows.append(("per hour", view.estimate(found.usd_per_hour)))
     rows.append(("per year", f"{found.million_tokens_per_year:,.0f} million tokens"))
-    if per_prediction is not None:
-        rows.append(("per prediction", f"${per_prediction:.6f}"))
-    if break_even is not None:
+    if found.usd_per_prediction is not None:
+        rows.append(("per prediction", f"${found.usd_per_prediction:.6f}"))
+    if (break_even := found.break_even_utilisation) is not None:
         never = "never: the API is cheaper even at full utilisation"
         reached = f"at a utilisation of {break_even:.1%}" if break_even <= 1 else never
-        rows.append((f"break-even with the API at ${api_usd:g}", reached))
-    parts: list[RenderableType] = [
-        view.heading(f"${found.usd_per_million_tokens:.4f} per million tokens"),
-        view.figures(rows),
-    ]
-    parts += view.rules(rules)
-    parts += view.assumptions(notes)
-    return parts
+        rows.append((f"break-even with the API at ${found.api_usd:g}", reached))
+    yield view.heading(f"${found.usd_per_million_tokens:.4f} per million tokens")
+    yield view.figures(rows)
+    yield from view.rules(found.rules_of_thumb)
+    yield from view.assumptions(found.assumptions)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import hanging
+from broker.cli.render.tables import ValueColumn, hanging, listed
 from broker.economics.estimates import about
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from broker.app.advise.prices import Quote
+    from broker.app.results.advice_values import QuotedMachine
     from broker.economics.rules import RuleCheck
 
 NOTHING = formats.NOTHING
+T = TypeVar("T")
 
 
 def dollars(amount: float | None, places: int | None = None) -> str:
@@ -84,7 +86,16 @@ def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
         yield hanging(Text.assemble(f"· {check.rule}: ", holds, f"; {check.says}"), 2)
 
 
-def quoted(quote: Quote) -> str:
+def best(
+    console: Console, columns: Sequence[ValueColumn[T]], rows: Sequence[T], what: str, most: int = 12
+) -> Iterator[RenderableType]:
+    """The first ``most`` rows, and how many there are. ``what``: ``cheapest``."""
+    yield from listed(console, columns, rows[:most])
+    if len(rows) > most:
+        yield heading("", f"the {what} {most} of {len(rows)} are shown; use --json for all")
+
+
+def quoted(quote: Quote | QuotedMachine) -> str:
     """The source of a price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
     if quote.as_of is None:
         return quote.source
