@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from broker.app.advise.history import PastUse
 from broker.app.results.advice_values import Advice, Usd
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
-from broker.economics.buy_or_rent import BuyOrRentVerdict
+from broker.economics.buy_or_rent import (
+    BuyOrRentInputs,
+    BuyOrRentTotals,
+    BuyOrRentVerdict,
+    buy_or_rent,
+    monthly_usd,
+)
 from broker.economics.quoted import QuotedRule
 from broker.economics.rules import RuleCheck
 from broker.economics.savings import SavingAdvice
@@ -47,9 +54,17 @@ class BuyOrRentSensitivity(Result):
     verdict: BuyOrRentVerdict
 
 
+class BuyOrRentByHours(Result):
+    """Both present values at that many hours in use per day."""
+
+    hours_per_day: Figure
+    own_npv_usd: Usd
+    rent_npv_usd: Usd
+
+
 class BuyOrRentAdvice(Advice):
     """Totals and present values of both ways (costs positive), and their break-even points. ``usage``: recorded use,
-    only with --from-history."""
+    only with --from-history; ``by_hours``: from one to 24 hours per day."""
 
     own_total_usd: Usd
     rent_total_usd: Usd
@@ -70,6 +85,22 @@ class BuyOrRentAdvice(Advice):
     rent_usd_per_month: Usd
     opinions: list[RuleCheck]
     usage: PastUse | None
+    by_hours: list[BuyOrRentByHours]
+
+    @classmethod
+    def of_case(cls, case: BuyOrRentInputs, found: BuyOrRentTotals, notes: list[str], **more: Any) -> Self:
+        """``notes``: assumptions beside those of ``found``."""
+        running, rent = monthly_usd(case)
+        at = ((hours, buy_or_rent(replace(case, utilisation=hours / 24))) for hours in range(1, 25))
+        return cls.from_parts(
+            found,
+            inputs=case,
+            running_usd_per_month=running,
+            rent_usd_per_month=rent,
+            by_hours=[BuyOrRentByHours.from_parts(totals, hours_per_day=hours) for hours, totals in at],
+            assumptions=[*notes, *found.assumptions],
+            **more,
+        )
 
 
 class WayCostResult(Result):
@@ -92,9 +123,11 @@ class FlipPointResult(Result):
 
 class CapacityAdvice(Advice):
     """Capacity types for the same use, cheapest first. ``flips``: inputs that alone change the answer, the smallest
-    change first; ``steady``: inputs that do not within a tenth to ten times their value."""
+    change first; ``steady``: inputs that do not within a tenth to ten times their value. ``less_elsewhere``: of the
+    assumptions, that another provider costs less than every way here; empty if none does."""
 
     gpu: str | None
+    gpus: int
     provider: str | None
     machines: int
     gpus_per_machine: int
@@ -102,6 +135,7 @@ class CapacityAdvice(Advice):
     ways: list[WayCostResult]
     flips: list[FlipPointResult]
     steady: list[str]
+    less_elsewhere: str
 
 
 class ClusterCostAdvice(Advice):

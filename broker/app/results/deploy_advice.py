@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Self
+from typing import Annotated, Any
 
-from broker.app.advise.deploy.situation import Deployment
+from pydantic import PlainSerializer
+
 from broker.app.advise.goal import Goal
 from broker.app.results.advice_values import Advice, EstimatedUsd, usd
-from broker.app.results.values import Facts, Result
+from broker.app.results.values import Result, plain
+
+_USD = re.compile(r"(^|_)usd(_|$)")
+
+
+def _written(figures: dict[str, Any]) -> dict[str, Any]:
+    """Amounts, whose names say that they are in USD, as decimal strings."""
+    amounts = {name: value for name, value in figures.items() if _USD.search(name) and type(value) in (int, float)}
+    written: dict[str, Any] = plain(figures | {name: usd(value) for name, value in amounts.items()})
+    return written
+
+
+StepFigures = Annotated[dict[str, Any], PlainSerializer(_written, return_type=dict[str, Any], when_used="json")]
+"""The figures of a step, of different types."""
 
 
 class DeploymentStep(Result):
@@ -17,7 +30,7 @@ class DeploymentStep(Result):
 
     step: str
     rule: str
-    numbers: Facts
+    numbers: StepFigures
     decision: str
 
 
@@ -38,20 +51,3 @@ class DeployAdvice(Advice):
     job_file: str
     policy_file: str
     burst_file: str
-
-    @classmethod
-    def of_deployment(cls, found: Deployment) -> Self:
-        steps = [DeploymentStep.from_parts(one, numbers=_numbers(one.numbers)) for one in found.steps]
-        return cls.from_parts(found, steps=steps)
-
-
-_USD = re.compile(r"(^|_)usd(_|$)")
-
-
-def _numbers(figures: Mapping[str, object]) -> dict[str, object]:
-    """The figures of a step, of different types; the names of amounts in USD say so."""
-    return {name: _figure(value) if _USD.search(name) else value for name, value in figures.items()}
-
-
-def _figure(value: object) -> object:
-    return usd(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -63,8 +63,7 @@ class BuyOrRentOptions:
         str | None, typer.Option(metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3).")
     ] = None
     peak_to_baseline: Annotated[float, typer.Option(help="Peak demand over steady demand.")] = 1.0
-    price: inputs.Price = None
-    where: inputs.PlaceOptions = inputs.ANYWHERE
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
@@ -75,29 +74,16 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
     """
     from broker.app.results.cost_advice import BuyOrRentAdvice
     from broker.cli.advise import buy_or_rent_view
-    from broker.economics.buy_or_rent import BuyOrRentInputs, monthly_usd
+    from broker.economics.buy_or_rent import BuyOrRentInputs
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
     from broker.economics.rules import changed
 
-    purchase_usd = given.purchase_usd
-    rent_usd_per_hour = given.rent_usd_per_hour
-    watts = given.watts
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     notes = [f"rule of thumb {name}: {value}, not the default" for name, value in changed(thumb).items()]
     if given.from_history and (given.hours_per_day is not None or given.utilisation is not None):
         raise InvalidInput("--from-history cannot be combined with --hours-per-day or --utilisation")
-    if given.gpu is not None:
-        purchase_usd, rent_usd_per_hour, watts = _looked_up(
-            terminal, given.gpu, given.rented_as, given, (purchase_usd, rent_usd_per_hour, watts), notes
-        )
-    missing = [
-        flag
-        for flag, value in (("--purchase-usd", purchase_usd), ("--rent-usd-per-hour", rent_usd_per_hour))
-        if value is None
-    ]
-    if purchase_usd is None or rent_usd_per_hour is None:
-        raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give --gpu to use market prices")
+    purchase_usd, rent_usd_per_hour, watts = _prices(terminal, given, notes)
     used = history(terminal, given.days, given.gpu, given.team, notes, thumb) if given.from_history else None
     after, faster = _obsolescence(given.obsolescence, thumb)
     case = BuyOrRentInputs(
@@ -105,7 +91,7 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
         rent_usd_per_hour=rent_usd_per_hour,
         years=given.years,
         utilisation=_utilisation(given.hours_per_day, given.utilisation, used, notes),
-        watts=watts or 0.0,
+        watts=watts,
         kwh_usd=given.kwh_usd,
         pue=given.pue,
         resale_usd=given.resale_usd,
@@ -120,57 +106,35 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
         take_or_pay=given.rented_as is CapacityType.RESERVED,
     )
     found = answer_of(case, thumb)
-    opinions = _opinions(case, found.verdict, thumb)
-    if as_json:
-        terminal.answer(
-            BuyOrRentAdvice.from_parts(
-                found,
-                inputs=case,
-                running_usd_per_month=monthly_usd(case)[0],
-                rent_usd_per_month=monthly_usd(case)[1],
-                opinions=opinions,
-                usage=used,
-                assumptions=[*notes, *found.assumptions],
-            )
-        )
-    else:
-        terminal.show(*buy_or_rent_view.screen(terminal.out, case, found, opinions, notes))
-    draw(terminal, lambda: [buy_or_rent_view.costs_by_hours(case, found)], drawing)
+    advice = BuyOrRentAdvice.of_case(case, found, notes, opinions=_opinions(case, found.verdict, thumb), usage=used)
+    terminal.result(advice, lambda: buy_or_rent_view.screen(terminal.out, advice))
+    draw(terminal, lambda: [buy_or_rent_view.costs_by_hours(advice)], drawing)
 
 
-def _looked_up(
-    terminal: Terminal,
-    gpu: str,
-    kind: CapacityType,
-    options: BuyOrRentOptions,
-    given: tuple[float | None, float | None, float | None],
-    notes: list[str],
-) -> tuple[float | None, float | None, float | None]:
-    """Purchase price (USD), rent (USD per hour) and power; missing values are looked up for the accelerator, with a
-    note on each."""
+def _prices(terminal: Terminal, given: BuyOrRentOptions, notes: list[str]) -> tuple[float, float, float]:
+    """Purchase price (USD), rent (USD per hour) and power (W). With --gpu, missing ones are looked up, with a note on
+    each. Raises `InvalidInput` for a missing price."""
     from broker.cli.advise import view
     from broker.core.values.accelerators import lookup
 
-    purchase, rent, watts = given
-    card = lookup(gpu)
-    if purchase is None and card.street_price:
+    purchase, rent, watts = given.purchase_usd, given.rent_usd_per_hour, given.watts
+    card = None if given.gpu is None else lookup(given.gpu)
+    if card is not None and purchase is None and card.street_price:
         low, high = card.street_price
         purchase = (low + high) / 2
         notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} per GPU")
-    if rent is None:
-        prices = inputs.market(terminal, options.price, card.name, options.where.places(terminal))
-        quote = prices.gpu_hour(card.name, kind)
-        if quote is None:
-            raise InvalidInput(
-                f"no {kind.value.replace('_', '-')} price of {card.name} is known",
-                hint="run `gpubroker prices poll`, or give --rent-usd-per-hour",
-            )
+    if card is not None and rent is None:
+        quote = given.at.rent(terminal, card.name, "--rent-usd-per-hour", given.rented_as)
         rent = quote.usd_per_gpu_hour
         notes.append(f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})")
-    if watts is None and card.tdp_w:
+    if card is not None and watts is None and card.tdp_w:
         watts = card.tdp_w
         notes.append(f"power: {watts:g} W, the board power of {card.name}")
-    return purchase, rent, watts
+    if purchase is None or rent is None:
+        flags = {"--purchase-usd": purchase, "--rent-usd-per-hour": rent}
+        missing = " and ".join(flag for flag, value in flags.items() if value is None)
+        raise InvalidInput(f"{missing}: missing", hint="give --gpu to use market prices")
+    return purchase, rent, watts or 0.0
 
 
 def history(

@@ -2,92 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.results.cost_advice import BuyOrRentAdvice, BuyOrRentSensitivity
 from broker.cli.advise import view
 from broker.cli.render.charts.chart import Chart, Line
-from broker.cli.render.tables import Column, fitted
-from broker.economics.buy_or_rent import buy_or_rent, monthly_usd
+from broker.cli.render.tables import ValueColumn, listed
 from broker.economics.rules import RuleCheck
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals
 
-
-def screen(
-    console: Console, case: BuyOrRentInputs, found: BuyOrRentTotals, opinions: list[RuleCheck], notes: list[str]
-) -> list[RenderableType]:
+def screen(console: Console, found: BuyOrRentAdvice) -> Iterator[RenderableType]:
     """The verdict, both costs, their break-even, and the effect of falling rents."""
-    running, rent = monthly_usd(case)
-    parts: list[RenderableType] = [
-        Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}."),
-        view.figures(
-            [
-                ("owning", f"{view.estimate(found.own_npv_usd)} present value, {view.estimate(found.own_total_usd)} "
-                 f"in total for {found.hours:,.0f} h"),
-                ("renting", f"{view.estimate(found.rent_npv_usd)} present value, "
-                 f"{view.estimate(found.rent_total_usd)} in total"),
-                ("average month", f"{view.estimate(running)} running cost when owned, {view.estimate(rent)} rent"),
-                ("break-even use", _break_even(case, found)),
-                ("break-even rent", f"{view.estimate(found.break_even_rent_usd_per_hour)}/h at these hours"),
-                ("payback", "not within the period" if found.payback_months is None
-                 else f"{found.payback_months:.1f} months"),
-                *([("rent until delivery", f"{view.estimate(found.waiting_usd)}, included in owning")]
-                  if found.waiting_usd else []),
-            ]
-        ),
-        view.heading("If rents fall"),
-    ]  # fmt: skip
-    columns = (
-        Column("  per year", align="right"), Column("owning", align="right"), Column("renting", align="right"),
-        Column("break-even use", 2, align="right"), Column("verdict"),
-    )  # fmt: skip
+    own = f"{view.estimate(found.own_npv_usd)} present value, {view.estimate(found.own_total_usd)}"
+    rent = f"{view.estimate(found.rent_npv_usd)} present value, {view.estimate(found.rent_total_usd)}"
+    months, payback = found.payback_months, "not within the period"
+    running, paid = view.estimate(found.running_usd_per_month), view.estimate(found.rent_usd_per_month)
     rows = [
-        (
-            f"{one.price_decline:.0%}", view.estimate(one.own_npv_usd), view.estimate(one.rent_npv_usd),
-            "" if case.take_or_pay else _share(one.break_even_utilisation),
-            one.verdict.value,
-        )
-        for one in found.sensitivity
-    ]  # fmt: skip
-    parts += fitted(console, columns, rows)
-    said = [RuleCheck(f"{one.rule}: {one.says}", f"the arithmetic says {found.verdict}", one.holds) for one in opinions]
-    parts += view.rules((*found.rules_of_thumb, *said))
-    parts += view.assumptions((*notes, *found.assumptions))
-    return parts
+        ("owning", f"{own} in total for {found.hours:,.0f} h"),
+        ("renting", f"{rent} in total"),
+        ("average month", f"{running} running cost when owned, {paid} rent"),
+        ("break-even use", _break_even(found)),
+        ("break-even rent", f"{view.estimate(found.break_even_rent_usd_per_hour)}/h at these hours"),
+        ("payback", payback if months is None else f"{months:.1f} months"),
+    ]
+    if found.waiting_usd:
+        rows.append(("rent until delivery", f"{view.estimate(found.waiting_usd)}, included in owning"))
+    yield Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}.")
+    yield view.figures(rows)
+    yield view.heading("If rents fall")
+
+    def use(one: BuyOrRentSensitivity) -> str:
+        share = one.break_even_utilisation
+        return "" if found.inputs.take_or_pay else "never" if share is None else view.share(share)
+
+    columns: tuple[ValueColumn[BuyOrRentSensitivity], ...] = (
+        ValueColumn("  per year", lambda one: f"{one.price_decline:.0%}", align="right"),
+        ValueColumn("owning", lambda one: view.estimate(one.own_npv_usd), align="right"),
+        ValueColumn("renting", lambda one: view.estimate(one.rent_npv_usd), align="right"),
+        ValueColumn("break-even use", use, 2, "right"),
+        ValueColumn("verdict", lambda one: one.verdict.value),
+    )
+    yield from listed(console, columns, found.sensitivity)
+    said = f"the arithmetic says {found.verdict}"
+    opinions = (RuleCheck(f"{one.rule}: {one.says}", said, one.holds) for one in found.opinions)
+    yield from view.rules((*found.rules_of_thumb, *opinions))
+    yield from view.assumptions(found.assumptions)
 
 
-def _share(break_even: float | None) -> str:
-    return "never" if break_even is None else view.share(break_even)
-
-
-def _break_even(case: BuyOrRentInputs, found: BuyOrRentTotals) -> str:
-    if case.take_or_pay:
+def _break_even(found: BuyOrRentAdvice) -> str:
+    share, hours = found.break_even_utilisation, found.break_even_hours_per_day
+    if found.inputs.take_or_pay:
         return "none: the commitment costs the same at any use"
-    if found.break_even_utilisation is None or found.break_even_hours_per_day is None:
+    if share is None or hours is None:
         return "never: an hour costs more to run owned than to rent"
-    if found.break_even_utilisation > 1:
-        return f"never at this rent: it needs {found.break_even_hours_per_day:.1f} hours per day"
-    return f"{found.break_even_utilisation:.1%}, {found.break_even_hours_per_day:.1f} h/day"
+    return f"never at this rent: it needs {hours:.1f} hours per day" if share > 1 else f"{share:.1%}, {hours:.1f} h/day"
 
 
-def costs_by_hours(case: BuyOrRentInputs, found: BuyOrRentTotals) -> Chart:
+def costs_by_hours(found: BuyOrRentAdvice) -> Chart:
     """Both present values over the hours in use per day."""
-    hours = [1.0, *range(2, 25)]
-    answers = [buy_or_rent(replace(case, utilisation=hour / 24)) for hour in hours]
+    case, points = found.inputs, found.by_hours
+    hours = [one.hours_per_day for one in points]
     priced = f"purchase ${case.purchase_usd:,.0f}, rent ${case.rent_usd_per_hour:g}/h"
     return Chart(
         title=f"Owning and renting for {case.years:g} years",
         x_label="hours in use per day",
         y_label="USD, present value",
         lines=(
-            Line("owning", hours, [one.own_npv_usd for one in answers]),
-            Line("renting", hours, [one.rent_npv_usd for one in answers]),
+            Line("owning", hours, [one.own_npv_usd for one in points]),
+            Line("renting", hours, [one.rent_npv_usd for one in points]),
         ),
-        note=f"{priced}; break-even {_break_even(case, found)}",
+        note=f"{priced}; break-even {_break_even(found)}",
     )

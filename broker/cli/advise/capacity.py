@@ -16,10 +16,13 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
 
     from broker.app.advise.places import Places
     from broker.app.advise.same_machine import RentedAs
+    from broker.app.results.cost_advice import CapacityAdvice
     from broker.economics.rules import RulesOfThumb
     from broker.economics.ways import WaysCompared, WaysInputs
 
@@ -30,8 +33,6 @@ EXAMPLES = examples(
     "gpubroker advise capacity --gpus 8 --server-usd 300000 --on-demand-usd-per-hour 24 --reserved-usd-per-hour 15 "
     "--json",
 )
-
-_LESS = "less than every way here"
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,21 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     )
     found = compare(case)
     notes += _assumed(case)
+    less = ""
     if elsewhere is not None:
-        notes.insert(0, _cheaper_elsewhere(found, case, *elsewhere))
-    terminal.result(
-        lambda: CapacityAdvice.from_parts(
-            found, gpu=given.gpu, provider=provider, gpus_per_machine=given.per_machine, assumptions=notes
-        ),
-        lambda: _screen(terminal, case, found, notes),
+        told, is_less = _cheaper_elsewhere(found, case, *elsewhere)
+        notes.insert(0, told)
+        less = told if is_less else ""
+    advice = CapacityAdvice.from_parts(
+        found,
+        gpu=given.gpu,
+        gpus=given.gpus,
+        provider=provider,
+        gpus_per_machine=given.per_machine,
+        less_elsewhere=less,
+        assumptions=notes,
     )
+    terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
 def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
@@ -259,17 +267,19 @@ def _kind_of_price(way: CapacityType, price: RentedAs) -> str:
     return "old list price" if datetime.now(UTC) - price.as_of > most else "list price"
 
 
-def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd_per_hour: float) -> str:
-    """Providers that rent such a machine for less on demand, and whether that is cheaper than every compared way."""
+def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd_per_hour: float) -> tuple[str, bool]:
+    """The provider that rents such a machine for less on demand, in words, and whether that is cheaper than every
+    compared way."""
     from broker.economics.estimates import about
 
     told = f"{provider} rents such a machine on demand for ${usd_per_hour:,.2f}/h (--provider {provider})"
     here = next((one for one in found.ways if one.way is CapacityType.ON_DEMAND), None)
     if here is None or not case.on_demand_usd_per_hour:
-        return told
+        return told, False
     there = here.npv_usd * usd_per_hour / case.on_demand_usd_per_hour
-    best = min(one.npv_usd for one in found.ways)
-    return f"{told}: {about(there)} in present value, {_LESS if there < best else 'which is not less'}"
+    less = there < min(one.npv_usd for one in found.ways)
+    what = "less than every way here" if less else "which is not less"
+    return f"{told}: {about(there)} in present value, {what}", less
 
 
 def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
@@ -301,46 +311,37 @@ def _assumed(case: WaysInputs) -> list[str]:
     ]
 
 
-def _screen(terminal: Terminal, case: WaysInputs, found: WaysCompared, notes: list[str]) -> list[RenderableType]:
+def _screen(console: Console, found: CapacityAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.cost_advice import FlipPointResult, WayCostResult
     from broker.cli.advise import view
-    from broker.cli.render import formats
-    from broker.cli.render.tables import Column, fitted
+    from broker.cli.render.formats import plural, purchase_type
+    from broker.cli.render.tables import ValueColumn, listed
     from broker.economics.estimates import digits
 
     best = found.ways[0]
-    machines = f"{found.machines} machine{'s' * (found.machines != 1)}"
-    named = formats.purchase_type(best.way)
-    parts: list[RenderableType] = [
-        view.heading(
-            f"{named.capitalize()} is cheapest",
-            f": {view.estimate(best.npv_usd)} for {formats.plural(case.gpus, 'GPU')} in {machines}, "
-            f"{found.used_gpu_hours:,.0f} GPU-hours in use",
-        )
-    ]
-    columns = (
-        Column("capacity type"), Column("in total", 2, align="right"), Column("present value", align="right"),
-        Column("per used GPU-hour", align="right"), Column("over the cheapest", 1, align="right"),
-    )  # fmt: skip
-    rows = [
-        (
-            formats.purchase_type(one.way), view.estimate(one.total_usd), view.estimate(one.npv_usd),
-            view.estimate(one.npv_usd_per_used_gpu_hour), f"{one.npv_usd / best.npv_usd - 1:+.0%}",
-        )
-        for one in found.ways
-    ]  # fmt: skip
-    parts += fitted(terminal.out, columns, rows)
-    if notes[0].endswith(_LESS):
-        parts.append(view.heading("Cheaper elsewhere: ", notes[0]))
-        notes = notes[1:]
+    machines = f"{plural(found.gpus, 'GPU')} in {plural(found.machines, 'machine')}"
+    told = f": {view.estimate(best.npv_usd)} for {machines}, {found.used_gpu_hours:,.0f} GPU-hours in use"
+    yield view.heading(f"{purchase_type(best.way).capitalize()} is cheapest", told)
+    ways: tuple[ValueColumn[WayCostResult], ...] = (
+        ValueColumn("capacity type", lambda one: purchase_type(one.way)),
+        ValueColumn("in total", lambda one: view.estimate(one.total_usd), 2, "right"),
+        ValueColumn("present value", lambda one: view.estimate(one.npv_usd), align="right"),
+        ValueColumn("per used GPU-hour", lambda one: view.estimate(one.npv_usd_per_used_gpu_hour), align="right"),
+        ValueColumn("over the cheapest", lambda one: f"{one.npv_usd / best.npv_usd - 1:+.0%}", 1, "right"),
+    )
+    yield from listed(console, ways, found.ways)
+    if found.less_elsewhere:
+        yield view.heading("Cheaper elsewhere: ", found.less_elsewhere)
     if found.flips:
-        parts.append(view.heading("What changes the answer", ", each input alone"))
-        heads = (Column("input"), Column("now", align="right"), Column("changes at", align="right"), Column("to"))
-        cells = [
-            (one.name.replace("_", " "), digits(one.value), digits(one.flips_at), formats.purchase_type(one.then))
-            for one in found.flips
-        ]
-        parts += fitted(terminal.out, heads, cells)
+        flips: tuple[ValueColumn[FlipPointResult], ...] = (
+            ValueColumn("input", lambda one: one.name.replace("_", " ")),
+            ValueColumn("now", lambda one: digits(one.value), align="right"),
+            ValueColumn("changes at", lambda one: digits(one.flips_at), align="right"),
+            ValueColumn("to", lambda one: purchase_type(one.then)),
+        )
+        yield view.heading("What changes the answer", ", each input alone")
+        yield from listed(console, flips, found.flips)
     if found.steady:
         names = ", ".join(name.replace("_", " ") for name in found.steady)
-        parts.append(view.heading("", f"the answer is the same from a tenth to ten times the value of: {names}"))
-    return [*parts, *view.assumptions(notes)]
+        yield view.heading("", f"the answer is the same from a tenth to ten times the value of: {names}")
+    yield from view.assumptions(note for note in found.assumptions if note != found.less_elsewhere)

@@ -20,9 +20,11 @@ from broker.core.errors import InvalidInput
 from broker.economics.memory import Method
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from rich.console import RenderableType
 
-    from broker.app.advise.deploy.situation import Deployment
+    from broker.app.results.deploy_advice import DeployAdvice
 
 EXAMPLES = examples(
     "gpubroker advise deploy --for fine-tune --parameters 7B --tokens 50M --budget-usd 100 --job-file job.yaml",
@@ -78,11 +80,11 @@ class DeployOptions:
     burst_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the job file for bursts, of a hybrid, to FILE.")
     ] = None
-    price: inputs.Price = None
+    at: inputs.PriceOptions = inputs.ANY_PRICE
 
 
 @gathered
-def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOptions, as_json: AsJson = False) -> None:
+def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False) -> None:
     """Derive a job file and a policy file from requirements.
 
     Steps: supply and budget, model, hardware, own or rent, parallelism, savings, monitoring, carbon, review. Each step
@@ -95,6 +97,7 @@ def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOpti
     terminal = Terminal.of(context)
     model = given.model.subject()
     thumb = inputs.measured(terminal, inputs.thumb(context))
+    limit = None if given.deadline is None else filters.time_span("--deadline", given.deadline)
     situation = DeployDemand(
         goal=given.goal,
         model=model,
@@ -103,9 +106,7 @@ def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOpti
         tokens=given.tokens,
         context=given.sequence,
         budget_usd=given.budget_usd,
-        deadline_hours=None
-        if given.deadline is None
-        else filters.time_span("--deadline", given.deadline) / timedelta(hours=1),
+        deadline_hours=None if limit is None else limit / timedelta(hours=1),
         hours_per_day=given.hours_per_day,
         months=given.months,
         requests_per_minute=given.requests_per_minute,
@@ -115,22 +116,22 @@ def deploy(context: typer.Context, given: DeployOptions, where: inputs.PlaceOpti
         peak_to_baseline=given.peak_to_baseline,
         sensitive=given.sensitive,
         location=given.location,
-        places=where.places(terminal),
+        places=given.at.where.places(terminal),
         burst_hours=given.burst_hours,
     )
-    prices = inputs.with_held(terminal, inputs.market(terminal, given.price, places=situation.places), thumb)
-    found = advise(situation, prices, thumb)
-    written = (
-        (given.job_file, found.job_file), (given.burst_file, found.burst_file), (given.policy_file, found.policy_file)
-    )  # fmt: skip
-    for path, text in written:
+    prices = inputs.with_held(terminal, inputs.market(terminal, given.at.price, places=situation.places), thumb)
+    found = DeployAdvice.from_parts(advise(situation, prices, thumb))
+    files = (given.job_file, given.burst_file, given.policy_file)
+    for path, text in zip(files, (found.job_file, found.burst_file, found.policy_file), strict=True):
         if path is not None and text:
             _write(path, text)
             terminal.say(f"wrote {path}")
-    if as_json:
-        terminal.answer(DeployAdvice.of_deployment(found))
-    else:
-        terminal.show(*_screen(found, written=[path is not None for path, _ in written]))
+    shown = {
+        "Job file": "" if given.job_file else found.job_file,
+        "Job file of bursts": "" if given.burst_file else found.burst_file,
+        "Policy file": "" if given.policy_file else found.policy_file,
+    }
+    terminal.result(found, lambda: _screen(found, shown))
 
 
 def _named(name: str) -> str:
@@ -149,31 +150,26 @@ def _write(path: Path, text: str) -> None:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def _screen(found: Deployment, *, written: list[bool]) -> list[RenderableType]:
+def _screen(found: DeployAdvice, files: Mapping[str, str]) -> Iterator[RenderableType]:
+    """``files``: the texts that were not written to files, by their titles."""
     from rich.text import Text
 
     from broker.cli.advise import view
     from broker.cli.render.tables import hanging
 
-    parts: list[RenderableType] = [view.heading(found.summary)]
-    parts += [hanging(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in found.warnings]
+    yield view.heading(found.summary)
+    yield from (hanging(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in found.warnings)
     for number, step in enumerate(found.steps, 1):
-        parts.append(Text.assemble((f"{number}. {step.step}", "bold cyan"), (f"  {step.rule}", "dim")))
-        rows = [
-            (name.replace("_", " "), _shown(name, value)) for name, value in step.numbers.items() if value is not None
-        ]
-        if rows:
-            parts.append(hanging(view.figures(rows), 1))
-        parts.append(hanging(Text.assemble("→ ", (step.decision, "bold")), 3))
-    parts += view.assumptions(found.assumptions)
-    for title, text, done in (
-        ("Job file", found.job_file, written[0]),
-        ("Job file of bursts", found.burst_file, written[1]),
-        ("Policy file", found.policy_file, written[2]),
-    ):
-        if text and not done:
-            parts += [view.heading(title), hanging(Text(text.rstrip()), 2)]
-    return parts
+        yield Text.assemble((f"{number}. {step.step}", "bold cyan"), (f"  {step.rule}", "dim"))
+        known = {name: value for name, value in step.numbers.items() if value is not None}
+        if known:
+            yield hanging(view.figures((name.replace("_", " "), _shown(name, known[name])) for name in known), 1)
+        yield hanging(Text.assemble("→ ", (step.decision, "bold")), 3)
+    yield from view.assumptions(found.assumptions)
+    for title, text in files.items():
+        if text:
+            yield view.heading(title)
+            yield hanging(Text(text.rstrip()), 2)
 
 
 def _shown(name: str, value: object) -> str:
