@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +13,7 @@ from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.jobs.pruning import Prunable
+    from broker.app.results.pruned import PrunedCheckpoints
 
 EXAMPLES = examples("gpubroker jobs prune --dry-run", "gpubroker jobs prune --keep 7d --newest-too --yes")
 
@@ -38,25 +38,22 @@ def prune(
     folder that cannot be read is reported at the end (exit code 5); the others are deleted nevertheless.
     """
     from broker.app.jobs.pruning import prunable, pruned
+    from broker.app.results.pruned import PrunedCheckpoints
     from broker.core.errors import InvalidInput, Unreachable
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before = broker.clock.now() - filters.time_span("--keep", keep)
-    found = prunable(broker, before, by=terminal.actor, newest_too=newest_too)
-    doing = bool(found) and not dry_run
+    seen = prunable(broker, before, by=terminal.actor, newest_too=newest_too)
+    doing, found = bool(seen) and not dry_run, PrunedCheckpoints.of(seen, before, deleted=False)
     if doing and not yes:
         if as_json or not terminal.out.is_terminal:
             raise InvalidInput(f"deleting {_summary(found)} needs confirmation", hint="add --yes, or --dry-run")
         doing = typer.confirm(f"Delete {_summary(found)}?", default=False, err=True)
     if doing:
-        found = pruned(broker, before, by=terminal.actor, newest_too=newest_too)
-    if as_json:
-        from broker.app.results.pruned import PrunedCheckpoints
-
-        terminal.answer(PrunedCheckpoints.of(found, before, deleted=doing))
-    else:
-        _show(terminal, found, before, deleted=doing)
+        gone = pruned(broker, before, by=terminal.actor, newest_too=newest_too)
+        found = PrunedCheckpoints.of(gone, before, deleted=True)
+    terminal.result(found, lambda: _lines(found))
     if found.trouble:
         many = formats.plural(len(found.trouble), "folder")
         terminal.say(*(f"{name}: {why}" for name, why in found.trouble.items()))
@@ -64,38 +61,39 @@ def prune(
         raise typer.Exit(error.exit_code if as_json else terminal.refuse(error))
 
 
-def _show(terminal: Terminal, found: Prunable, before: datetime, *, deleted: bool) -> None:
+def _lines(found: PrunedCheckpoints) -> Iterator[str]:
     from broker.placement.formats import gigabytes
 
-    if not found:
-        terminal.show(f"No job that ended before {formats.moment(before)} has files to delete.")
+    if not (found.jobs or found.by_policy or found.snapshots):
+        yield f"No job that ended before {formats.moment(found.before)} has files to delete."
         return
-    for one in found.checkpoints:
-        stays = "the newest is kept" if one.stays else "none is kept"
-        terminal.show(f"{one.view.id}: {formats.plural(len(one.gone), 'checkpoint')}, {gigabytes(one.size)}; {stays}")
+    for job in found.jobs:
+        stays = "the newest is kept" if job.stays else "none is kept"
+        size = gigabytes(sum(one.bytes for one in job.gone))
+        yield f"{job.id}: {formats.plural(len(job.gone), 'checkpoint')}, {size}; {stays}"
     for late in found.by_policy:
-        kinds = [f"{len(paths)} files of {kind}" for kind, paths in late.files.items()]
-        kinds += [formats.plural(len(late.checkpoints), "checkpoint")] if late.checkpoints else []
-        terminal.show(f"{late.view.id}: {', '.join(kinds)}, {gigabytes(late.size)}; the policy no longer keeps them")
+        counts = (("results", late.results), ("logs", late.logs))
+        kinds = [f"{count} files of {kind}" for kind, count in counts if count]
+        kinds += [formats.plural(late.checkpoints, "checkpoint")] if late.checkpoints else []
+        yield f"{late.id}: {', '.join(kinds)}, {gigabytes(late.bytes)}; the policy no longer keeps them"
     for pool in found.snapshots:
-        many = formats.plural(len(pool.found.contents), "file")
-        terminal.show(f"submitted by {pool.user}: {many}, {gigabytes(pool.found.size)}; no job needs them any more")
-    terminal.show(f"Deleted {_summary(found)}." if deleted else f"Would delete {_summary(found)}.")
+        many = formats.plural(pool.files, "file")
+        yield f"submitted by {pool.user}: {many}, {gigabytes(pool.bytes)}; no job needs them any more"
+    yield f"Deleted {_summary(found)}." if found.deleted else f"Would delete {_summary(found)}."
 
 
-def _summary(found: Prunable) -> str:
+def _summary(found: PrunedCheckpoints) -> str:
     """``2 checkpoints of 1 job, 1.2 GB; by the policy 3 files, 4 MB; 12 files of snapshots, 1 GB``."""
     from broker.placement.formats import gigabytes
 
     parts = []
-    if found.checkpoints:
-        count = formats.plural(sum(len(one.gone) for one in found.checkpoints), "checkpoint")
-        size = gigabytes(sum(one.size for one in found.checkpoints))
-        parts.append(f"{count} of {formats.plural(len(found.checkpoints), 'job')}, {size}")
-    if found.by_policy:
-        files = formats.plural(sum(one.count for one in found.by_policy), "file")
-        parts.append(f"by the policy {files}, {gigabytes(sum(one.size for one in found.by_policy))}")
-    if found.snapshots:
-        files = formats.plural(sum(len(one.found.contents) for one in found.snapshots), "file")
-        parts.append(f"{files} of snapshots, {gigabytes(sum(one.found.size for one in found.snapshots))}")
+    if gone := [one for job in found.jobs for one in job.gone]:
+        jobs, size = formats.plural(len(found.jobs), "job"), gigabytes(sum(one.bytes for one in gone))
+        parts.append(f"{formats.plural(len(gone), 'checkpoint')} of {jobs}, {size}")
+    if late := found.by_policy:
+        files = formats.plural(sum(one.results + one.logs + one.checkpoints for one in late), "file")
+        parts.append(f"by the policy {files}, {gigabytes(sum(one.bytes for one in late))}")
+    if pools := found.snapshots:
+        files = formats.plural(sum(one.files for one in pools), "file")
+        parts.append(f"{files} of snapshots, {gigabytes(sum(one.bytes for one in pools))}")
     return "; ".join(parts) or "nothing"
