@@ -104,20 +104,14 @@ def _together(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callabl
 
 def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool], at_once: int = 1) -> None:
     """Download one file. ``at_once``: the number of ranges at a time. Raises as `fetch`."""
-    digest, size = hashlib.sha256(), 0
     if file.into is not None:
         file.into.parent.mkdir(parents=True, exist_ok=True)
     with (file.into or Path(os.devnull)).open("wb") as output:
         try:
-            for piece in store.stream(file.object, at_once=at_once):
-                digest.update(piece)
-                size += len(piece)
-                output.write(piece)
-                if give_up():
-                    raise GaveUp
+            size, digest = write(store.stream(file.object, at_once=at_once), output, give_up)
         except FileNotFoundError:
             raise Torn(f"{file.name} is missing") from None
     if size != file.size:
         raise Torn(f"{file.name} has {size} bytes instead of {file.size}")
-    if digest.hexdigest() != file.sha256:
+    if digest != file.sha256:
         raise Torn(f"{file.name} has another content than was saved (SHA-256 differs)")

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from broker.core.job.jobs import Job
 from broker.core.job.placements import CostTerm, Placement
-from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question, questions
 from broker.core.policy.decisions import Decision, sealed, written
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
@@ -23,6 +23,7 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.journal import Reading
 from broker.procurement.money import burn_of
+from broker.procurement.using import quoted_offer
 from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.facts import facts_of
 
@@ -159,18 +160,7 @@ def _action(buying: Buying, now: datetime) -> Action:
 
 def _placement(quote: CapacityQuote) -> Placement:
     rate = quote.per_machine_hour
-    offer = Offer(
-        provider=quote.provider,
-        region=quote.region,
-        zone=quote.zone,
-        instance_type=quote.instance_type,
-        accelerator=quote.accelerator,
-        count=quote.count,
-        capacity_type=CapacityType.RESERVED,
-        price=rate,
-        as_of=quote.quoted_at,
-        source=quote.product.value,
-    )
+    offer = quoted_offer(quote, rate, quote.quoted_at, quote.product.value)
     when = "paid over its period" if quote.recurring else "paid when bought"
     paid = CostTerm("purchase", quote.total, when)
     whole = rate * quote.machines

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import OrderState
+from broker.core.purchases.quotes import CapacityQuote, OrderState
 from broker.core.values.money import Money
 
 LEAVES = timedelta(minutes=35)
@@ -130,17 +130,8 @@ def _offer(purchase: Purchase, now: datetime, others: Sequence[Offer]) -> Offer:
     quote = purchase.quote
     type = (quote.provider, quote.instance_type)
     like = next((one for one in others if (one.provider, one.instance_type) == type and one.cpus is not None), None)
-    return Offer(
-        provider=quote.provider,
-        region=quote.region,
-        zone=quote.zone,
-        instance_type=quote.instance_type,
-        accelerator=quote.accelerator,
-        count=quote.count,
-        capacity_type=CapacityType.RESERVED,
-        price=Money.ZERO,
-        as_of=now,
-        source=_SOURCE,
+    return replace(
+        quoted_offer(quote, Money.ZERO, now, _SOURCE),
         cpus=like.cpus if like else None,
         memory_gib=like.memory_gib if like else None,
         interconnect=like.interconnect if like else None,
@@ -149,6 +140,14 @@ def _offer(purchase: Purchase, now: datetime, others: Sequence[Offer]) -> Offer:
         engine=_ENGINES.get(quote.provider),
         money=MoneyKind.AMORTISED,
     )
+
+
+def quoted_offer(quote: CapacityQuote, price: Money, as_of: datetime, source: str) -> Offer:
+    """The quoted machines as an offer. ``price``: USD per machine and hour; ``as_of``: UTC."""
+    return Offer(
+        quote.provider, quote.region, quote.zone, quote.instance_type, quote.accelerator, quote.count,
+        CapacityType.RESERVED, price, as_of, source,
+    )  # fmt: skip
 
 
 def _valued(offer: Offer, bought: Sequence[Purchase], purchases: Sequence[Purchase], now: datetime) -> Offer:

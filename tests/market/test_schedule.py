@@ -1,4 +1,4 @@
-"""Polling on a schedule: each provider at its pace, errors survived, a clean end."""
+"""Polling on a schedule: each provider at its pace, also when nobody names one, errors survived, a clean end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from broker.core.errors import StoreProblem, Unreachable
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.market.concurrent_poll import run_schedule
-from broker.market.poller import PollRequest, PollResult
+from broker.market.poller import LATEST, SOONEST, PollRequest, PollResult, interval
 from broker.store import Store
 
 NOW, TICK = timedelta(0), timedelta(milliseconds=20)
@@ -102,3 +104,18 @@ def test_a_new_pace_is_kept_from_the_next_poll_on(store: Store) -> None:
     run = ScheduleRun(store, lambda told: len(told) >= 4, a=nothing)
     run.run(every=lambda name: TICK if run.told else timedelta(hours=1))
     assert len(run.told) >= 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "every"),
+    [("1h", "20m"), ("2h", "40m"), ("5m", "10m"), ("7d", "6h")],
+)
+def test_three_times_within_the_limit_but_neither_always_nor_never(limit: str, every: str) -> None:
+    from broker.core.values.units import parse_duration
+
+    assert interval(parse_duration(limit), has_offers=True) == parse_duration(every)
+
+
+def test_what_has_no_limit_is_asked_now_and_then_and_what_is_not_known_soon() -> None:
+    assert interval(None, has_offers=True) == LATEST
+    assert interval(None, has_offers=False) == interval(timedelta(days=9), has_offers=False) == SOONEST

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from broker.core.errors import StoreProblem
 from broker.store.engine.advisory_locks import AdvisoryLock
 from broker.store.engine.database import Database
+from broker.store.engine.leader import not_lockable
 
 _PAUSE = 0.05  # seconds between tries: neither lock supports waiting with a time limit
 
@@ -73,11 +73,7 @@ def _lock_file(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(f"{path.absolute()}.snapshots", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreProblem(
-            f"the lock beside the store cannot be taken: {error.strerror or error}",
-            where=str(path),
-            hint="the folder of the store must be writable",
-        ) from error
+        raise not_lockable(path, error) from error
     try:
         yield descriptor
     finally:

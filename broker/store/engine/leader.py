@@ -126,12 +126,17 @@ def _file_lead(path: Path, duty: LeaderRole, wait: float) -> Iterator[StillLeadi
         yield None
         return
     except OSError as error:
-        raise StoreProblem(
-            f"the lock beside the store cannot be taken: {error.strerror or error}",
-            where=str(path),
-            hint="the folder of the store must be writable",
-        ) from error
+        raise not_lockable(path, error) from error
     try:
         yield lambda: True
     finally:
         lock.release()
+
+
+def not_lockable(path: Path, error: OSError) -> StoreProblem:
+    """The error for a lock file beside the store that cannot be written."""
+    return StoreProblem(
+        f"the lock beside the store cannot be taken: {error.strerror or error}",
+        where=str(path),
+        hint="the folder of the store must be writable",
+    )

@@ -142,11 +142,7 @@ def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:
         "job_id": tags.job_id,
         "money": entries[0].money.value,
         **_dates_row(dates),
-        "user_name": tags.user,
-        "team": tags.team,
-        "project": tags.project,
-        "workload": tags.workload,
-        "environment": tags.environment,
+        **spent_sums.owner_row(tags),
     }
 
 
@@ -335,11 +331,7 @@ def _to_row(entry: Entry) -> dict[str, object]:
         "covers_from": to_micros(entry.covers_from),
         "covers_to": to_micros(entry.covers_to),
         "job_id": tags.job_id,
-        "user_name": tags.user,
-        "team": tags.team,
-        "project": tags.project,
-        "workload": tags.workload,
-        "environment": tags.environment,
+        **spent_sums.owner_row(tags),
         "attempt": tags.attempt,
         "provider": tags.provider,
         "region": tags.region,

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, TextClause, and_, bind
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.budgets import matches
-from broker.ledger.entries import Account, Entry
+from broker.ledger.entries import Account, Entry, Tags
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
@@ -297,9 +297,12 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
 
 def _tags(entry: Entry) -> Mapping[str, str | None]:
     """The columns by which entries are grouped."""
-    tags = entry.tags
+    return {"money": entry.money.value, **owner_row(entry.tags)}
+
+
+def owner_row(tags: Tags) -> dict[str, str | None]:
+    """The columns of whom an entry is for."""
     return {
-        "money": entry.money.value,
         "user_name": tags.user,
         "team": tags.team,
         "project": tags.project,

@@ -1,10 +1,13 @@
-"""The Azure provider as a whole: the contract with and without a login, its settings, and what it does not import."""
+"""The Azure provider as a whole: the contract with and without a login, its settings, what it does not import, and a
+sweep.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +20,7 @@ from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from providers.registry import build
 from tests.contracts.provider_contract import ProviderContract
+from tests.contracts.sweeping import LONG_AGO, check_a_sweep
 from tests.fakes.server import FakeServer
 from tests.providers.azure.conftest import H100, offers_in, rows_of
 
@@ -118,3 +122,14 @@ def test_making_one_imports_no_sdk_and_no_http() -> None:
 def test_settings_have_the_addresses_of_azure_itself() -> None:
     assert AzureSettings().retail_prices_url == "https://prices.azure.com/api/retail/prices"
     assert AzureSettings().management_url == "https://management.azure.com"
+
+
+def test_a_sweep_ends_orphans_and_nothing_else(azure: Azure, cloud: AzureCloud, tmp_path: Path) -> None:
+    from tests.fakes.azure_cloud import machine
+
+    def start(tags: Mapping[str, str]) -> None:
+        made = {"timeCreated": LONG_AGO.isoformat()}
+        cloud.machines.append(machine(f"machine-{len(cloud.machines)}", tags=dict(tags), properties=made))
+
+    check_a_sweep(azure, tmp_path, start, just_started=False)
+    assert cloud.machines[-1]["tags"] == {"team": "somebody-elses"}

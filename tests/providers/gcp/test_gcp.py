@@ -1,8 +1,9 @@
-"""The GCP provider as a whole: the contract, faults, settings, and what it does not import."""
+"""The GCP provider as a whole: the contract, faults, settings, what it does not import, and a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from broker.core.values.clock import ManualClock
 from providers.gcp.provider import Gcp
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import ProviderContract
+from tests.contracts.sweeping import LONG_AGO, check_a_sweep
 from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import IOWA, advice, quota, region, reservation, small_market
 from tests.fakes.server import Market
@@ -51,3 +53,27 @@ class TestFaultsOfGcp(HttpFaults):
 
     def make(self, url: str, clock: ManualClock, **settings: Any) -> Gcp:
         return gcp(url, clock, **settings)
+
+
+ZONE = "us-central1-a"
+
+
+def test_a_sweep_ends_orphans_and_nothing_else(make: Callable[..., Gcp], cloud: GcpCloud, tmp_path: Path) -> None:
+    cloud.instances[ZONE] = []
+
+    def start(labels: Mapping[str, str]) -> None:
+        name = f"machine-{len(cloud.instances[ZONE])}"
+        cloud.instances[ZONE].append(
+            {
+                "kind": "compute#instance",
+                "name": name,
+                "status": "RUNNING",
+                "labels": dict(labels),
+                "machineType": f"zones/{ZONE}/machineTypes/a3-highgpu-8g",
+                "creationTimestamp": LONG_AGO.isoformat(),
+                "scheduling": {"provisioningModel": "SPOT", "preemptible": True},
+            }
+        )
+
+    check_a_sweep(make(), tmp_path, start, just_started=False)
+    assert [row["labels"] for row in cloud.instances[ZONE]][-1] == {"team": "somebody-elses"}
