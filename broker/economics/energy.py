@@ -7,13 +7,12 @@ averages of the local grid, so a single hour may differ twofold. Emissions of ma
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import not_negative, overhead, positive, share, whole
@@ -236,7 +235,7 @@ def _without_zone(location: str) -> str:
 
 @cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
+    return packaged("broker.economics", "grid.toml")
 
 
 @cache

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
+from broker.core.packaged import packaged
 from broker.economics.model import ModelShape
 from broker.economics.units import parameter_count
 
@@ -75,9 +74,8 @@ def completed(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[s
 @cache
 def published() -> tuple[PublishedModel, ...]:
     """The published families, smallest first."""
-    text = resources.files("broker.economics").joinpath("families.toml").read_text(encoding="utf-8")
     found = []
-    for row in tomllib.loads(text)["families"]:
+    for row in packaged("broker.economics", "families.toml")["families"]:
         name, parameters, source = row.pop("name"), row.pop("parameters"), row.pop("source")
         dense = row.pop("dense", True)
         found.append(PublishedModel(name, parameters, ModelShape(**row), dense, source))

@@ -8,13 +8,12 @@ of the weights during the step, activations in 16 bits. An adapter's frozen weig
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib import resources
 
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
 from broker.economics.memory import Precision, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -235,8 +234,7 @@ def _plain(name: str) -> str:
 @cache
 def networks() -> tuple[ImageNetwork, ...]:
     """The table, in its order."""
-    text = resources.files("broker.economics").joinpath("images.toml").read_text(encoding="utf-8")
-    return tuple(_network(row) for row in tomllib.loads(text)["networks"])
+    return tuple(_network(row) for row in packaged("broker.economics", "images.toml")["networks"])
 
 
 def _network(row: dict[str, object]) -> ImageNetwork:

@@ -16,9 +16,9 @@ from broker.placement.conditions import Conditions
 from broker.placement.feasibility import request_served
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
+from broker.placement.pricing.data_cost import MONTH
 from broker.placement.pricing.disk_cost import assumed_price, attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
-from broker.placement.pricing.storage_cost import MONTH
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 from broker.placement.time_limit import ROOM, time_limit

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.pricing.egress import egress_rate
+from broker.placement.pricing.data_cost import egress_rate
 from tests.money.cloud import CloudMachine
 from tests.money.world import MoneyWorld
 

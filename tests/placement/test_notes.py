@@ -12,7 +12,7 @@ from broker.core.job.jobs import CheckpointPlan, Data, Work
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.checkpoints import daly_interval
-from broker.placement.pricing.storage_cost import keeping_rate
+from broker.placement.pricing.data_cost import keeping_rate
 
 Make = Any
 HOUR = timedelta(hours=1)

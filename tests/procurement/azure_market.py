@@ -95,6 +95,3 @@ def azure_reserved() -> Stall:
 
 def azure_plan() -> Stall:
     return _azure(PurchaseProduct.SAVINGS_PLAN, "aliases", "/savingsPlanOrderAliases/", YEAR)
-
-
-AZURE_STALLS = (azure_reservation, azure_reserved, azure_plan)

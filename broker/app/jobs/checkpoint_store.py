@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from broker.placement.pricing.storage_cost import KeepingRate, keeping_rate
+from broker.placement.pricing.data_cost import KeepingRate, keeping_rate
 
 _CLOUDS = {
     "s3": "aws",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
+from broker.core.packaged import packaged
 from broker.core.values.accelerators import lookup
 from broker.economics.images import ImageMethod, ImageOptimizer, ImageUse, image_memory, image_speed, network_of
 from broker.economics.rules import DEFAULTS, RulesOfThumb
@@ -61,7 +60,6 @@ def compare_images(
 @cache
 def measured_images() -> tuple[ImageMeasurement, ...]:
     """The measurements, in the order of the file."""
-    text = resources.files("broker.backtest.memory").joinpath("images.toml").read_text(encoding="utf-8")
     return tuple(
         ImageMeasurement(
             use=ImageUse(
@@ -79,5 +77,5 @@ def measured_images() -> tuple[ImageMeasurement, ...]:
             source=row.get("source", OWN),
             address=row.get("address", ""),
         )
-        for row in tomllib.loads(text)["measurements"]
+        for row in packaged("broker.backtest.memory", "images.toml")["measurements"]
     )

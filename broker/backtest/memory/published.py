@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any, Protocol
 
+from broker.core.packaged import packaged
 from broker.economics import families
 from broker.economics.activations import Adapted, Recomputation
 from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate
@@ -106,8 +105,7 @@ def summary(comparisons: Iterable[Compared]) -> ErrorSummary:
 @cache
 def measured() -> tuple[MemoryMeasurement, ...]:
     """The published measurements, in the order of the file."""
-    text = resources.files("broker.backtest.memory").joinpath("published.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = packaged("broker.backtest.memory", "published.toml")
     models = {one.name: (one.parameters, one.shape) for one in families.published()}
     for row in data["models"]:
         name, parameters, _ = row.pop("name"), row.pop("parameters"), row.pop("source")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
+from broker.core.packaged import packaged
 from broker.core.values.accelerators import lookup
 from broker.economics import families
 from broker.economics.memory import Precision
@@ -86,8 +85,7 @@ def summary(comparisons: Iterable[ServingComparison]) -> RatioSummary:
 @cache
 def measured() -> tuple[ServingMeasurement, ...]:
     """The published measurements, in the order of the file."""
-    text = resources.files("broker.backtest.serving").joinpath("published.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = packaged("broker.backtest.serving", "published.toml")
     models = {one.name: one for one in families.published()}
     found = []
     for row in data["measurements"]:

@@ -9,16 +9,15 @@ unit (``tpu-v5p-8``), is an accelerator with the sums of its chips; a part of a 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from importlib import resources
 from math import log
 from typing import Any
 
 from broker.core.errors import UnknownName
+from broker.core.packaged import packaged
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
 _NOT_COUNTED = re.compile(r"[\s_\-/().,]+")
@@ -234,8 +233,7 @@ def _times(one: Accelerator, factor: float, name: str) -> Accelerator:
 
 @cache
 def _table() -> dict[str, Accelerator]:
-    text = resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8")
-    return {name: _row(name, row) for name, row in tomllib.loads(text).items()}
+    return {name: _row(name, row) for name, row in packaged("broker.core.values", "gpus.toml").items()}
 
 
 def _row(name: str, row: dict[str, Any]) -> Accelerator:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import MoneyKind, Offer
+from broker.core.packaged import packaged
 from broker.core.values.money import Money
-from broker.placement.pricing.storage_cost import MONTH
+from broker.placement.pricing.data_cost import MONTH
 
 DEFAULT_GIB = 256
 """The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
@@ -75,8 +74,7 @@ def assumed_price(offer: Offer, wanted: MachineRequest | None) -> Money:
 @cache
 def rates() -> tuple[DiskRate, ...]:
     """The table, in the order in which rows are tried."""
-    text = resources.files(__package__).joinpath("disk_cost.toml").read_text(encoding="utf-8")
-    return tuple(DiskRate.model_validate(row) for row in tomllib.loads(text)["rate"])
+    return tuple(DiskRate.model_validate(row) for row in packaged("broker.placement.pricing", "disk_cost.toml")["rate"])
 
 
 def disk_rate(place: str, instance_type: str) -> DiskRate | None:

@@ -18,8 +18,8 @@ from broker.core.values.accelerators import relative_throughput
 from broker.placement.conditions import Conditions
 from broker.placement.formats import hours, hours_of
 from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
+from broker.placement.pricing.data_cost import KeepingRate
 from broker.placement.pricing.pace import Paces, measured
-from broker.placement.pricing.storage_cost import KeepingRate
 
 # Below this number of expected interruptions, the cost lines call them rare hardware failures.
 _RARE = 0.005

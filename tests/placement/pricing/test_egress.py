@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from broker.core.values.money import Money
-from broker.placement.pricing.egress import egress_rate, rates
+from broker.placement.pricing.data_cost import egress_rate, egress_rates
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_an_unknown_provider_is_never_free() -> None:
 
 def test_every_row_is_dated_sourced_and_reachable() -> None:
     seen: set[tuple[str, str]] = set()
-    for rate in rates():
+    for rate in egress_rates():
         assert rate.source
         assert date(2024, 1, 1) <= rate.as_of
         assert Money.ZERO <= rate.per_gb < Money.usd("1")
         assert (rate.origin, rate.destination) not in seen
         seen.add((rate.origin, rate.destination))
-    assert (rates()[-1].origin, rates()[-1].destination) == ("*", "*")
+    assert (egress_rates()[-1].origin, egress_rates()[-1].destination) == ("*", "*")

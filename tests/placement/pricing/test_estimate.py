@@ -15,10 +15,10 @@ from broker.core.job.jobs import CheckpointPlan, Data, MachineRequest, Work
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Billing, CapacityType
 from broker.core.values.money import Money
+from broker.placement.pricing.data_cost import keeping_rate
 from broker.placement.pricing.estimate import Estimator, effective_price, margin
 from broker.placement.pricing.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
 from broker.placement.pricing.run_model import Effort, run_model
-from broker.placement.pricing.storage_cost import keeping_rate
 
 Make = Any
 ON_H100 = Work(duration=timedelta(hours=20), accelerator="H100", count=8)

@@ -13,10 +13,10 @@ from broker.core.job.jobs import CheckpointPlan
 from broker.core.values.money import Money
 from broker.placement.notes import NOTICE
 from broker.placement.planner import make_plan
+from broker.placement.pricing.data_cost import MONTH, keeping_rate, keeping_rates
 from broker.placement.pricing.estimate import Estimator
 from broker.placement.pricing.priors import interruption_rate
 from broker.placement.pricing.run_model import Effort
-from broker.placement.pricing.storage_cost import MONTH, keeping_rate, rates
 
 Make = Any
 GB = 1_000_000_000
@@ -46,9 +46,9 @@ def test_of_other_stores_nothing_is_made_up() -> None:
 
 
 def test_every_row_is_dated_sourced_and_reachable() -> None:
-    patterns = [rate.store for rate in rates()]
+    patterns = [rate.store for rate in keeping_rates()]
     assert len(set(patterns)) == len(patterns)
-    for rate in rates():
+    for rate in keeping_rates():
         assert rate.source
         assert date(2024, 1, 1) <= rate.as_of
         assert Money.ZERO <= rate.per_gb_month < Money.usd("0.1")
