@@ -82,7 +82,6 @@ class Gpuhunt:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         base = self._settings.base_url
         return {
             "endpoints": {

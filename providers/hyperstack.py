@@ -61,7 +61,6 @@ class Hyperstack:
         yield from distinct(each(groups, lambda group: self._group(group, prices)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return self._api.setup("flavors and price book", adds="Hyperstack's prices and stock")
 
     def _group(self, group: Row, prices: Mapping[str, object]) -> Found:

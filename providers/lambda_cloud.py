@@ -55,7 +55,6 @@ class LambdaCloud:
         yield from distinct(each(rows.values(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return self._api.setup("instance types", adds="Lambda's prices and the regions that have capacity")
 
     def _read(self, row: Row) -> Found:

@@ -93,7 +93,6 @@ class Nebius:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         found = self._token is not None or self._settings.credentials_file is not None
         return {
             "endpoints": {"api": endpoint(NAME, "base_url", self._settings.base_url)},

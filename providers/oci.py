@@ -63,7 +63,6 @@ class Oci:
         yield from distinct(each(shapes, lambda row: self._read(row, costs)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:

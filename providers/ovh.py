@@ -61,7 +61,6 @@ class Ovh:
         yield from distinct(each(addons, lambda row: self._read(row, currency)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {"endpoints": {"catalogue": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, currency: object) -> Found:

@@ -62,7 +62,6 @@ class PrimeIntellect:
             yield from distinct(each(self._pages(api), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return self._api.setup("availability", adds="prices and stock of many clouds, as Prime Intellect sells them")
 
     def _pages(self, api: Api) -> Iterator[object]:

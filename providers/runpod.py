@@ -101,7 +101,6 @@ class Runpod:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, left_out: Collection[str]) -> Found:

@@ -92,11 +92,9 @@ class Scaleway:
         failures.raise_any()
 
     def conversions(self) -> Sequence[str]:
-        """See `TellsConversions`."""
         return (str(self._rate),) if self._rate else ()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {
             "endpoints": {
                 "catalogue and stock": endpoint(self.name, "base_url", self._settings.base_url),

@@ -117,7 +117,6 @@ class Sfcompute:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """See `SellsCapacity`."""
         from providers.sfcompute_orders import SfcomputeBlocks
 
         return {PurchaseProduct.CAPACITY_BLOCK: SfcomputeBlocks(self, self._clock)}
@@ -134,7 +133,6 @@ class Sfcompute:
         return self._key or ""
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {
             "endpoints": {"market": endpoint(NAME, "base_url", self._settings.base_url)},
             "logins": {

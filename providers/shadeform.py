@@ -53,7 +53,6 @@ class Shadeform:
         yield from distinct(each(rows, self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return self._api.setup(
             "instance types", adds="prices and availability of some twenty smaller clouds, as Shadeform sells them"
         )

@@ -69,7 +69,6 @@ class Vast:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """See `SellsCapacity`."""
         from providers.vast_prepaid import VastPrepaid
 
         return {PurchaseProduct.PREPAID: VastPrepaid(self, self._clock)}
@@ -87,7 +86,6 @@ class Vast:
         return self._key or ""
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
         return {
             "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},

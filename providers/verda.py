@@ -105,7 +105,6 @@ class Verda:
         yield from distinct(each(rows, lambda row: self._read(row, stock, terms)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         found = {"client_id": self._id is not None, "client_secret": self._secret is not None}
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},

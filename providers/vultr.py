@@ -76,7 +76,6 @@ class Vultr:
                 yield from distinct(each(_pages(api, path, key, self.name), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         return {"endpoints": {"plans": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row) -> Found:

@@ -113,15 +113,12 @@ class Aws:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """See `SellsCapacity`."""
         return shops.products(NAME, AwsCounter(self._need_login, self._everywhere, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
-        """See `RunsInstances`."""
         yield from self._everywhere(lambda login, region: tagged(login, region, spot.zone_ids(login, region)))
 
     def terminate(self, id: str) -> None:
-        """See `RunsInstances`."""
         terminate(self._need_login(), id)
 
     def charges(self, since: datetime) -> Iterator[Charge]:
@@ -156,7 +153,6 @@ class Aws:
         raise NoLogin("no login to AWS", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         settings = self._settings
         sign = sign_of_login(settings)
         return {

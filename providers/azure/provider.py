@@ -103,17 +103,14 @@ class Azure:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """See `SellsCapacity`."""
         listed = RetailPrices(self._settings, self._clock).offers
         return shops.products(NAME, AzureCounter(self._need_login, listed, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
-        """See `RunsInstances`."""
         login = self._need_login()
         yield from instances.tagged(login, read_locations(login))
 
     def terminate(self, id: str) -> None:
-        """See `RunsInstances`."""
         instances.terminate(self._need_login(), id)
 
     def charges(self, since: datetime) -> Iterator[Charge]:
@@ -141,7 +138,6 @@ class Azure:
         raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         settings = self._settings
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         return {

@@ -129,7 +129,6 @@ class Gcp:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        """See `SellsCapacity`."""
         return shops.products(NAME, GcpCounter(self._asking, self._priced, self._clock))
 
     def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
@@ -159,11 +158,9 @@ class Gcp:
                 yield by_place[row.zone, row.instance_type], row
 
     def instances(self) -> Iterator[Instance]:
-        """See `RunsInstances`."""
         yield from labelled(self._asking())
 
     def terminate(self, id: str) -> None:
-        """See `RunsInstances`."""
         terminate(self._asking(), id)
 
     def _asking(self) -> GcpCaller:
@@ -174,7 +171,6 @@ class Gcp:
         return GcpCaller(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.providers.DescribesSetup`."""
         sign = sign_of_login(self._settings)
         return {
             "endpoints": {
