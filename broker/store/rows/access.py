@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
@@ -12,8 +10,6 @@ from broker.store.rows.row import Row
 
 class PersonRow(Row, table=True):
     """A person who may sign in. ``roles`` and ``teams`` (team → role) as JSON."""
-
-    __tablename__: ClassVar[str] = "person"
 
     name: str = Field(primary_key=True)
     service: bool
@@ -26,7 +22,6 @@ class PersonRow(Row, table=True):
 class ApiTokenRow(Row, table=True):
     """An API token, without its text. ``scopes`` as JSON."""
 
-    __tablename__: ClassVar[str] = "api_token"
     __table_args__ = (Index("api_token_person", "person", "made_at"),)
 
     id: str = Field(primary_key=True)
@@ -45,7 +40,6 @@ class ApiTokenRow(Row, table=True):
 class ApiRequestRow(Row, table=True):
     """A change requested over the network. ``status``: None until it is answered; ``body``: the answer."""
 
-    __tablename__: ClassVar[str] = "api_request"
     __table_args__ = (Index("api_request_at", "at"),)
 
     person: str = Field(primary_key=True)
@@ -59,7 +53,6 @@ class ApiRequestRow(Row, table=True):
 class PageSessionRow(Row, table=True):
     """A session of the page, without its id. ``token``: the API token that started it."""
 
-    __tablename__: ClassVar[str] = "page_session"
     __table_args__ = (Index("page_session_person", "person"), Index("page_session_ends", "ends_at"))
 
     digest: str = Field(primary_key=True)
@@ -73,7 +66,6 @@ class PageSessionRow(Row, table=True):
 class DeviceLoginRow(Row, table=True):
     """A login of a program, without its own code. ``granted``: None until a person decides; ``scopes`` as JSON."""
 
-    __tablename__: ClassVar[str] = "device_login"
     __table_args__ = (Index("device_login_user_code", "user_code", unique=True),)
 
     digest: str = Field(primary_key=True)
@@ -91,8 +83,6 @@ class DeviceLoginRow(Row, table=True):
 class PasswordRow(Row, table=True):
     """A person's password as its Argon2id hash. ``failures``: wrong ones in a row."""
 
-    __tablename__: ClassVar[str] = "password"
-
     person: str = Field(primary_key=True)
     digest: str
     set_at: int = Field(sa_type=BigInteger)
@@ -103,8 +93,6 @@ class PasswordRow(Row, table=True):
 class PasswordOriginRow(Row, table=True):
     """An address from which a person has signed in with the right password. ``failures``: wrong ones in a row since."""
 
-    __tablename__: ClassVar[str] = "password_origin"
-
     person: str = Field(primary_key=True)
     origin: str = Field(primary_key=True)
     right_at: int = Field(sa_type=BigInteger)
@@ -114,8 +102,6 @@ class PasswordOriginRow(Row, table=True):
 
 class SecondFactorRow(Row, table=True):
     """A person's second factor, its key encrypted. ``recovery``: hashes of the codes that are left, as JSON."""
-
-    __tablename__: ClassVar[str] = "second_factor"
 
     person: str = Field(primary_key=True)
     sealed: str
@@ -128,8 +114,6 @@ class SecondFactorRow(Row, table=True):
 class InvitationRow(Row, table=True):
     """An invitation to choose a password, without its secret."""
 
-    __tablename__: ClassVar[str] = "invitation"
-
     digest: str = Field(primary_key=True)
     person: str
     made_by: str
@@ -139,8 +123,6 @@ class InvitationRow(Row, table=True):
 
 class ProviderSignInRow(Row, table=True):
     """A sign-in that has begun at the identity provider. ``state`` and ``browser``: hashes."""
-
-    __tablename__: ClassVar[str] = "provider_sign_in"
 
     state: str = Field(primary_key=True)
     browser: str
@@ -153,18 +135,15 @@ class ProviderSignInRow(Row, table=True):
 class IdentityRow(Row, table=True):
     """The person behind an identity of the provider."""
 
-    __tablename__: ClassVar[str] = "identity"
-
     issuer: str = Field(primary_key=True)
     subject: str = Field(primary_key=True)
     person: str
     linked_at: int = Field(sa_type=BigInteger)
 
 
-class AuditRow(Row, table=True):
+class AuditLogRow(Row, table=True):
     """One line of the audit log. Append-only."""
 
-    __tablename__: ClassVar[str] = "audit_log"
     __table_args__ = (Index("audit_log_person", "person", "number"), Index("audit_log_subject", "subject", "number"))
 
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})

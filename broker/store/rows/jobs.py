@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqlalchemy import BigInteger, Column, Index, text
 from sqlmodel import Field
 
@@ -18,7 +16,6 @@ class JobRow(Row, table=True):
     versions.
     ``array_id``: the array that it is a task of."""
 
-    __tablename__: ClassVar[str] = "job"
     __table_args__ = (
         Index("job_unclosed", "submitted_at", sqlite_where=text("NOT closed")),
         Index("job_submitted", "submitted_at"),
@@ -50,10 +47,9 @@ class JobRow(Row, table=True):
     array_id: str | None = None
 
 
-class EventRow(Row, table=True):
+class AttemptEventRow(Row, table=True):
     """One fact of a job's stream. Append-only."""
 
-    __tablename__: ClassVar[str] = "attempt_event"
     __table_args__ = (
         Index("attempt_event_approval", "at", sqlite_where=ABOUT_APPROVAL),
         Index("attempt_event_asking", "job_id", sqlite_where=ABOUT_APPROVAL),
@@ -76,7 +72,6 @@ class MachineTimeRow(Row, table=True):
     per machine. Attempts whose machines never came up have no row. ``folded``: the slot of time whose sums contain it
     (`broker.store.ledger.use_sums`); None: none do."""
 
-    __tablename__: ClassVar[str] = "machine_time"
     __table_args__ = (
         Index("machine_time_until", "until"),
         Index("machine_time_folded", "folded", "until"),
@@ -107,8 +102,6 @@ class MachineTimeRow(Row, table=True):
 class SettingRow(Row, table=True):
     """Settings of this store."""
 
-    __tablename__: ClassVar[str] = "setting"
-
     key: str = Field(primary_key=True)
     value: str
 
@@ -118,8 +111,6 @@ class ArchiveFileRow(Row, table=True):
     ``digest``: SHA-256 of its content; ``size``: bytes; ``since``, ``until``: the earliest and the latest time in it
     (of events: of their jobs' ends); ``first_series``, ``last_series``: of prices and signals; ``before``:
     their cut-off; ``runs``: the URL of the run store."""
-
-    __tablename__: ClassVar[str] = "archive_file"
 
     number: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
     kind: str
@@ -140,8 +131,6 @@ class ArchiveIntentRow(Row, table=True):
     """A file that is to be written. Its row goes as the file is put on record. ``abandoned``: whoever wrote it ended;
     the file is being deleted, and may not be put on record any more."""
 
-    __tablename__: ClassVar[str] = "archive_intent"
-
     path: str = Field(primary_key=True)
     runs: str
     at: int = Field(sa_type=BigInteger)
@@ -150,8 +139,6 @@ class ArchiveIntentRow(Row, table=True):
 
 class ArchivedJobRow(Row, table=True):
     """A closed job of whose events some are in a file. Only such events may be deleted: a trigger looks here."""
-
-    __tablename__: ClassVar[str] = "archived_job"
 
     job_id: str = Field(primary_key=True)
     file: int = Field(sa_type=BigInteger, foreign_key="archive_file.number")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqlalchemy import BigInteger, Column, Index, UniqueConstraint, text
 from sqlmodel import Field
 
@@ -11,10 +9,9 @@ from broker.store.rows.row import ID, Row
 from broker.store.tables.conditions import LONG, ON_OWN, WITHOUT_ATTEMPT
 
 
-class EntryRow(Row, table=True):
+class LedgerEntryRow(Row, table=True):
     """One ledger entry; ``id`` is the posting order. Append-only."""
 
-    __tablename__: ClassVar[str] = "ledger_entry"
     __table_args__ = (
         UniqueConstraint("movement_id", "account", name="ledger_entry_movement"),
         Index("ledger_entry_job", "job_id"),
@@ -49,10 +46,9 @@ class EntryRow(Row, table=True):
     rate: int | None = Field(sa_type=BigInteger)
 
 
-class BalanceRow(Row, table=True):
+class LedgerBalanceRow(Row, table=True):
     """Sums of a job's entries per kind of money, and the tags and dates that count its hold under a budget."""
 
-    __tablename__: ClassVar[str] = "ledger_balance"
     __table_args__ = (Index("ledger_balance_open", "held", sqlite_where=text("held <> 0")),)
 
     job_id: str = Field(primary_key=True)
@@ -73,7 +69,6 @@ class BalanceRow(Row, table=True):
 class SpendGroupRow(Row, table=True):
     """One set of tags by which budgets count. ``key``: the tags as JSON."""
 
-    __tablename__: ClassVar[str] = "spend_group"
     __table_args__ = (UniqueConstraint("key", name="spend_group_key"),)
 
     id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
@@ -89,7 +84,6 @@ class SpendGroupRow(Row, table=True):
 class SpendSumRow(Row, table=True):
     """The spend of a group in one slot of time: ``size`` microseconds, the ``slot``-th since 1970."""
 
-    __tablename__: ClassVar[str] = "spend_sum"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     size: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -103,7 +97,6 @@ class MovementSumRow(Row, table=True):
     from the movement's first account to the second, in ``movements`` movements. ``covers_from`` and ``covers_to``
     enclose the times they cover; ``at``: the latest posting."""
 
-    __tablename__: ClassVar[str] = "movement_sum"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     job_id: str = Field(primary_key=True)
@@ -123,7 +116,6 @@ class UseSumRow(Row, table=True):
     place and the ``signature`` of its jobs, the set of all their places; ``jobs``: how many have it. ``gpu_time`` and
     ``machine_time`` in microseconds, ``cash``, ``amortised`` and ``sandbox`` in micro-dollars."""
 
-    __tablename__: ClassVar[str] = "use_sum"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     slot: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -153,7 +145,6 @@ class MeteringRow(Row, table=True):
     """How far the machine time of an attempt is settled: a `broker.ledger.meter.Meter`. ``cost`` (micro-dollars) and
     ``cost_rest`` (the part of a micro-dollar, times an hour in microseconds) are one exact number."""
 
-    __tablename__: ClassVar[str] = "metering"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     job_id: str = Field(primary_key=True)
@@ -171,8 +162,6 @@ class MeteringRow(Row, table=True):
 class BudgetMarkRow(Row, table=True):
     """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
 
-    __tablename__: ClassVar[str] = "budget_mark"
-
     budget: str = Field(primary_key=True)
     period_start: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
     amount: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -184,7 +173,6 @@ class ChargeRow(Row, table=True):
     """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
     several for the same time. ``source``: ``api``, or the name of the imported file."""
 
-    __tablename__: ClassVar[str] = "charge"
     __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
 
     provider: str = Field(primary_key=True)
@@ -202,8 +190,6 @@ class StatementRow(Row, table=True):
     """The charge of each team for a closed month (``2026-10``), as a `broker.finops.showback.Statement` in JSON.
     Append-only."""
 
-    __tablename__: ClassVar[str] = "statement"
-
     month: str = Field(primary_key=True)
     frozen_at: int = Field(sa_type=BigInteger)
     frozen_by: str
@@ -213,8 +199,6 @@ class StatementRow(Row, table=True):
 class AnomalyAnswerRow(Row, table=True):
     """A person's answer to an incident of a team (empty: of jobs without one), which began on a ``day``
     (``2026-11-20``). The last word counts."""
-
-    __tablename__: ClassVar[str] = "anomaly_answer"
 
     team: str = Field(primary_key=True)
     day: str = Field(primary_key=True)

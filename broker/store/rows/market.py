@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqlalchemy import BigInteger, Column, Index, SmallInteger, UniqueConstraint, text
 from sqlmodel import Field
 
 from broker.store.rows.row import ID, Row
 
 
-class PollRow(Row, table=True):
+class PollRunRow(Row, table=True):
     """One poll of one provider. ``status``: a `broker.store.records.PollStatus`; ``gone``: the number of offers it
     ended; ``samples``: details of skipped rows, as JSON by reason."""
 
-    __tablename__: ClassVar[str] = "poll_run"
     __table_args__ = (
         Index("poll_run_provider", "provider", "finished"),
         Index("poll_run_started", "provider", "started"),
@@ -40,8 +37,6 @@ class PriceAcceptanceRow(Row, table=True):
     """One resolution of doubts by a person. ``what``: the offers, as JSON: ids with the doubt and price (micro-dollars)
     of each; ``ended``: the number of missing ones that ended."""
 
-    __tablename__: ClassVar[str] = "price_acceptance"
-
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     at: int = Field(sa_type=BigInteger)
     accepted_by: str
@@ -54,7 +49,6 @@ class PriceAcceptanceRow(Row, table=True):
 class PoolRow(Row, table=True):
     """One pool. ``accelerator`` is empty for machines without one; ``key`` is `Offer.pool`."""
 
-    __tablename__: ClassVar[str] = "pool"
     __table_args__ = (
         UniqueConstraint("key", name="pool_key"),
         Index("pool_machine", "accelerator", "count"),
@@ -81,7 +75,6 @@ class OfferRow(Row, table=True):
     ``trusted``: while the price is in doubt, the last one that was not. ``accelerator``, ``count``: of its pool, for
     the index of prices."""
 
-    __tablename__: ClassVar[str] = "offer"
     __table_args__ = (
         UniqueConstraint("pool_id", "source", name="offer_source"),
         Index("offer_polled_by", "polled_by"),
@@ -122,12 +115,11 @@ class OfferRow(Row, table=True):
     count: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
 
-class PriceRow(Row, table=True):
+class PriceChangeRow(Row, table=True):
     """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
     when it became known, if after ``at``. ``availability``: a code of `broker.store.market.polls.CODES`. Few columns: a
     year of a large market has some thirty million rows."""
 
-    __tablename__: ClassVar[str] = "price_change"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     series: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -137,10 +129,9 @@ class PriceRow(Row, table=True):
     learned: int | None = Field(sa_type=BigInteger)
 
 
-class SignalRow(Row, table=True):
+class SignalChangeRow(Row, table=True):
     """One change of the provider's score and interruptions per hour of an offer."""
 
-    __tablename__: ClassVar[str] = "signal_change"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     series: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -152,8 +143,6 @@ class SignalRow(Row, table=True):
 class KeptAnswerRow(Row, table=True):
     """A document that polls need not read again: a `broker.core.market.kept_answers.KeptAnswer`. ``at``: when it was
     read; ``version``: of the gpubroker that made the content; ``digest``: SHA-256 of the content."""
-
-    __tablename__: ClassVar[str] = "kept_answer"
 
     provider: str = Field(primary_key=True)
     address: str = Field(primary_key=True)
@@ -168,8 +157,6 @@ class KeptAnswerRow(Row, table=True):
 class HoldingRow(Row, table=True):
     """Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
     ``proof``: SHA-256 of its document, or empty. ``removed_at``: when the record was removed."""
-
-    __tablename__: ClassVar[str] = "holding"
 
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     kind: str
@@ -194,8 +181,6 @@ class HoldingRow(Row, table=True):
 class HoldingProofRow(Row, table=True):
     """A document that proves a holding, such as an invoice, by its SHA-256 (hex)."""
 
-    __tablename__: ClassVar[str] = "holding_proof"
-
     sha256: str = Field(primary_key=True)
     name: str
     content: bytes
@@ -204,7 +189,6 @@ class HoldingProofRow(Row, table=True):
 class PurchaseRow(Row, table=True):
     """Projection of one purchase's events: ``view`` is the whole `Purchase` as JSON."""
 
-    __tablename__: ClassVar[str] = "purchase"
     __table_args__ = (Index("purchase_open", "intended_at", sqlite_where=text("NOT closed")),)
 
     id: str = Field(primary_key=True)
@@ -216,8 +200,6 @@ class PurchaseRow(Row, table=True):
 class PurchaseEventRow(Row, table=True):
     """One fact of a purchase. Append-only."""
 
-    __tablename__: ClassVar[str] = "purchase_event"
-
     purchase_id: str = Field(primary_key=True)
     seq: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     at: int = Field(sa_type=BigInteger)
@@ -228,18 +210,14 @@ class PurchaseEventRow(Row, table=True):
 class PurchaseQuoteRow(Row, table=True):
     """One quote: a `CapacityQuote` as JSON."""
 
-    __tablename__: ClassVar[str] = "purchase_quote"
-
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     at: int = Field(sa_type=BigInteger)
     body: str
 
 
-class WatchRow(Row, table=True):
+class PriceWatchRow(Row, table=True):
     """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, also
     compared to detect concurrent changes."""
-
-    __tablename__: ClassVar[str] = "price_watch"
 
     name: str = Field(primary_key=True)
     body: str
@@ -250,7 +228,6 @@ class NoticeRow(Row, table=True):
     """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
     ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
 
-    __tablename__: ClassVar[str] = "notice"
     __table_args__ = (
         Index("notice_waiting", "next_try", sqlite_where=text("next_try IS NOT NULL")),
         Index("notice_begins", "key", sqlite_where=text("0")),  # for PostgreSQL, as ``job_id_begins``

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqlalchemy import BigInteger, Column, Index, false, text
 from sqlmodel import Field
 
@@ -13,7 +11,6 @@ from broker.store.rows.row import ID, Row
 class DecisionRow(Row, table=True):
     """One judgement at the gate; ``body`` has verdicts and inputs. Append-only."""
 
-    __tablename__: ClassVar[str] = "decision"
     __table_args__ = (Index("decision_job", "job_id"), Index("decision_at", "at"))
 
     id: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
@@ -30,10 +27,8 @@ class DecisionRow(Row, table=True):
     body: str
 
 
-class PolicyRow(Row, table=True):
+class PolicySetRow(Row, table=True):
     """One activation of a policy set; the highest number is active. Append-only."""
-
-    __tablename__: ClassVar[str] = "policy_set"
 
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     activated_at: int = Field(sa_type=BigInteger)
@@ -46,8 +41,6 @@ class PolicyRow(Row, table=True):
 class StandingGrantRow(Row, table=True):
     """One standing grant. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
     ``closed_use``: the spend of closed jobs under it, in micro-dollars."""
-
-    __tablename__: ClassVar[str] = "standing_grant"
 
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     granted_by: str
@@ -65,7 +58,6 @@ class StandingUseRow(Row, table=True):
     """One job approved by a standing grant, which counts its money. ``closed``: it is included in the grant's
     ``closed_use``."""
 
-    __tablename__: ClassVar[str] = "standing_use"
     __table_args__ = (
         Index("standing_use_job", "job_id"),
         Index("standing_use_open", "number", sqlite_where=text("NOT closed")),
