@@ -120,8 +120,8 @@ def preview_purchase(by: By, body: BuyBody) -> Response:
     """The effect of buying a quote: the verdict of the policies, the money held, the approvals. Changes nothing."""
     by.require(Permission.BUY, body.team)
     quote = by.broker.store.quote(body.quote)
-    whose = {"team": body.team, "project": body.project, "environment": body.environment}
-    return answer(purchases.preview(by.broker, quote, ceiling=_usd(body.ceiling, "ceiling"), by=by.actor, **whose))
+    ceiling = _usd(body.ceiling, "ceiling")
+    return answer(purchases.preview(by.broker, quote, _payer(body), by=by.actor, ceiling=ceiling))
 
 
 def buy_quote(by: By, key: Key, body: BuyBody) -> Response:
@@ -199,12 +199,15 @@ def buy(by: Caller, key: str, body: BuyBody) -> ChangeAnswer:
     by.require(Permission.BUY, body.team)
     quote, ceiling = by.broker.store.quote(body.quote), _usd(body.ceiling, "ceiling")
     id = f"{PREFIX}{sha256(f'{by.actor.identity} {key}'.encode()).hexdigest()[:12]}"
-    whose = {"team": body.team, "project": body.project, "environment": body.environment}
 
     def bought() -> Purchase:
-        return purchases.buy(by.broker, quote, ceiling=ceiling, by=by.actor, id=id, **whose)
+        return purchases.buy(by.broker, quote, _payer(body), by=by.actor, ceiling=ceiling, id=id)
 
     return change_purchase(by, key, "purchases.buy", id, body, bought, before="", status=201)
+
+
+def _payer(body: BuyBody) -> purchases.Payer:
+    return purchases.Payer(body.team, body.project, body.environment)
 
 
 def withdraw(by: Caller, id: str, key: str, body: WithdrawBody) -> ChangeAnswer:

@@ -80,8 +80,7 @@ class Shop:
         return self.buy(self.quote(), ceiling=ceiling)
 
     def buy(self, quote: CapacityQuote, ceiling: Money | None = None, by: Any = ANN) -> Purchase:
-        whose = {"team": None, "project": None, "environment": None}
-        return purchases.buy(self.broker, quote, ceiling=ceiling, by=by, **whose)
+        return purchases.buy(self.broker, quote, purchases.Payer(), ceiling=ceiling, by=by)
 
     def approved(self, ceiling: Money | None = None) -> Purchase:
         """Ann asked, bob and olga approved; nothing is ordered yet."""

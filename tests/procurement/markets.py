@@ -84,8 +84,7 @@ class MarketBench:
 
     def approved(self) -> Purchase:
         """Ann asked, all approvers needed approved; nothing is ordered yet."""
-        whose = {"team": None, "project": None, "environment": None}
-        purchase = purchases.buy(self.broker, self.quote(), ceiling=None, by=ANN, **whose)
+        purchase = purchases.buy(self.broker, self.quote(), purchases.Payer(), by=ANN)
         for who in (BOB, OLGA)[: purchase.approvals]:
             purchase = purchases.approve(self.broker, purchase.id, by=who)
         return purchase

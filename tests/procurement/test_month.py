@@ -114,8 +114,8 @@ def test_a_month(shop: Shop) -> None:
     found = proposal.propose(shop.broker, planned_by(shop), "H100", request, ["aws"])
     assert found.best is not None
     assert (round(found.best.worth.break_even, 2), found.best.worth.regret) == (0.46, TOTAL)
-    whose = {"team": None, "project": None, "environment": None}
-    asked, again = (proposal.buy_line(shop.broker, found.id, 1, found.best.quote, by=ANN, **whose) for _ in range(2))
+    line = (found.id, 1, found.best.quote, purchases.Payer())
+    asked, again = (proposal.buy_line(shop.broker, *line, by=ANN) for _ in range(2))
     assert asked.id == again.id
     for who in (BOB, OLGA):
         purchases.approve(shop.broker, asked.id, by=who)

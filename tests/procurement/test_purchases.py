@@ -241,9 +241,8 @@ def test_an_old_quote_is_not_bought(shop: Shop) -> None:
     shop.clock.advance(timedelta(hours=1, seconds=1))
     with pytest.raises(InvalidInput, match="the quote is of 2026-11-23 12:00"):
         shop.buy(quote)
-    tags = {"team": None, "project": None, "environment": None}
     with pytest.raises(InvalidInput, match="the quote is of 2026-11-23 12:00"):
-        purchases.preview(shop.broker, quote, ceiling=None, **tags, by=ANN)
+        purchases.preview(shop.broker, quote, purchases.Payer(), by=ANN)
 
 
 def test_a_ceiling_below_the_quote_is_an_error(shop: Shop) -> None:

@@ -68,16 +68,7 @@ def propose(
     )  # fmt: skip
 
 
-def buy_lines(
-    broker: Broker,
-    file: Path,
-    lines: Sequence[int],
-    *,
-    team: str | None,
-    project: str | None,
-    environment: str | None,
-    by: Actor,
-) -> list[Purchase]:
+def buy_lines(broker: Broker, file: Path, lines: Sequence[int], payer: purchases.Payer, *, by: Actor) -> list[Purchase]:
     """Request the purchases of these lines of a proposal's file; without ``lines``, of its best line. Raises as
     `read_proposal` and `buy_line`, and `InvalidInput` before the first purchase for lines that the file does not
     have."""
@@ -88,20 +79,11 @@ def buy_lines(
     for line in wanted:
         if line not in quotes:
             raise InvalidInput(f"it has no line {line}", where="--line", hint=f"1 to {len(quotes)}")
-    whose = {"team": team, "project": project, "environment": environment}
-    return [buy_line(broker, found.id, line, quotes[line], **whose, by=by) for line in dict.fromkeys(wanted)]
+    return [buy_line(broker, found.id, line, quotes[line], payer, by=by) for line in dict.fromkeys(wanted)]
 
 
 def buy_line(
-    broker: Broker,
-    proposal: str,
-    line: int,
-    quote: CapacityQuote,
-    *,
-    team: str | None,
-    project: str | None,
-    environment: str | None,
-    by: Actor,
+    broker: Broker, proposal: str, line: int, quote: CapacityQuote, payer: purchases.Payer, *, by: Actor
 ) -> Purchase:
     """Request the purchase of a line of a proposal, for at most its quoted price, at the provider's newest price.
     Idempotent: a line is bought once. Raises as `purchases.buy`, and `InvalidInput` if the provider no longer offers it
@@ -120,6 +102,4 @@ def buy_line(
     if newest.total > quote.total:
         told = f"line {line} costs {newest.total.rounded(2)} now; {quote.total.rounded(2)} was proposed"
         raise InvalidInput(told, hint=again)
-    return purchases.buy(
-        broker, newest, ceiling=quote.total, team=team, project=project, environment=environment, by=by, id=id
-    )
+    return purchases.buy(broker, newest, payer, by=by, ceiling=quote.total, id=id)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.app.alerts.routes import recipients
 from broker.app.results.purchases import PurchasePreviewResult
@@ -44,6 +44,14 @@ class Quoted:
     quotes: tuple[tuple[int, CapacityQuote], ...]
     asked: tuple[str, ...]
     problems: tuple[tuple[str, str], ...]
+
+
+class Payer(NamedTuple):
+    """Who pays for a purchase; it counts in their budgets."""
+
+    team: str | None = None
+    project: str | None = None
+    environment: str | None = None
 
 
 def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
@@ -105,18 +113,11 @@ def _concerns_everybody(error: BrokerError, request: QuoteRequest, *, named: boo
 
 
 def preview(
-    broker: Broker,
-    quote: CapacityQuote,
-    *,
-    ceiling: Money | None,
-    team: str | None,
-    project: str | None,
-    environment: str | None,
-    by: Actor,
+    broker: Broker, quote: CapacityQuote, payer: Payer, *, by: Actor, ceiling: Money | None = None
 ) -> PurchasePreviewResult:
     """Judge a purchase without making it: holds no money and requests no approval. ``ceiling``: as in `buy`. Raises as
     `buy`, except `NotAllowed`."""
-    buying = _buying(quote, ceiling, team, project, environment, by)
+    buying = _buying(quote, ceiling, payer, by)
     _require_fresh(quote, broker.clock.now())
     with broker.store.reading() as look:
         judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
@@ -129,19 +130,17 @@ def preview(
 def buy(
     broker: Broker,
     quote: CapacityQuote,
+    payer: Payer,
     *,
-    ceiling: Money | None,
-    team: str | None,
-    project: str | None,
-    environment: str | None,
     by: Actor,
+    ceiling: Money | None = None,
     id: str | None = None,
 ) -> Purchase:
     """Start a purchase: hold its ceiling (USD; default: the quote's total) and notify its approvers. Nothing is ordered
     before they approve. Raises `NotAllowed` if a rule or budget denies it, and `InvalidInput` for a quote that is too
     old or a ceiling below its total. Not idempotent,
     except with an ``id``: returns the purchase with that id, if there is one."""
-    buying = _buying(quote, ceiling, team, project, environment, by)
+    buying = _buying(quote, ceiling, payer, by)
     now = from_micros(to_micros(broker.clock.now()))
     _require_fresh(quote, now)
     id = id or f"{PREFIX}{secrets.token_hex(6)}"
@@ -156,9 +155,7 @@ def buy(
                 ceiling=buying.ceiling,
                 binding=quote.binding(buying.ceiling),
                 user=by.identity,
-                team=team,
-                project=project,
-                environment=environment,
+                **payer._asdict(),
                 questions=judged.questions,
                 approvals=approvals_needed(quote.undo),
             )
@@ -245,19 +242,12 @@ def _require_fresh(quote: CapacityQuote, now: datetime) -> None:
         raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
 
 
-def _buying(
-    quote: CapacityQuote,
-    ceiling: Money | None,
-    team: str | None,
-    project: str | None,
-    environment: str | None,
-    by: Actor,
-) -> Buying:
+def _buying(quote: CapacityQuote, ceiling: Money | None, payer: Payer, by: Actor) -> Buying:
     if ceiling is not None and ceiling < quote.total:
         raise InvalidInput(
             f"the quote is {quote.total}, above the ceiling of {ceiling}", where="--ceiling", hint="raise the ceiling"
         )
-    return Buying(quote, quote.total if ceiling is None else ceiling, by.identity, team, project, environment)
+    return Buying(quote, quote.total if ceiling is None else ceiling, by.identity, *payer)
 
 
 def _known(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:

@@ -13,8 +13,9 @@ import typer
 
 from broker.cli import completion
 from broker.cli.capacity import plan, purchases
+from broker.cli.capacity.purchase_options import PurchaseId
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, examples, one_line
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -213,6 +214,29 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(2 if found.differences else 5)
 
 
+def review(
+    context: typer.Context,
+    id: PurchaseId,
+    on_demand_price: OnDemandPrice = None,
+    spot_price: SpotPrice = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
+    from broker.app.capacity.review import purchase_review
+    from broker.app.results.purchases import PurchaseReviewResult
+    from broker.cli import filters
+    from broker.cli.capacity import purchases_view
+
+    def price(option: str, text: str | None) -> float | None:
+        return None if text is None else float(filters.price(option, text).dollars)
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
+    found = PurchaseReviewResult.of(purchase_review(broker, id, on_demand=on_demand, spot=spot))
+    terminal.result(found, lambda: purchases_view.review(found))
+
+
 _ID = "purchase-0123456789ab"
 _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the help, with examples
     list_: ("list", "list --offline --json"),
@@ -255,7 +279,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
         "propose H100:8 --machines 2 --for 7d --region us-east-1",
         "propose H100:8 --for 14d --demand H100=hours.csv --json",
     ),
-    purchases.review: (f"review {_ID}",),
+    review: (f"review {_ID}",),
 }
 for command, lines in _COMMANDS.items():
     shown = examples(*(f"gpubroker capacity {line}" for line in lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,15 +24,17 @@ from broker.cli.capacity.purchase_options import (
     Yes,
 )
 from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, OnDemandPrice, Reason, SpotPrice
+from broker.cli.options import AsJson, Reason
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
+    from broker.app.capacity.purchases import Payer
     from broker.app.capacity.wanted import WantedCapacity
     from broker.app.results.purchases import PurchaseResult, QuoteList, ResaleTermsResult, UndoTermsResult
+    from broker.app.wiring import Broker
     from broker.core.purchases.purchases import Purchase
-    from broker.core.values.money import Money
+    from broker.core.purchases.quotes import CapacityQuote
 
 
 @gathered
@@ -103,15 +106,15 @@ def buy(
     of them; buyers cannot approve their own purchase. Before the order the price is checked again: above the ceiling
     nothing is bought. Exits with 3 if a policy denies it, with --dry-run too.
     """
-    from broker.app.results.purchases import PurchaseList, PurchasePreviewResult
-    from broker.app.results.values import plain
+    from broker.app.capacity import purchases as use_case
+    from broker.app.results.purchases import PurchasePreviewResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.core.policy.policy import Answer
 
     terminal = Terminal.of(context)
     terminal.only_here({"--from-plan": from_plan, "--line": line})
-    whose = {"team": payer.team, "project": payer.project, "environment": payer.environment}
+    whose = asdict(payer)
     if (number is None) == (from_plan is None):
         hint = "gpubroker capacity quote --help"
         raise InvalidInput("give a quote's number or --from-plan", where="QUOTE", hint=hint)
@@ -119,36 +122,36 @@ def buy(
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
-        from broker.app.capacity.proposal import buy_lines
-
-        bought = PurchaseList.of(buy_lines(terminal.broker(), from_plan, line or [], by=terminal.actor, **whose))
-        terminal.result(
-            bought, lambda: [text for one in bought.purchases for text in purchases_view.purchase(one, here=True)]
-        )
+        _buy_lines(terminal, from_plan, line or [], use_case.Payer(**whose))
         return
-    assert number is not None
     most = None if ceiling is None else filters.price("--ceiling", ceiling)
-    body = plain({"quote": number, "ceiling": most, **whose})
+    body = {"quote": number, "ceiling": None if most is None else most.as_json(), **whose}
+
+    def wanted() -> tuple[Broker, CapacityQuote, use_case.Payer]:
+        assert number is not None
+        broker = terminal.broker()
+        return broker, broker.store.quote(number), use_case.Payer(**whose)
+
     if not dry_run:
-        _change(terminal, "/purchases", body, lambda: _bought(terminal, number, most, whose))
+        _change(terminal, "/purchases", body, lambda: use_case.buy(*wanted(), by=terminal.actor, ceiling=most))
         return
     if terminal.through_server:
         seen = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
     else:
-        from broker.app.capacity.purchases import preview
-
-        broker = terminal.broker()
-        seen = preview(broker, broker.store.quote(number), ceiling=most, by=terminal.actor, **whose)
+        seen = use_case.preview(*wanted(), by=terminal.actor, ceiling=most)
     terminal.result(seen, lambda: purchases_view.preview(seen))
     if seen.answer is Answer.DENY:
         raise typer.Exit(3)
 
 
-def _bought(terminal: Terminal, number: int, most: Money | None, whose: Mapping[str, str | None]) -> Purchase:
-    from broker.app.capacity.purchases import buy
+def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: Payer) -> None:
+    from broker.app.capacity.proposal import buy_lines
+    from broker.app.results.purchases import PurchaseList
+    from broker.cli.capacity import purchases_view
 
-    broker = terminal.broker()
-    return buy(broker, broker.store.quote(number), ceiling=most, by=terminal.actor, **whose)
+    found = PurchaseList.of(buy_lines(terminal.broker(), file, lines, payer, by=terminal.actor))
+    shown = (text for one in found.purchases for text in purchases_view.purchase(one, here=True))
+    terminal.result(found, lambda: shown)
 
 
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
@@ -350,29 +353,6 @@ def _resale_terms(terminal: Terminal, id: str) -> ResaleTermsResult:
     from broker.app.capacity.selling import resale_terms
 
     return ResaleTermsResult.of(id, resale_terms(terminal.broker(), id))
-
-
-def review(
-    context: typer.Context,
-    id: PurchaseId,
-    on_demand_price: OnDemandPrice = None,
-    spot_price: SpotPrice = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
-    from broker.app.capacity.review import purchase_review
-    from broker.app.results.purchases import PurchaseReviewResult
-    from broker.cli import filters
-    from broker.cli.capacity import purchases_view
-
-    def price(option: str, text: str | None) -> float | None:
-        return None if text is None else float(filters.price(option, text).dollars)
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
-    found = PurchaseReviewResult.of(purchase_review(broker, id, on_demand=on_demand, spot=spot))
-    terminal.result(found, lambda: purchases_view.review(found))
 
 
 def _change(terminal: Terminal, path: str, body: Mapping[str, Any] | None, here: Callable[[], Purchase]) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from rich.console import Console
 
+from broker.app.results.purchases import PurchaseList
+from broker.cli.capacity import purchases_view
 from broker.cli.terminal import Terminal
 from providers import registry
 from tests.actors import ANN, BOB, OLGA, person
@@ -124,6 +128,10 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert len(gpubroker("approvals", "list", "--json", by=ANN).json["purchases"]) == 1
     listed = gpubroker("capacity", "purchases")
     assert "waits for approval" in listed.out
+    found = PurchaseList.model_validate(gpubroker("capacity", "purchases", "--json").json)
+    narrow = Console(width=80, file=StringIO(), record=True)
+    narrow.print(*purchases_view.purchases(narrow, found, every=False))
+    assert found.purchases[0].id in narrow.export_text(), "people copy it from a narrow terminal, too"
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
     assert gpubroker("capacity", "approve", id, by=ANN).code == 3
     gone = gpubroker("capacity", "reject", id, "--reason", "spot is enough", by=BOB)

@@ -25,6 +25,7 @@ from broker.core.values.units import (
     parse_memory,
     parse_money,
     parse_size,
+    parse_term,
     print_count,
     print_duration,
     print_minimum,
@@ -55,6 +56,19 @@ PARSERS = [parse_duration, parse_size, parse_money, parse_count, parse_memory, p
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("1y", 365), ("36mo", 1095), (" 1.5Y ", 547.5), ("100y", 36_500), ("720h", 30)]
+)
+def test_terms_have_years_and_months_too(text: str, days: float) -> None:
+    assert parse_term(text) == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["0y", "0h", "100.1y", "9" * 30 + "mo", "1 year", "y", "-1y"])
+def test_terms_are_above_zero_and_of_at_most_a_century(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_term(text)
 
 
 @pytest.mark.parametrize(
