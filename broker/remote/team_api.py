@@ -82,7 +82,7 @@ class TeamApi:
     def request(self, kind: type[R], path: str, body: Mapping[str, Any] | None = None) -> R:
         """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
         key."""
-        return self._read(kind, self.change(path, body))
+        return self._read(kind, self.change(path, body), "the change was made, but ")
 
     def rows(self, kind: type[R], path: str, rows: str, limit: int, **parameters: Any) -> Iterator[R]:
         """At most ``limit`` results of a list that comes in pages. ``rows``: the name of the list in the document."""
@@ -98,13 +98,13 @@ class TeamApi:
             found[rows] += last[rows]
         return self._read(kind, found)
 
-    def _read(self, kind: type[R], document: Document) -> R:
+    def _read(self, kind: type[R], document: Document, before: str = "") -> R:
         try:
             return kind.model_validate(document, extra="ignore")  # of a newer server
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
-            said = f"the answer is not what this version of gpubroker expects: {field}: {first['msg']}"
+            said = f"{before}the answer is not what this version of gpubroker expects: {field}: {first['msg']}"
             raise Malformed(said, where=self.url, hint="use the same version here and on the server") from error
 
     def get(self, path: str, **parameters: Any) -> Document:

@@ -141,3 +141,11 @@ def test_what_a_server_does_not_offer_is_refused_before_anything_happens(laptop:
         refused = laptop("capacity", *command, by="mia")
         assert (refused.code, f"capacity {command[0]}" in refused.err) == (2, True), refused.err
         assert "does not work through a team server" in refused.err
+
+
+def test_an_answer_that_cannot_be_read_says_that_the_change_was_made(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TeamApi, "change", lambda api, path, body: {"id": "purchase-1"})
+    done = laptop("capacity", "buy", "1", by="mia")
+    assert (done.code, "the change was made, but the answer is not what" in done.err) == (5, True), done.err
