@@ -96,7 +96,7 @@ def incidents(by: Caller, team: str | None = None) -> IncidentList:
         by.require(Permission.SEE_BUDGETS, team)
         teams = frozenset({team})
     found = shared(by, ("incidents",), lambda: anomalies.spending_anomalies(by.broker))
-    return IncidentList.of([one for one in found if teams is None or one.team in teams])
+    return IncidentList(incidents=[one for one in found if teams is None or one.team in teams])
 
 
 def one_team(by: Caller, team: str | None) -> str | None:

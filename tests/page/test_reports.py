@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from broker.app.billing import anomalies
-from broker.app.billing.anomalies import SpendingIncident
+from broker.app.results.anomalies import SpendingIncidentResult
 from broker.core.values.money import Money
 from tests.page.browsing import Site
 
@@ -62,9 +62,12 @@ def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
 ) -> None:
     day, spent = date(2026, 11, 2), Money.usd("77.25")
     found = [
-        SpendingIncident(team, day, day, spent, Money.ZERO, spent, running=False, causes=(), answer=None)
+        SpendingIncidentResult(
+            team=team, first=day, last=day, spent=spent, on_own=Money.ZERO, rented=spent, excess=spent, running=False,
+            causes=[], answer=None,
+        )
         for team in ("nlp", "vision")
-    ]
+    ]  # fmt: skip
     monkeypatch.setattr(anomalies, "spending_anomalies", lambda broker, teams=None: found)
     for who, sees in (("fay", {"nlp", "vision"}), ("mia", {"nlp"})):
         page = seen_site.of(who).get("/reports").text

@@ -9,11 +9,11 @@ Answers change no threshold.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
+from broker.app.results.anomalies import IncidentCauseResult, SpendingIncidentResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -45,38 +45,7 @@ _UNUSUAL_EVERY = timedelta(minutes=1)
 _FOUND = "found"
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentCause:
-    """A job, and what it spent in the incident above its average of the four weeks before (USD)."""
-
-    job: str
-    user: str
-    excess: Money
-
-
-@dataclass(frozen=True, slots=True)
-class SpendingIncident:
-    """Days (UTC, both included) on which a team spent more than the weeks before explain. USD: ``excess``: above the
-    usual level; ``spent``: in total; ``on_own``: the part of it on owned and reserved machines. ``causes``: the largest
-    first. ``running``: the last day is today."""
-
-    team: str
-    first: date
-    last: date
-    spent: Money
-    on_own: Money
-    excess: Money
-    running: bool
-    causes: Sequence[IncidentCause]
-    answer: IncidentAnswer | None
-
-    @property
-    def rented(self) -> Money:
-        """The part of ``spent`` on on-demand and spot machines (USD)."""
-        return self.spent - self.on_own
-
-
-def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> list[SpendingIncident]:
+def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> list[SpendingIncidentResult]:
     """The incidents of the last 30 days, newest first, of those teams (None: of all)."""
     today = _midnight(broker.clock.now())
     with broker.store.reading() as look:
@@ -90,7 +59,7 @@ def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> 
 
 def answer(
     broker: Broker, team: str, day: date, said: AnomalyAnswer, reason: str = "", *, by: Actor
-) -> SpendingIncident:
+) -> SpendingIncidentResult:
     """Record a person's answer on the incident of a team that began on ``day`` (UTC); a later answer replaces it.
     Returns the incident.
 
@@ -159,7 +128,7 @@ class UnusualJobs:
             found |= {cause.job: UnusualSpending(cause.excess, since, said_by) for cause in one.causes}
         return found
 
-    def _known_since(self, one: SpendingIncident, now: datetime) -> datetime:
+    def _known_since(self, one: SpendingIncidentResult, now: datetime) -> datetime:
         day, marks = datetime.combine(one.first, time(), UTC), self._broker.store.budget_marks
         mine = f"anomaly/{_key(one.team)}", day, Money.ZERO  # no budget has a name with a slash
         known = marks.since(*mine).get(_FOUND)
@@ -204,24 +173,35 @@ def _numbered(one: Incident) -> Incident:
 
 def _explained(
     look: StoreReading, team: str | None, one: Incident, today: datetime, said: IncidentAnswer | None
-) -> SpendingIncident:
+) -> SpendingIncidentResult:
     first, last = _day(today, one.first), _day(today, one.last)
     start, end = datetime.combine(first, time(), UTC), datetime.combine(last, time(), UTC) + _DAY
     spent = look.spending_by_job(team, start, end)
     before = look.spending_by_job(team, start - WINDOW * _DAY, start)
     length = (end - start) // _DAY
     causes = [
-        IncidentCause(job, user, amount - before.get((job, user), _NOTHING).share(length, WINDOW))
+        IncidentCauseResult(job=job, user=user, excess=amount - before.get((job, user), _NOTHING).share(length, WINDOW))
         for (job, user), amount in spent.items()
     ]
     more = sorted((cause for cause in causes if cause.excess > _NOTHING), key=lambda c: (-c.excess.micros, c.job))
     excess = Money.usd(f"{one.excess:.6f}")
     whole = sum(spent.values(), _NOTHING)
     on_own = look.jobs_spent_on_own(team, start, end)
-    return SpendingIncident(team or NOBODY, first, last, whole, on_own, excess, last == today.date(), more[:MOST], said)
+    return SpendingIncidentResult.from_parts(
+        team=team or NOBODY,
+        first=first,
+        last=last,
+        spent=whole,
+        on_own=on_own,
+        rented=whole - on_own,
+        excess=excess,
+        running=last == today.date(),
+        causes=more[:MOST],
+        answer=said,
+    )
 
 
-def _notice(one: SpendingIncident) -> Notice:
+def _notice(one: SpendingIncidentResult) -> Notice:
     when = "today" if one.running else f"on {one.last:%Y-%m-%d}"
     title = f"Spending of {one.team} {when} is {one.excess.rounded()} above what is usual"
     jobs = "; ".join(f"{cause.job} of {cause.user} ({cause.excess.rounded()} more)" for cause in one.causes)

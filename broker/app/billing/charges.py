@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charges_file import read_charges
 from broker.app.billing.focus_charges import read_focus_charges
+from broker.app.results.charges import ChargesResult
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
 from broker.core.events.views import AttemptView, JobView
@@ -51,21 +52,6 @@ class Billed:
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCharges:
-    """The result of reading charges. ``changed``: how many are new or changed, by provider; ``adjusted``: the attempts
-    whose ledger entries were adjusted; ``alerts``: notices of differences over the threshold; ``trouble``: providers
-    that could not be queried, with the reason; ``without_login``: those without a login; ``unknown``: keys of no
-    attempt in this store."""
-
-    changed: Mapping[str, int]
-    adjusted: tuple[Comparison, ...]
-    alerts: tuple[Notice, ...]
-    trouble: Mapping[str, str]
-    without_login: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
 
 
 def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
@@ -131,7 +117,7 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
     return Billed(tuple(rows), charged.for_others(row.key for row in rows))
 
 
-def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
+def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     """Ask providers for their charges since the first attempt that is not compared yet, and apply them (`settle_up`).
     Idempotent.
 
@@ -165,13 +151,13 @@ def fetch(broker: Broker, provider: str = "") -> RecordedCharges:
             now = broker.clock.now()
             changed[name] = broker.store.charges.record(told, source=API, at=now, whole_of=(name, since))
     adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
-    return RecordedCharges(changed, tuple(adjusted), tuple(notices), trouble, tuple(without_login))
+    return ChargesResult.of(changed, adjusted, notices, trouble=trouble, without_login=without_login)
 
 
 _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 
-def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharges:
+def import_file(broker: Broker, file: Path, provider: str = "") -> ChargesResult:
     """Import charges from a CSV file (`broker.app.billing.charges_file`), and apply them (`settle_up`). Idempotent.
 
     Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
@@ -193,10 +179,10 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> RecordedCharg
         for name in sorted(names)
     }
     adjusted, notices = settle_up(broker, min((one.starts for one in charges), default=None))
-    return RecordedCharges(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
+    return ChargesResult.of(changed, adjusted, notices, unknown=_unknown(broker, charges))
 
 
-def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
+def _unknown(broker: Broker, charges: Iterable[Charge]) -> list[str]:
     """The keys of no attempt: perhaps misspelt, or of another store."""
     keys, known = {one.key for one in charges if one.key}, set()
     with broker.store.reading() as look:
@@ -204,7 +190,7 @@ def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
             known |= {attempt_key(view.id, number + 1) for number in range(view.attempt_count)}
         unreadable = {one.job_id for one in look.unreadable}
     known |= {key for key in keys if job_of(key) in unreadable}  # such a job may have the attempt
-    return tuple(sorted(keys - known))
+    return sorted(keys - known)
 
 
 def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Comparison], list[Notice]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date
-from typing import Self
 
-from broker.app.billing.anomalies import SpendingIncident
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer
@@ -45,18 +42,8 @@ class SpendingIncidentResult(Result):
     causes: list[IncidentCauseResult]
     answer: IncidentAnswerResult | None
 
-    @classmethod
-    def of(cls, one: SpendingIncident) -> Self:
-        said = None if one.answer is None else IncidentAnswerResult.model_validate(one.answer)
-        causes = [IncidentCauseResult.model_validate(cause) for cause in one.causes]
-        return cls.from_parts(one, causes=causes, answer=said)
-
 
 class IncidentList(Result):
     """Incidents of the last 30 days, newest first."""
 
     incidents: list[SpendingIncidentResult]
-
-    @classmethod
-    def of(cls, found: Iterable[SpendingIncident]) -> Self:
-        return cls(incidents=[SpendingIncidentResult.of(one) for one in found])

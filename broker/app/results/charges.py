@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,11 +11,12 @@ from pydantic import Field
 from broker.app.results.values import Moment, Result
 from broker.core.errors import UnknownName
 from broker.core.market.offers import BOUGHT, CapacityType
+from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
 
 if TYPE_CHECKING:
-    from broker.app.billing.charges import Billed, RecordedCharges
+    from broker.app.billing.charges import Billed
 
 BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 
@@ -124,8 +125,9 @@ class AdjustedAttempt(Result):
 
 
 class ChargesResult(Result):
-    """Charges that were fetched or imported. ``changed``: how many are new or changed, by provider; ``trouble``:
-    providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store."""
+    """Charges that were fetched or imported. ``changed``: how many are new or changed, by provider; ``alerts``: titles
+    of the notices of differences over the threshold; ``trouble``: providers that could not be queried, with the reason;
+    ``unknown``: keys of no attempt in this store."""
 
     changed: dict[str, int]
     adjusted: list[AdjustedAttempt]
@@ -135,8 +137,24 @@ class ChargesResult(Result):
     unknown: list[str]
 
     @classmethod
-    def of(cls, done: RecordedCharges) -> Self:
-        return cls.from_parts(done, alerts=[notice.title for notice in done.alerts])
+    def of(
+        cls,
+        changed: dict[str, int],
+        adjusted: Sequence[Comparison],
+        notices: Sequence[Notice],
+        *,
+        trouble: Mapping[str, str] | None = None,
+        without_login: Sequence[str] = (),
+        unknown: Sequence[str] = (),
+    ) -> Self:
+        return cls.from_parts(
+            changed=changed,
+            adjusted=adjusted,
+            alerts=[notice.title for notice in notices],
+            trouble=dict(trouble or {}),
+            without_login=without_login,
+            unknown=unknown,
+        )
 
 
 def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:

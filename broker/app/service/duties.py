@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from broker.app.alerts.routes import recipients
-from broker.app.billing.charges import RecordedCharges, fetch
+from broker.app.billing.charges import fetch
 from broker.app.capacity.check import CapacityCheck, check
 from broker.app.capacity.purchases import buyer
 from broker.app.jobs.retention import DeletedFiles, delete_due
 from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
 from broker.app.outside.launches import OpenLaunch
 from broker.app.outside.overdue import end_overdue
+from broker.app.results.charges import ChargesResult
 from broker.app.service.archiving import archive_history
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
@@ -223,7 +224,7 @@ class Charging(PeriodicDuty):
     name = "charging"
     first_after, every = 120.0, 900.0
 
-    def once(self) -> RecordedCharges | None:
+    def once(self) -> ChargesResult | None:
         """Ask if a day has passed since the last time; else None. Raises `StoreProblem`."""
         store, now = self._broker.store, self._broker.clock.now()
         asked = store.setting(_ASKED)
@@ -232,5 +233,5 @@ class Charging(PeriodicDuty):
         done = fetch(self._broker)
         store.set_setting(_ASKED, now.isoformat())
         troubles = {f"the charges of {name} could not be read: {why}" for name, why in done.trouble.items()}
-        self._tell(troubles | {notice.title for notice in done.alerts})
+        self._tell(troubles | set(done.alerts))
         return done

@@ -167,7 +167,7 @@ def anomalies(
     elif terminal.through_server:
         found = terminal.api.fetch(IncidentList, "/reports/anomalies", team=team)
     else:
-        found = IncidentList.of(spending_anomalies(terminal.broker(), None if team is None else {team}))
+        found = IncidentList(incidents=spending_anomalies(terminal.broker(), None if team is None else {team}))
     terminal.result(found, lambda: report_view.anomalies(found))
 
 
@@ -187,7 +187,8 @@ def _answered(terminal: Terminal, team: str | None, day: str | None, answer: str
     except ValueError as error:
         raise InvalidInput(f"expected a day such as 2026-11-20, found {day!r}", where="--day") from error
     said = AnomalyAnswer(answer)
-    return IncidentList.of([use_case.answer(terminal.broker(), team, first, said, reason, by=terminal.actor)])
+    found = use_case.answer(terminal.broker(), team, first, said, reason, by=terminal.actor)
+    return IncidentList(incidents=[found])
 
 
 @app.command(

@@ -93,10 +93,9 @@ def fetch(
     import FILE.
     """
     from broker.app.billing import charges as use_case
-    from broker.app.results.charges import ChargesResult
 
     terminal = Terminal.of(context)
-    _tell(terminal, ChargesResult.of(use_case.fetch(terminal.broker(), provider)))
+    _tell(terminal, use_case.fetch(terminal.broker(), provider))
 
 
 @charges.command("import", epilog=examples("gpubroker report charges import vast-2026-11.csv --provider vast"))
@@ -117,10 +116,9 @@ def import_(
     for the same time), estimated (yes for charges that may still change).
     """
     from broker.app.billing import charges as use_case
-    from broker.app.results.charges import ChargesResult
 
     terminal = Terminal.of(context)
-    _tell(terminal, ChargesResult.of(use_case.import_file(terminal.broker(), file, provider)))
+    _tell(terminal, use_case.import_file(terminal.broker(), file, provider))
 
 
 def _tell(terminal: Terminal, done: ChargesResult) -> None:

@@ -135,7 +135,7 @@ def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker
     assert [(one.key, one.difference) for one in done.adjusted] == [(key, Money.usd("3.25"))]
     for _ in range(3):
         again = fetch(broker, "acme")
-        assert again.adjusted == ()
+        assert again.adjusted == []
     assert spent(broker, "train") == Money.usd("53.25")
     (row,) = spend(broker, "provider")
     assert row.cash == Money.usd("53.25")
@@ -181,7 +181,7 @@ def test_a_provider_in_trouble_or_without_a_login_is_said(broker: Broker, cloud:
     cloud.trouble = Unreachable("no answer", where="acme")
     assert fetch(broker).trouble == {"acme": "acme: no answer"}
     cloud.trouble = NoLogin("none", where="acme")
-    assert fetch(broker).without_login == ("acme",)
+    assert fetch(broker).without_login == ["acme"]
     assert spent(broker, "train") == Money.usd(50)
     with pytest.raises(UnknownName):
         fetch(broker, "acne")
@@ -239,7 +239,7 @@ def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker)
 
 def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker: Broker, cloud: ChargingCloud) -> None:
     cloud.bill = [charge(ran(broker, "close"), "50.9")]
-    assert fetch(broker).alerts == ()
+    assert fetch(broker).alerts == []
     cloud.bill.append(charge(ran(broker, "far"), "80"))
     for _ in range(2):
         fetch(broker)
