@@ -11,10 +11,16 @@ from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
-from broker.server import procuring, purchasing, shown_money
+from broker.server import procuring, shown_money
 from broker.server.changing import DecisionBody
-from broker.server.procuring import BuyBody, CancelBody, QuotesBody, SellBody, WithdrawBody
-from broker.server.purchasing import PurchaseApprovalBody
+from broker.server.procuring import (
+    BuyBody,
+    CancelBody,
+    PurchaseApprovalBody,
+    QuotesBody,
+    SellBody,
+    WithdrawBody,
+)
 
 AT = "/capacity"
 
@@ -76,15 +82,13 @@ def cancelling(by: By, purchase: str, form: Form) -> Response:
 def approving(by: By, purchase: str, form: Form) -> Response:
     """Approve the purchase with the terms that were shown. Raises `InvalidInput` if they have changed."""
     body = PurchaseApprovalBody(binding=form.get("binding", "")[:100] or None)
-    purchasing.approve_purchase(by.caller, purchase, request_key(form), body)
+    procuring.approve_purchase(by.caller, purchase, request_key(form), body)
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
 def rejecting(by: By, purchase: str, form: Form) -> Response:
     """Refuse the purchase; its money is released."""
-    purchasing.reject_purchase(
-        by.caller, purchase, request_key(form), DecisionBody(reason=form.get("reason", "")[:400])
-    )
+    procuring.reject_purchase(by.caller, purchase, request_key(form), DecisionBody(reason=form.get("reason", "")[:400]))
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 

@@ -1,4 +1,4 @@
-"""Asking for quotes, buying, withdrawing, cancelling, selling and recording capacity through the API.
+"""Asking for quotes, buying, approving, withdrawing, cancelling, selling and recording capacity through the API.
 
 Each change takes effect once per idempotency key; a purchase's id follows from the key, so that a repetition after a
 crash is the same purchase. Buying needs the permission and the approvals of the policies, as on the command line.
@@ -29,7 +29,7 @@ from broker.core.values.units import parse_money, split_machine
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.server.callers import Caller
 from broker.server.changes import one_line, request_of
-from broker.server.changing import Key, told
+from broker.server.changing import DecisionBody, Key, told
 from broker.server.looking import By, answer
 from broker.server.shown_money import purchase_of
 
@@ -80,6 +80,12 @@ class CancelBody(_Body):
     at_most: Amount = "0"
 
 
+class PurchaseApprovalBody(_Body):
+    """``binding``: what the approver has seen, as in the purchase; null: whatever it is now."""
+
+    binding: str | None = Field(default=None, max_length=100)
+
+
 class SellBody(_Body):
     """``least``: the price of all machines for the rest of the time, before the market's fee (USD)."""
 
@@ -127,6 +133,26 @@ def preview_purchase(by: By, body: BuyBody) -> Response:
 def buy_quote(by: By, key: Key, body: BuyBody) -> Response:
     """Start a purchase: its money is held and its approvers are told. Nothing is ordered before they approve."""
     return told(buy(by, key, body))
+
+
+def approve_purchase(by: By, purchase: str, key: Key, body: PurchaseApprovalBody) -> Response:
+    """Approve a purchase, as one of its approvers; nobody approves their own. The service orders it after the last
+    approval."""
+
+    def approved() -> Purchase:
+        return purchases.approve(by.broker, purchase, by=by.actor, binding=body.binding)
+
+    return told(_changed(by, purchase, key, "purchases.approve", body, approved, Permission.APPROVE))
+
+
+def reject_purchase(by: By, purchase: str, key: Key, body: DecisionBody) -> Response:
+    """Refuse a purchase, as one of its approvers. Its money is released."""
+    reason = one_line(body.reason)
+
+    def rejected() -> Purchase:
+        return purchases.reject(by.broker, purchase, by=by.actor, because=reason)
+
+    return told(_changed(by, purchase, key, "purchases.reject", body, rejected, Permission.APPROVE))
 
 
 def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> Response:
@@ -203,7 +229,7 @@ def buy(by: Caller, key: str, body: BuyBody) -> ChangeAnswer:
     def bought() -> Purchase:
         return purchases.buy(by.broker, quote, _payer(body), by=by.actor, ceiling=ceiling, id=id)
 
-    return change_purchase(by, key, "purchases.buy", id, body, bought, before="", status=201)
+    return _once(by, key, "purchases.buy", id, body, bought, before="")
 
 
 def _payer(body: BuyBody) -> purchases.Payer:
@@ -249,11 +275,17 @@ def stop_sale(by: Caller, id: str, key: str) -> ChangeAnswer:
 
 
 def _changed(
-    by: Caller, id: str, key: str, action: str, body: BaseModel, change: Callable[[], Purchase]
+    by: Caller,
+    id: str,
+    key: str,
+    action: str,
+    body: BaseModel,
+    change: Callable[[], Purchase],
+    needs: Permission = Permission.BUY,
 ) -> ChangeAnswer:
     before = purchase_of(by, id)
-    by.require(Permission.BUY, before.team)
-    return change_purchase(by, key, action, id, body, change, before=before.state.value)
+    by.require(needs, before.team)
+    return _once(by, key, action, id, body, change, before.state.value)
 
 
 def _answered(ask: Callable[[], T]) -> T:
@@ -276,22 +308,13 @@ def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchas
         return found
 
 
-def change_purchase(
-    by: Caller,
-    key: str,
-    action: str,
-    id: str,
-    body: BaseModel,
-    change: Callable[[], Purchase],
-    *,
-    before: str,
-    status: int = 200,
+def _once(
+    by: Caller, key: str, action: str, id: str, body: BaseModel, change: Callable[[], Purchase], before: str
 ) -> ChangeAnswer:
-    """Make the change of the purchase ``id`` that ``body`` requests, once per idempotency key. ``before``: its
-    state."""
+    """Make the change of the purchase ``id``, once per idempotency key. ``before``: its state, empty for a new one."""
 
     def shown(after: Purchase) -> ChangeAnswer:
-        return ChangeAnswer.of(PurchaseResult.of(after), after.state.value, status)
+        return ChangeAnswer.of(PurchaseResult.of(after), after.state.value, 200 if before else 201)
 
     return once(by.broker, _request(by, key, action, id, body, before), change, shown)
 

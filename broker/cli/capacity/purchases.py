@@ -45,15 +45,13 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
     extensions of them; reservations from now on, and from 5 to 120 days ahead on; savings plans and reserved instances
     (1 or 3 years).
     """
-    from datetime import UTC, datetime
-
     from broker.app.capacity.wanted import WantedCapacity
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
     from broker.cli.capacity.terms import length
 
     terminal = Terminal.of(context)
-    now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
+    now = terminal.now()
     length("--for", given.term)
     wanted = WantedCapacity(
         machine=given.machine,
