@@ -148,7 +148,7 @@ class Saver:
             if not ended or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 return False
             found = []  # the command deleted its folder and cannot recreate it now
-        for because in self._scanner.trouble.values():
+        for because in self._scanner.problems.values():
             self._trouble(because)
         if final is not None and final.hurry:
             found = found[-1:]

@@ -120,7 +120,7 @@ class Scanner:
         self._seen: dict[str, Signature] = {}
         self._saved: dict[str, Signature] = {}
         self._unfinished: set[int] = set()  # inodes seen under an unfinished name
-        self.trouble: dict[str, str] = {}  # entries that cannot be read, and why
+        self.problems: dict[str, str] = {}  # entries that cannot be read, and why
 
     def adopt(self) -> None:
         """Mark all present entries as saved: they were restored."""
@@ -148,7 +148,7 @@ class Scanner:
         """
         self._moved |= self._renamed()
         before, self._seen = self._seen, {}
-        inodes, self._unfinished, self.trouble = self._unfinished, set(), {}
+        inodes, self._unfinished, self.problems = self._unfinished, set(), {}
         found: list[Finished] = []
         waiting: list[Finished] = []
         for entry in self._entries():
@@ -163,7 +163,7 @@ class Scanner:
                 except FileNotFoundError:
                     raise
                 except OSError as error:
-                    self.trouble[name] = f"{name} cannot be read: {error.strerror or error}"
+                    self.problems[name] = f"{name} cannot be read: {error.strerror or error}"
                     continue
                 if not any(file[1] for file in now):
                     continue
@@ -198,7 +198,7 @@ class Scanner:
         except OSError:  # reading it fails again, and is reported, when it is saved
             whole = None
         if whole is False and ended:
-            self.trouble[name] = f"{name} is not whole: it was not written to its end"
+            self.problems[name] = f"{name} is not whole: it was not written to its end"
         if whole is None:
             return not killed and (ended or self._now() - self._since[name] >= self._quiet)
         return whole

@@ -51,7 +51,7 @@ class JobContext:
         return self.view.id if self.attempt is None else self.attempt.key
 
 
-class Trouble(Enum):
+class RetryReason(Enum):
     """Why a controller retries later."""
 
     NO_PLACE = "no place for the job was found"
@@ -71,10 +71,10 @@ class BackOff:
         return min(self.first * (1 << min(failures - 1, 16)), self.longest)
 
 
-BACK_OFFS: Mapping[Trouble, BackOff] = {
-    Trouble.NO_PLACE: BackOff(timedelta(seconds=15), timedelta(seconds=15)),
-    Trouble.NOT_ENDED: BackOff(timedelta(seconds=5), timedelta(minutes=5)),
-    Trouble.DEFECT: BackOff(timedelta(seconds=5), timedelta(minutes=5)),
+BACK_OFFS: Mapping[RetryReason, BackOff] = {
+    RetryReason.NO_PLACE: BackOff(timedelta(seconds=15), timedelta(seconds=15)),
+    RetryReason.NOT_ENDED: BackOff(timedelta(seconds=5), timedelta(minutes=5)),
+    RetryReason.DEFECT: BackOff(timedelta(seconds=5), timedelta(minutes=5)),
 }
 
 
@@ -92,9 +92,9 @@ class NextLook:
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """It failed; run again after the back-off of that trouble."""
+    """It failed; run again after the back-off of that reason."""
 
-    trouble: Trouble
+    reason: RetryReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Agenda:
     """Schedules when each controller runs again for each job or attempt. Kept in memory only: a new process runs all at
     once."""
 
-    def __init__(self, back_offs: Mapping[Trouble, BackOff] = BACK_OFFS) -> None:
+    def __init__(self, back_offs: Mapping[RetryReason, BackOff] = BACK_OFFS) -> None:
         self._back_offs = back_offs
         self._entries: dict[Controller, dict[str, _Entry]] = defaultdict(dict)
 
@@ -158,7 +158,7 @@ class Agenda:
             return False
         failures = 1 + (before.failures if before is not None else 0)
         # This entry remains if the controller raises an unexpected exception.
-        entries[key] = self._later(Trouble.DEFECT, goes_by, now, failures)
+        entries[key] = self._later(RetryReason.DEFECT, goes_by, now, failures)
         try:
             answer = controller.reconcile(about)
         except (BrokerError, NoLongerCurrent):
@@ -167,14 +167,14 @@ class Agenda:
         match answer:
             case AtRest(until) | DecideAnew(datetime() as until):
                 entries[key] = _Entry(goes_by, now, until)
-            case TryLater(trouble):
-                entries[key] = self._later(trouble, goes_by, now, failures)
+            case TryLater(reason):
+                entries[key] = self._later(reason, goes_by, now, failures)
             case NextLook() | DecideAnew():
                 del entries[key]
         return isinstance(answer, DecideAnew)
 
-    def _later(self, trouble: Trouble, goes_by: Hashable, now: datetime, failures: int) -> _Entry:
-        return _Entry(goes_by, now, now + self._back_offs[trouble].after(failures), failures)
+    def _later(self, reason: RetryReason, goes_by: Hashable, now: datetime, failures: int) -> _Entry:
+        return _Entry(goes_by, now, now + self._back_offs[reason].after(failures), failures)
 
     def forget(self, key: str) -> None:
         """Drop the state of the job or attempt with that key: it is over."""

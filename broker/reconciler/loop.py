@@ -23,7 +23,7 @@ from broker.ledger.journal import NoLongerCurrent, append_if, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
-from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, Trouble
+from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, RetryReason
 from broker.reconciler.controllers.after import ComingAfter
 from broker.reconciler.interpret import Silence, news
 from broker.reconciler.isolation import isolated
@@ -98,7 +98,7 @@ class Reconciler:
         self._recorded = Counter[str]()  # how often each job was recorded in this tick
         self._launching = Launching(ports, self._leases, check, secrets, self._timing.patience.start, self._recording)
         retry = self._timing.retry_place
-        self._agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(retry, retry)})
+        self._agenda = Agenda({**BACK_OFFS, RetryReason.NO_PLACE: BackOff(retry, retry)})
 
     def tick(self, mine: Callable[[str], bool] = lambda job_id: True) -> Tick:
         """Visit every open job once; if very many run, those with news and some others.

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from broker.core.errors import BrokerError
 from broker.core.events import events as ev
 from broker.core.events.views import AttemptView
-from broker.reconciler.controller import Controller, ControllerResult, JobContext, NextLook, Trouble, TryLater
+from broker.reconciler.controller import Controller, ControllerResult, JobContext, NextLook, RetryReason, TryLater
 from broker.reconciler.engine_calls import Purpose
 from broker.reconciler.interpret import must_be_removed
 from broker.reconciler.isolation import isolated
@@ -57,7 +57,7 @@ class Removals(Controller):
         if not attempt.removal_delayed:
             with isolated(f"attempt {attempt.key}"):
                 self._tell(about, attempt.number, because)
-        return TryLater(Trouble.NOT_ENDED)
+        return TryLater(RetryReason.NOT_ENDED)
 
     def _tell(self, about: JobContext, number: int, because: str) -> None:
         with self._ports.journal.writing() as tx:

@@ -23,7 +23,7 @@ from broker.runfolder.node_state import NodeState
 log = logging.getLogger(__name__)
 
 # Threads that read run folders, and run folders per thread that make a thread worthwhile.
-_READERS, _A_READERS_LOT = 16, 32
+_READERS, _A_BATCH = 16, 32
 # The number of ticks for which a job waits for its engine's answer before it is visited without it.
 _PATIENT_LOOKS = 3
 
@@ -145,18 +145,18 @@ class Signals:
 
     def _read_all(self, wanted: Wanted) -> list[NodeState]:
         """Read run folders concurrently, as each read waits for its object store."""
-        lots = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
-        if len(lots) < 2:
-            return self._read_lot(wanted)
+        batches = [wanted[first : first + _A_BATCH] for first in range(0, len(wanted), _A_BATCH)]
+        if len(batches) < 2:
+            return self._read_batch(wanted)
         # Its threads are daemons: one that hangs must not keep the process from ending.
-        with ThreadPool(min(_READERS, len(lots))) as readers:
-            return [node for lot in readers.map(self._read_lot, lots) for node in lot]
+        with ThreadPool(min(_READERS, len(batches))) as readers:
+            return [node for batch in readers.map(self._read_batch, batches) for node in batch]
 
-    def _read_lot(self, lot: Wanted) -> list[NodeState]:
-        for view, attempt in lot:
+    def _read_batch(self, batch: Wanted) -> list[NodeState]:
+        for view, attempt in batch:
             with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
                 self._leases.find(view, attempt)
-        return [self._read(view, attempt) for view, attempt in lot]
+        return [self._read(view, attempt) for view, attempt in batch]
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The run folder as far as it can be read. A malformed one counts as silent."""

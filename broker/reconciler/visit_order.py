@@ -16,16 +16,16 @@ from broker.core.events.wait_reasons import QueueTurn
 from broker.core.market.shares import MachineShare
 from broker.placement.queue.queue import EPSILON, Amount, Free, QueueEntry, Turn
 from broker.placement.queue.queue import in_turn as entries_in_turn
-from broker.reconciler.controllers.placement import Lot
+from broker.reconciler.controllers.placement import QueueDecision
 from broker.reconciler.progress import remaining_work
 
 _HOUR = timedelta(hours=1)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
 
-def lot_of(
+def queue_decision(
     job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
-) -> Lot:
+) -> QueueDecision:
     """A job's result of one round of the queue (`broker.placement.queue.queue.place`) over the capacity ``free``.
 
     The job waits for its turn on a limited pool if it has no other option, or if its policy allows the wait:
@@ -34,27 +34,29 @@ def lot_of(
     """
     mine = next((turn for turn in turns if turn.entry.id == job_id), None)
     if mine is None or mine.option is None:
-        return Lot()
+        return QueueDecision()
     option = mine.option
     now = option.pool is not None and mine.start <= EPSILON
     taken = frozenset(
         pool for pool in free if not (now and pool == option.pool) and not _left_over(pool, mine, turns, free[pool])
     )
     if now:
-        return Lot(option.name, taken)
+        return QueueDecision(option.name, taken)
     if option.pool is None:
-        return Lot(taken=taken)
+        return QueueDecision(taken=taken)
     alone = all(other.pool is not None for other in mine.entry.options)
     start = timedelta(hours=mine.start)
     if alone or (longest is not None and waited + start <= longest):
-        return Lot(taken=taken, wait=QueueTurn(pool=option.pool))
-    return Lot(taken=taken)
+        return QueueDecision(taken=taken, wait=QueueTurn(pool=option.pool))
+    return QueueDecision(taken=taken)
 
 
-def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> Lot:
+def queue_decision_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> QueueDecision:
     """The result for a job outside the round: it may use machines that stay free as long as it may run."""
     others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
-    return Lot(taken=frozenset(pool for pool in free if not _spare(free[pool], _promised(pool, others, needs), view)))
+    return QueueDecision(
+        taken=frozenset(pool for pool in free if not _spare(free[pool], _promised(pool, others, needs), view))
+    )
 
 
 def _spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:

@@ -46,7 +46,7 @@ from broker.whatif.market import PoolInUse, SimulatedMarket
 from broker.whatif.over_time import OverTime
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
-Told = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]
 """Called with the number of jobs that have arrived, their total, and the current step."""
 
 _ROUND = 60  # seconds between rounds of the queue
@@ -57,15 +57,15 @@ _AT_ONCE = 64  # jobs of a class in one round
 _EFFORT = 4  # placements tried for each job of a round, beside the first orders
 _ASIDE = 900  # seconds for which a job that the gate refused is left out
 _LEAST_AFTER = 30 * DAY  # jobs that run or wait this long after the last arrival are cut off
-_TELL_EVERY = 5_000
+_PROGRESS_EVERY = 5_000
 _END, _MARKET, _QUEUE, _BACK = range(4)
 
 
 def simulate(
-    workload: SimulatedWorkload, policy: PolicySet, size: WorkloadSize, told: Told | None = None
+    workload: SimulatedWorkload, policy: PolicySet, size: WorkloadSize, progress: Progress | None = None
 ) -> SimulationResult:
     """Play the workload under these policies. Pure."""
-    return _Simulation(workload, policy, size, told).run()
+    return _Simulation(workload, policy, size, progress).run()
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Simulation:
     workload: SimulatedWorkload
     policy: PolicySet
     size: WorkloadSize
-    told: Told | None
+    progress: Progress | None
     now: int = 0
     last_round: int = -_LONG_ROUND
     round_due: bool = False
@@ -119,8 +119,8 @@ class _Simulation:
                 self._arrive(seen, *following[1:])
                 seen += 1
                 following = next(arrivals, None)
-                if self.told is not None and seen % _TELL_EVERY == 0:
-                    self.told(seen, total, "simulating")
+                if self.progress is not None and seen % _PROGRESS_EVERY == 0:
+                    self.progress(seen, total, "simulating")
                 continue
             if self.events[0][0] > self.cut_off_at:
                 break

@@ -104,7 +104,7 @@ def test_a_link_out_of_the_folder_is_trouble(seen: SeenScanner, tmp_path: Path) 
     folder.mkdir()
     (folder / "shadow").symlink_to("/etc/hostname")
     assert seen.scan() == []
-    assert "link out of the checkpoint folder" in seen.scanner.trouble["step_1"]
+    assert "link out of the checkpoint folder" in seen.scanner.problems["step_1"]
 
 
 def test_oldest_first(seen: SeenScanner, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_format_that_says_it_is_whole_needs_no_quiet_time_and_one_that_is_not_
     assert [one.name for one in scanner.scan()] == ["step_1.pt"]
     assert [one.name for one in scanner.scan(ended=True, killed=True)] == ["step_1.pt"], "even of a program that died"
     assert [one.name for one in scanner.scan(ended=True)] == ["step_1.pt"]
-    assert "not whole" in scanner.trouble["step_2.pt"]
+    assert "not whole" in scanner.problems["step_2.pt"]
 
 
 def test_the_kernel_tells_of_renames(tmp_path: Path) -> None:

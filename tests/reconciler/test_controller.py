@@ -21,7 +21,7 @@ from broker.reconciler.controller import (
     DecideAnew,
     JobContext,
     NextLook,
-    Trouble,
+    RetryReason,
     TryLater,
 )
 from tests.reconciler.settlement.test_charges import life
@@ -104,10 +104,10 @@ def test_what_an_answer_means(
     assert asks(agenda, controller, 0) is again
 
 
-@pytest.mark.parametrize("trouble", Trouble)
-def test_each_trouble_has_its_own_back_off_and_a_success_ends_it(controller: Scripted, trouble: Trouble) -> None:
+@pytest.mark.parametrize("trouble", RetryReason)
+def test_each_trouble_has_its_own_back_off_and_a_success_ends_it(controller: Scripted, trouble: RetryReason) -> None:
     agenda, at = Agenda({**BACK_OFFS, trouble: BackOff(2 * SECOND, 7 * SECOND)}), 0.0
-    defect = trouble is Trouble.DEFECT
+    defect = trouble is RetryReason.DEFECT
 
     def fails_for(wait: float) -> None:
         controller.answer = RuntimeError("a defect") if defect else TryLater(trouble)
@@ -124,17 +124,18 @@ def test_each_trouble_has_its_own_back_off_and_a_success_ends_it(controller: Scr
 
 
 def test_after_a_rest_the_first_failure_waits_least(controller: Scripted) -> None:
-    agenda = Agenda({**BACK_OFFS, Trouble.NO_PLACE: BackOff(2 * SECOND, 7 * SECOND)})
+    agenda = Agenda({**BACK_OFFS, RetryReason.NO_PLACE: BackOff(2 * SECOND, 7 * SECOND)})
     controller.answer = AtRest(START + SECOND)
     assert asks(agenda, controller, 0)
-    controller.answer = TryLater(Trouble.NO_PLACE)
+    controller.answer = TryLater(RetryReason.NO_PLACE)
     assert [asks(agenda, controller, at) for at in (1, 2.9, 3)] == [True, False, True]
 
 
 @pytest.mark.parametrize(
-    ("trouble", "first", "longest"), [(Trouble.NO_PLACE, 15, 15), (Trouble.NOT_ENDED, 5, 300), (Trouble.DEFECT, 5, 300)]
+    ("trouble", "first", "longest"),
+    [(RetryReason.NO_PLACE, 15, 15), (RetryReason.NOT_ENDED, 5, 300), (RetryReason.DEFECT, 5, 300)],
 )
-def test_how_long_each_trouble_waits(trouble: Trouble, first: int, longest: int) -> None:
+def test_how_long_each_trouble_waits(trouble: RetryReason, first: int, longest: int) -> None:
     waits = [BACK_OFFS[trouble].after(failures) / SECOND for failures in (1, 2, 7, 1000)]
     assert waits == [first, min(2 * first, longest), longest, longest]
 

@@ -12,7 +12,7 @@ from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.ports import PolicySet
 from broker.whatif.figures import SimulationResult
-from broker.whatif.run import Told, simulate
+from broker.whatif.run import Progress, simulate
 from broker.whatif.workload import JobClass, SimulatedWorkload, WorkloadPool, WorkloadSize
 from broker.whatif.workload_file import parse_workload
 
@@ -51,7 +51,7 @@ def policies_of(load: Callable[[Mapping[str, str]], PolicySet], paths: Sequence[
 
 
 def played(
-    workload: SimulatedWorkload, policy: PolicySet, changed: WhatIf, told: Told | None = None
+    workload: SimulatedWorkload, policy: PolicySet, changed: WhatIf, progress: Progress | None = None
 ) -> SimulationResult:
     """Simulate the workload. The same arguments give the same result. Raises `InvalidInput` for a change of a pool or
     team that the workload does not have, and for one without jobs."""
@@ -69,7 +69,7 @@ def played(
     size = WorkloadSize(changed.days, changed.seed, changed.jobs, tuple(sorted(demand.items())))
     if not made.jobs().count(size):
         raise InvalidInput("no job arrives", where=workload.name, hint="more --days, or more `arrivals`")
-    return simulate(made, policy, size, told)
+    return simulate(made, policy, size, progress)
 
 
 def _with_user(one: JobClass, policy: PolicySet) -> JobClass:

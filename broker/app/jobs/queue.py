@@ -34,10 +34,10 @@ from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, T
 from broker.reconciler.admission.admission import denials, unused
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.paid_capacity import RECALLED_WITHIN
-from broker.reconciler.controllers.placement import Lot, PlanInputs, moving_on
+from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
-from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, waits
+from broker.reconciler.visit_order import queue_decision, queue_decision_beside, running_by_team, waits
 
 _HOUR = timedelta(hours=1)
 # The reconciler uses a placement of the queue for this many seconds of the wall clock, or for this many times what
@@ -202,8 +202,9 @@ def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
     return replace(mine, free={}, machines=(), running_of={})
 
 
-class QueueLots:
-    """The queue's decision (`Lot`) for each waiting job. The reconciler calls `lot` before it places a job.
+class QueuePlanner:
+    """The queue's decision (`QueueDecision`) for each waiting job. The reconciler calls `decision` before it
+    places a job.
 
     All waiting jobs are placed together, again after some seconds or when a new job waits. Placing takes at most a
     twentieth of the time; until the next placement a new job waits if machines are limited. A single waiting job is
@@ -223,7 +224,7 @@ class QueueLots:
         self._among: frozenset[str] = frozenset()
         self._rests_until = self._holds_until = 0.0
 
-    def lot(self, view: JobView, now: datetime) -> Lot:
+    def decision(self, view: JobView, now: datetime) -> QueueDecision:
         """The queue's decision for a waiting job; places the queue again if that is due."""
         if (left := self._tries_left_out.pop(view.id, 0)) > 0:
             self._tries_left_out[view.id] = left - 1
@@ -236,17 +237,17 @@ class QueueLots:
             self._holds_until = max(ended + _HOLDS, self._rests_until)
             known = True
         if self._round is None or not self._round.free:
-            return Lot()
+            return QueueDecision()
         if not known:
-            return Lot(wait=QueueTurn())
+            return QueueDecision(wait=QueueTurn())
         turns = [one.turn for one in self._round.waiting]
         if view.id in self._left_out:
-            return lot_beside(view, turns, self._round.free)
+            return queue_decision_beside(view, turns, self._round.free)
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         said = self._broker.policy().defaults
         lends = any(one.team == view.job.team for one in said.lending)
         longest = max(said.wait_for_paid or RECALLED_WITHIN, RECALLED_WITHIN) if lends else said.wait_for_paid
-        return lot_of(view.id, turns, self._round.free, now - since, longest)
+        return queue_decision(view.id, turns, self._round.free, now - since, longest)
 
     def refused(self, view: JobView) -> None:
         """Record that the gate refused the job; it is left out of the next placements of the queue."""

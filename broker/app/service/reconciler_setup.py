@@ -10,7 +10,7 @@ from functools import partial
 from broker.app.billing.anomalies import UnusualJobs
 from broker.app.billing.budgets import OverBudgets
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
-from broker.app.jobs.queue import QueueLots
+from broker.app.jobs.queue import QueuePlanner
 from broker.app.jobs.runs_root import run_folders
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
@@ -59,12 +59,14 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     scale, now = broker.clock.scale, broker.clock.now
     strategist = Strategist(partial(record, broker.store))
     secrets = JobSecrets(broker)
-    line = QueueLots(broker, secrets.missing)
+    line = QueuePlanner(broker, secrets.missing)
 
     def market(job: Job) -> PlanInputs:
         return market_for(broker, job)
 
-    placing = Placing(broker.store, market, broker.policy, secrets.missing, strategist.place, line.lot, line.refused)
+    placing = Placing(
+        broker.store, market, broker.policy, secrets.missing, strategist.place, line.decision, line.refused
+    )
     unusual = UnusualJobs(broker)
     enforcement = Enforcement(
         broker.store,

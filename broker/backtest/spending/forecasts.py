@@ -55,14 +55,15 @@ class ForecastAccuracy:
 
 
 def run_forecast_backtest(
-    series: Sequence[DailySpending], told: Callable[[int, int, str], None] | None = None
+    series: Sequence[DailySpending], progress: Callable[[int, int, str], None] | None = None
 ) -> ForecastAccuracy:
-    """Measure every window of every series. ``told`` is called with the number done, the total, and the next item."""
+    """Measure every window of every series. ``progress`` is called with the number done, the total, and the next
+    item."""
     misses: dict[str, list[ForecastMiss]] = {}
     notes: list[str] = []
     for done, one in enumerate(series):
-        if told is not None:
-            told(done, len(series), one.name)
+        if progress is not None:
+            progress(done, len(series), one.name)
         misses[one.name] = list(_misses(one.days))
         if not misses[one.name]:
             why = f"shorter than {PERIOD} days" if len(one.days) < PERIOD else "no window with spending"

@@ -26,7 +26,15 @@ from broker.reconciler.admission.admission import Admission, admit, unused, whol
 from broker.reconciler.admission.approvals import through_standing
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, hold_entries, nothing_fits, refusal_of
-from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, Trouble, TryLater
+from broker.reconciler.controller import (
+    AtRest,
+    Controller,
+    ControllerResult,
+    DecideAnew,
+    JobContext,
+    RetryReason,
+    TryLater,
+)
 from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
 
@@ -175,7 +183,7 @@ class RunningArrays(Controller):
         plan, anyhow = self._plan(view, policy, now)
         if not plan.placements:
             self._note(view, nothing_fits(anyhow.rejections), now)
-            return TryLater(Trouble.NO_PLACE)
+            return TryLater(RetryReason.NO_PLACE)
         room = room_for(plan, array.at_once) if plan is anyhow else 0
         return self._start(view, plan, policy, now, room)
 
@@ -194,7 +202,7 @@ class RunningArrays(Controller):
             if told:
                 tx.append(view.id, told, now)
         if started.refusal is not None:
-            return TryLater(Trouble.NO_PLACE)
+            return TryLater(RetryReason.NO_PLACE)
         return DecideAnew() if started.count else AtRest(now + _LOOK_AGAIN)
 
     def _plan(self, view: JobView, policy: PolicySet, now: datetime) -> tuple[Plan, Plan]:

@@ -42,7 +42,7 @@ from broker.reconciler.controller import (
     DecideAnew,
     JobContext,
     NextLook,
-    Trouble,
+    RetryReason,
     TryLater,
 )
 from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
@@ -67,7 +67,7 @@ MarketFor = Callable[[Job], PlanInputs]
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class QueueDecision:
     """The queue's result for a job.
 
     ``first``: the offer reserved for it now. ``taken``: limited pools whose free machines are reserved for others.
@@ -109,8 +109,8 @@ Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
 
 
 class Placing(Controller):
-    """Places jobs. ``missing_secrets``: returns a job's secrets that this process lacks. ``lot``: returns the queue's
-    result for a job. ``refused``: called with each job that the gate refused."""
+    """Places jobs. ``missing_secrets``: returns a job's secrets that this process lacks. ``queue_decision``: returns
+    the queue's result for a job. ``refused``: called with each job that the gate refused."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Placing(Controller):
         policy: Callable[[], PolicySet],
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
         advise: Advise = lambda view, plans, now: None,
-        lot: Callable[[JobView, datetime], Lot] = lambda view, now: Lot(),
+        queue_decision: Callable[[JobView, datetime], QueueDecision] = lambda view, now: QueueDecision(),
         refused: Callable[[JobView], None] = lambda view: None,
     ) -> None:
         self._journal = journal
@@ -127,7 +127,7 @@ class Placing(Controller):
         self._policy = policy
         self._missing_secrets = missing_secrets
         self._advise = advise
-        self._lot = lot
+        self._queue_decision = queue_decision
         self._refused = refused
 
     def goes_by(self, about: JobContext) -> bool:
@@ -143,21 +143,21 @@ class Placing(Controller):
         view, now = about.view, about.now
         if missing := self._missing_secrets(view.job):
             self._note(view, SecretsMissing(names=tuple(missing)), now)
-            return TryLater(Trouble.NO_PLACE)
-        policy, lot = self._policy(), self._lot(view, now)
-        if lot.wait is not None:
-            self._note(view, lot.wait, now)
-            return TryLater(Trouble.NO_PLACE) if lot.wait.pool else NextLook()  # its turn comes within a tick
-        return DecideAnew() if self._place(view, policy, lot, now) else TryLater(Trouble.NO_PLACE)
+            return TryLater(RetryReason.NO_PLACE)
+        policy, queued = self._policy(), self._queue_decision(view, now)
+        if queued.wait is not None:
+            self._note(view, queued.wait, now)
+            return TryLater(RetryReason.NO_PLACE) if queued.wait.pool else NextLook()  # its turn comes within a tick
+        return DecideAnew() if self._place(view, policy, queued, now) else TryLater(RetryReason.NO_PLACE)
 
-    def _place(self, view: JobView, policy: PolicySet, lot: Lot, now: datetime) -> bool:
+    def _place(self, view: JobView, policy: PolicySet, queued: QueueDecision, now: datetime) -> bool:
         """Place the job.
 
         Returns whether to decide its next step again at once; recording a reason alone does not require it.
         """
-        plans = self.plans(view, policy, now, lot.taken)
+        plans = self.plans(view, policy, now, queued.taken)
         market = plans.market
-        advice = _own(lot, plans) or self._advise(view, plans, now)
+        advice = _own(queued, plans) or self._advise(view, plans, now)
         if advice is not None and not advice.placements:
             return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _late(view, plans)
@@ -265,12 +265,12 @@ class Placing(Controller):
         return False
 
 
-def _own(lot: Lot, plans: Plans) -> PlacementAdvice | None:
+def _own(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:
     """The placements with the machines reserved for the job first; None if those are no longer suitable."""
     placements = plans.in_time.placements or plans.anyhow.placements
-    if lot.first is None or all(p.offer.id != lot.first for p in placements):
+    if queued.first is None or all(p.offer.id != queued.first for p in placements):
         return None
-    return PlacementAdvice(tuple(sorted(placements, key=lambda p: p.offer.id != lot.first)), "its turn in the queue")
+    return PlacementAdvice(tuple(sorted(placements, key=lambda p: p.offer.id != queued.first)), "its turn in the queue")
 
 
 def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import QueueLots, as_if_submitted, explained, queue
+from broker.app.jobs.queue import QueuePlanner, as_if_submitted, explained, queue
 from broker.app.jobs.queue_classes import EntryClasses
 from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
@@ -81,12 +81,12 @@ def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timede
     return jobs.find(broker, name)
 
 
-def look(broker: Broker, *providers: str, line: QueueLots | None = None) -> dict[str, str]:
+def look(broker: Broker, *providers: str, line: QueuePlanner | None = None) -> dict[str, str]:
     """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
-    policy, line = broker.policy(), line or QueueLots(broker)
+    policy, line = broker.policy(), line or QueuePlanner(broker)
     place = Placing(
         broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy,
-        lot=line.lot, missing_secrets=lambda job: job.secrets, refused=line.refused,
+        queue_decision=line.decision, missing_secrets=lambda job: job.secrets, refused=line.refused,
     )  # fmt: skip
     with broker.store.reading() as look_:
         waiting = look_.unclosed()
@@ -138,7 +138,7 @@ def test_no_machine_is_kept_for_whose_secrets_are_not_here(site: Broker, monkeyp
     monkeypatch.setenv("TOKEN", "to be submitted with")
     queued(site, "a", "num_nodes: 2\npriority: high\nsecrets: [TOKEN]\n")
     queued(site, "b")
-    found = look(site, "own", line=QueueLots(site, lambda job: job.secrets))
+    found = look(site, "own", line=QueuePlanner(site, lambda job: job.secrets))
     assert found["a"].startswith("waits for secrets TOKEN")
     assert found["b"] == "own"
 
@@ -151,7 +151,7 @@ def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch:
     queued(site, "b")
     short = "guardrails: [{name: short, max_job_duration: 10h, scope: {project: long}}]\n"
     site.store.activate_policy({"t.yaml": WAITS + short}, by="test")
-    line = QueueLots(site)
+    line = QueuePlanner(site)
     found = look(site, "own", line=line)
     seconds[0] += 15
     again = look(site, "own", line=line)
@@ -196,13 +196,13 @@ def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, mo
     seconds = [0.0]
     monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", lambda: seconds[0])
     big, small = queued(site, "a", "num_nodes: 2\npriority: high\n"), queued(site, "b")
-    line, now = QueueLots(site), site.clock.now()
+    line, now = QueuePlanner(site), site.clock.now()
     line.refused(big)
     found = []
     for _ in range(6):
         seconds[0] += 15
-        pools = line.lot(big, now).taken  # a try of its own: on what is left over, or what is its turn
-        found.append((len(pools), line.lot(small, now).first is not None))
+        pools = line.decision(big, now).taken  # a try of its own: on what is left over, or what is its turn
+        found.append((len(pools), line.decision(small, now).first is not None))
     assert found == [(1, True)] * 4 + [(0, False)] * 2
 
 
@@ -233,13 +233,13 @@ def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
         return seconds[0]
 
     monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", monotonic)
-    lined_up, now = QueueLots(site), site.clock.now()
+    lined_up, now = QueuePlanner(site), site.clock.now()
     first = [queued(site, name) for name in "ab"]
-    assert [lined_up.lot(view, now).wait for view in first] == [None, None]
+    assert [lined_up.decision(view, now).wait for view in first] == [None, None]
     late = queued(site, "c")
-    assert lined_up.lot(late, now).wait == QueueTurn()
+    assert lined_up.decision(late, now).wait == QueueTurn()
     seconds[0] += 20
-    turn = lined_up.lot(late, now).wait
+    turn = lined_up.decision(late, now).wait
     assert turn is not None
     assert turn.pool.startswith("own/")
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
-from broker.app.jobs.queue import QueueLots, queue
+from broker.app.jobs.queue import QueuePlanner, queue
 from broker.app.jobs.submit import submit
 from broker.app.market.market import without_others
 from broker.app.results.queue import SharedMachine
@@ -86,8 +86,8 @@ def views(broker: Broker) -> list[JobView]:
 
 def look(broker: Broker) -> set[str]:
     """One look of the reconciler at all that wait; who runs afterwards."""
-    line, policy = QueueLots(broker), broker.policy()
-    place = Placing(broker.store, lambda _: market(broker), lambda: policy, lot=line.lot)
+    line, policy = QueuePlanner(broker), broker.policy()
+    place = Placing(broker.store, lambda _: market(broker), lambda: policy, queue_decision=line.decision)
     for view in in_turn(views(broker), broker.clock.now()):
         if waits(view):
             with suppress(NoLongerCurrent):  # as the loop does, which looks again

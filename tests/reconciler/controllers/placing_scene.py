@@ -24,7 +24,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.records import hold_entries, launch_request
-from broker.reconciler.controller import ControllerResult, DecideAnew, JobContext, Trouble, TryLater
+from broker.reconciler.controller import ControllerResult, DecideAnew, JobContext, RetryReason, TryLater
 from broker.reconciler.controllers.placement import Placing, PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import OpenPolicy
@@ -33,7 +33,7 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 CASH, PAID = MoneyKind.CASH, MoneyKind.AMORTISED
 TAGS = Tags("j-1", "ann")
-ANEW, LATER = DecideAnew(), TryLater(Trouble.NO_PLACE)
+ANEW, LATER = DecideAnew(), TryLater(RetryReason.NO_PLACE)
 
 
 @dataclass

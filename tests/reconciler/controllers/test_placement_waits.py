@@ -27,9 +27,9 @@ from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
 from broker.reconciler.controller import NextLook
 from broker.reconciler.controllers.placement import (
-    Lot,
     PlacementAdvice,
     Plans,
+    QueueDecision,
 )
 from tests.reconciler.controllers.placing_scene import (
     ANEW,
@@ -55,13 +55,15 @@ def test_without_its_secrets_a_job_goes_nowhere(scene: Scene) -> None:
 def test_a_job_waits_for_its_turn(scene: Scene) -> None:
     scene.submit()
     turn = QueueTurn(pool="p")
-    scene.options["lot"] = lambda view, now: Lot(wait=turn) if (view.id, now) >= ("j-1", NOW) else Lot()
+    scene.options["queue_decision"] = lambda view, now: (
+        QueueDecision(wait=turn) if (view.id, now) >= ("j-1", NOW) else QueueDecision()
+    )
     waits_once(scene, turn)
 
 
 def test_the_machines_whose_turn_it_is_come_before_all_others(scene: Scene) -> None:
     scene.submit()
-    scene.options["lot"] = lambda view, now: Lot(first=scene.offers[1].id)
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(first=scene.offers[1].id)
     scene.options["advise"] = lambda view, plans, now: PlacementAdvice((), "never asked")
     scene.place()
     (request,) = scene.said()
@@ -74,7 +76,7 @@ def test_the_machines_whose_turn_it_is_come_before_all_others(scene: Scene) -> N
 
 def test_machines_that_do_not_do_any_more_are_nobodys_turn(scene: Scene) -> None:
     scene.submit()
-    scene.options["lot"] = lambda view, now: Lot(first="gone")
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(first="gone")
     scene.place()
     (request,) = scene.said()
     assert isinstance(request, ev.LaunchRequested)
@@ -84,7 +86,7 @@ def test_machines_that_do_not_do_any_more_are_nobodys_turn(scene: Scene) -> None
 def test_limited_machines_that_are_others_turn_are_not_free(scene: Scene) -> None:
     scene.offers = [sold("a", slots=3), sold("b", "15", slots=3)]
     scene.submit()
-    scene.options["lot"] = lambda view, now: Lot(taken=frozenset({scene.offers[0].pool}))
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(taken=frozenset({scene.offers[0].pool}))
     scene.place()
     (request,) = scene.said()
     assert isinstance(request, ev.LaunchRequested)
@@ -155,7 +157,7 @@ def test_rules_are_told_in_order_unless_the_job_waits_for_a_machine_of_our_own(s
 
 def test_a_turn_that_is_not_known_yet_is_looked_for_at_once(scene: Scene) -> None:
     scene.submit()
-    scene.options["lot"] = lambda view, now: Lot(wait=QueueTurn(pool=""))
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(wait=QueueTurn(pool=""))
     assert scene.place() == NextLook()
 
 
@@ -211,7 +213,7 @@ def test_a_wait_of_a_job_of_unknown_length_saves_so_much_an_hour(scene: Scene) -
 def test_whose_turn_it_is_goes_there_though_no_place_meets_the_deadline(scene: Scene) -> None:
     job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=timedelta(minutes=90))
     scene.submit(job=job, deadline=NOW + 1.5 * HOUR)
-    scene.options["lot"] = lambda view, now: Lot(first=scene.offers[1].id)
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(first=scene.offers[1].id)
     scene.place()
     risk, request = scene.said()
     assert isinstance(risk, ev.DeadlineAtRisk)
@@ -224,7 +226,7 @@ def test_a_turn_on_machines_that_would_be_late_is_passed_up_where_others_are_in_
     job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=3 * HOUR)
     scene.offers[1] = replace(scene.offers[1], capacity_type=CapacityType.SPOT, interruption_rate=1.0)
     scene.submit(job=job, deadline=NOW + 3 * HOUR)
-    scene.options["lot"] = lambda view, now: Lot(first=scene.offers[1].id)
+    scene.options["queue_decision"] = lambda view, now: QueueDecision(first=scene.offers[1].id)
     scene.place()
     (request,) = scene.said()
     assert isinstance(request, ev.LaunchRequested)
