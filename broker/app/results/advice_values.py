@@ -5,14 +5,19 @@ ten percent."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import PlainSerializer, WithJsonSchema
 
 from broker.app.results.values import Moment, Result, figure_of
 from broker.core.market.offers import CapacityType
+from broker.core.values.figures import age
 from broker.economics.estimates import DIGITS, rounded
+
+if TYPE_CHECKING:
+    from broker.app.advise.prices import Quote
 
 
 def usd(amount: float) -> str | None:
@@ -59,6 +64,14 @@ EstimatedUsd = Annotated[
     PlainSerializer(estimated_usd, when_used="json"),
     WithJsonSchema({"type": ["string", "null"], "description": "USD, four digits"}, mode="serialization"),
 ]
+
+
+def quoted(quote: Quote | QuotedMachine) -> str:
+    """The source of a price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
+    if quote.as_of is None:
+        return quote.source
+    old = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age(datetime.now(UTC) - quote.as_of)} old"
+    return f"{quote.where}, {quote.capacity_type.replace('_', '-')}, {old}{', stale' if quote.stale else ''}"
 
 
 class Advice(Result):

@@ -114,7 +114,7 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
 def _prices(terminal: Terminal, given: BuyOrRentOptions, notes: list[str]) -> tuple[float, float, float]:
     """Purchase price (USD), rent (USD per hour) and power (W). With --gpu, missing ones are looked up, with a note on
     each. Raises `InvalidInput` for a missing price."""
-    from broker.cli.advise import view
+    from broker.app.results.advice_values import quoted
     from broker.core.values.accelerators import lookup
 
     purchase, rent, watts = given.purchase_usd, given.rent_usd_per_hour, given.watts
@@ -126,7 +126,7 @@ def _prices(terminal: Terminal, given: BuyOrRentOptions, notes: list[str]) -> tu
     if card is not None and rent is None:
         quote = given.at.rent(terminal, card.name, "--rent-usd-per-hour", given.rented_as)
         rent = quote.usd_per_gpu_hour
-        notes.append(f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})")
+        notes.append(f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({quoted(quote)})")
     if card is not None and watts is None and card.tdp_w:
         watts = card.tdp_w
         notes.append(f"power: {watts:g} W, the board power of {card.name}")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.results.hardware_advice import EmbedAdvice
-    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise embed --items 1B --tokens-per-item 256 --parameters 335M --dimensions 1024",
@@ -49,53 +48,18 @@ def embed(context: typer.Context, given: EmbedOptions, as_json: AsJson = False) 
 
     Such work is bound by compute and can be interrupted: spot prices count where they are lower.
     """
-    from broker.app.results.hardware_advice import EmbedAdvice, EmbedOption
-    from broker.core.market.offers import CapacityType
-    from broker.economics import embedding
+    from broker.app.advise.compared import embed_advice, named_or_all
+    from broker.economics.embedding import EmbeddingJob, patches
 
     terminal = Terminal.of(context)
     thumb = inputs.measured(terminal, inputs.thumb(context))
     if (given.tokens is None) == (given.image_size is None):
         raise InvalidInput("the length of an item is missing", hint="give either --tokens-per-item or --image-size")
-    tokens = given.tokens or embedding.patches(given.image_size or 0, given.patch_size)
-    job = embedding.EmbeddingJob(given.items, tokens, given.parameters, given.dimensions, given.value_bytes)
-    prices = given.compared.market(terminal)
-    options = []
-    for card in given.compared.accelerators:
-        speed = embedding.embedding_speed(job, card, rules=thumb)
-        quote = prices.cheapest_gpu_hour(card.name)
-        if speed is None or quote is None:
-            continue
-        on_spot = quote.capacity_type is CapacityType.SPOT
-        hours = speed.gpu_hours * (1 + (thumb.spot_overhead_on(card.name)[0] if on_spot else 0.0))
-        options.append(EmbedOption.from_parts(speed, quote, gpu_hours=hours, usd=hours * quote.usd_per_gpu_hour))
-    if not options:
-        raise InvalidInput("no accelerator with a price holds this model", hint="give --price, or another place")
-    _, origin = embedding.encoder_of(given.parameters)
-    cheapest = min(options, key=lambda one: one.usd)
-    advice = EmbedAdvice(
-        items=job.items,
-        tokens_per_item=tokens,
-        vectors_gb=job.vectors_gb,
-        index_gb=embedding.index_gb(job),
-        options=sorted(options, key=lambda one: one.usd),
-        assumptions=[
-            origin,
-            _share(thumb, cheapest.accelerator, given.parameters),
-            f"{thumb.spot_text(cheapest.accelerator)}; reading and tokenising keep up",
-            "index: HNSW with 32 links, in memory; quantised vectors need a quarter and less",
-        ],
-    )
+    tokens = given.tokens or patches(given.image_size or 0, given.patch_size)
+    job = EmbeddingJob(given.items, tokens, given.parameters, given.dimensions, given.value_bytes)
+    compared = given.compared
+    advice = embed_advice(job, named_or_all(compared.gpu), compared.market(terminal), thumb)
     terminal.result(advice, lambda: _screen(terminal.out, advice))
-
-
-def _share(rules: RulesOfThumb, accelerator: str, parameters: float) -> str:
-    share, runs = rules.prompt_share_on(accelerator, parameters)
-    return f"{share:.0%} of peak compute in 16 bits" + (
-        f", measured by {runs} finished run{'s' * (runs > 1)} of a model of this size on {accelerator}"
-        if runs
-        else ": measure on a sample of your items first"
-    )
 
 
 def _screen(console: Console, advice: EmbedAdvice) -> Iterator[RenderableType]:

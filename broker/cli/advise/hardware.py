@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from broker.app.advise.prices import CurrentPrices
     from broker.app.results.hardware_advice import HardwareAdvice
     from broker.cli.render.charts.chart import Chart
-    from broker.economics.hardware import Candidate, RadarRow, Trial
+    from broker.economics.hardware import RadarRow, Trial
 
 EXAMPLES = examples(
     "gpubroker advise hardware --for compute",
@@ -56,28 +55,13 @@ def hardware(context: typer.Context, given: HardwareOptions, drawing: Drawing, a
     Scores from 0 to 1 (best of those compared): cost, performance, energy efficiency, software maturity. Before buying,
     measure three or four candidates on your own work and compare the cost per unit of work (--trial).
     """
-    from broker.app.results.hardware_advice import HardwareAdvice
-    from broker.economics.hardware import compare, radar, rank
+    from broker.app.advise.compared import hardware_advice
+    from broker.economics.hardware import compare
 
     terminal = Terminal.of(context)
     trials = compare(_trials(given.trial)) if given.trial else ()
     prices = given.compared.market(terminal)
-    candidates, unpriced = _candidates(given.compared, prices, buy=given.buy)
-    if not candidates and not trials:
-        raise InvalidInput(
-            "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
-        )
-    notes = ["prices: the middle of street prices per GPU"] if given.buy else _origins(candidates, prices)
-    notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
-    advice = HardwareAdvice(
-        bound_by=given.bound_by,
-        per="purchase price" if given.buy else "rent",
-        ranking=rank(candidates, given.bound_by),
-        radar=radar(candidates, given.bound_by) if candidates else (),
-        trials=trials,
-        unpriced=unpriced,
-        assumptions=notes,
-    )
+    advice = hardware_advice(given.bound_by, given.compared.gpu, prices, trials, buy=given.buy)
     terminal.result(advice, lambda: _screen(terminal.out, advice))
     draw(terminal, lambda: [chart_of(advice)], drawing)
 
@@ -96,44 +80,6 @@ def _trials(texts: list[str]) -> list[Trial]:
             ) from error
         found.append(Trial(name, usd, units))
     return found
-
-
-def _candidates(compared: inputs.GpuOptions, prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
-    """Accelerators with a price, and the names of requested ones without a price."""
-    from broker.core.market.offers import CapacityType
-    from broker.economics.hardware import Candidate
-
-    found, missing = [], []
-    for card in compared.accelerators:
-        quote = prices.gpu_hour(card.name) or prices.gpu_hour(card.name, CapacityType.SPOT)
-        usd = prices.stated.get(card.name)
-        if usd is None and buy:
-            usd = sum(card.street_price) / 2 if card.street_price else None
-        elif usd is None and quote is not None:
-            usd = quote.usd_per_gpu_hour
-        if usd is None:
-            missing.append(card.name)
-            continue
-        place = quote.where.split("/")[0] if quote else ""
-        found.append(Candidate(card, usd, marketplace=not buy and place in _MARKETPLACES))
-    return found, missing if compared.gpu else []
-
-
-def _origins(candidates: list[Candidate], prices: CurrentPrices) -> list[str]:
-    """The sources of the prices, of the first few."""
-    from broker.cli.advise import view
-
-    told = ["prices: the cheapest on-demand GPU-hour"]
-    for one in candidates[:_TOLD]:
-        quote = prices.gpu_hour(one.accelerator.name)
-        if quote is not None:
-            told.append(f"{one.accelerator.name}: {view.quoted(quote)}")
-    more = len(candidates) - _TOLD
-    return [*told, *([f"and {more} more: `gpubroker offers --gpu NAME` shows each"] if more > 0 else [])]
-
-
-_TOLD = 5  # prices whose source is shown
-_MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 
 def _screen(console: Console, found: HardwareAdvice) -> Iterator[RenderableType]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.results.hardware_advice import ImagesAdvice, ImagesOption
-    from broker.economics.images import ImageUse
-    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise images --network ViT-L/16 --batch 64 --items 100M",
@@ -61,79 +59,17 @@ def images(context: typer.Context, given: ImagesOptions, as_json: AsJson = False
     The memory is that of one GPU; more GPUs by data parallelism need the same on each. Of a diffusion model it is the
     denoiser alone: text encoders and the autoencoder come on top unless their results are stored beforehand.
     """
-    from broker.app.results.hardware_advice import ImageMemoryFigures, ImagesAdvice
-    from broker.economics.images import ImageUse, image_memory, launch_seconds, network_of
+    from broker.app.advise.compared import images_advice, named_or_all
+    from broker.economics.images import ImageUse, network_of
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     rules = thumb if given.adapter is None else replace(thumb, adapter_fraction=given.adapter)
     use = ImageUse(network_of(given.network), given.method, given.batch, given.size, given.checkpointing,
                    given.optimizer)  # fmt: skip
-    needs = image_memory(use, rules)
-    share = rules.image_mfu_attention if use.network.attention else rules.image_mfu_convolution
-    advice = ImagesAdvice(
-        network=use.network.name,
-        parameters=use.network.parameters,
-        method=use.method,
-        batch=use.batch,
-        size=use.side,
-        checkpointing=use.checkpointing,
-        memory=ImageMemoryFigures.of(needs),
-        total_gib=needs.total_gib,
-        options=_options(terminal, given.compared, given.items, use, rules),
-        assumptions=[
-            f"activations counted from the published network at {use.network.size} pixels a side, and in proportion to"
-            " the pixels",
-            f"{share:.0%} of the 16-bit peak, and the time in which parameters are moved; a step takes at least "
-            f"{1000 * launch_seconds(use, rules):,.0f} ms, in which eager PyTorch launches its operations: a larger "
-            "--batch fills the card",
-            "within a factor of 2 of our measurements on an H100 (`backtest memory`)",
-            "measure on your own images first; reading and decoding them keep up",
-            f"{rules.memory_headroom:.0%} of GPU memory kept free",
-            *([f"adapter of {rules.adapter_fraction:.2%} of the parameters"] * (use.method is ImageMethod.LORA)),
-            *(
-                ["gradients are freed between steps; accumulated ones add their size"]
-                * (use.method is ImageMethod.FULL)
-            ),
-        ],
-    )
+    compared = given.compared
+    advice = images_advice(use, given.items, named_or_all(compared.gpu), compared.market(terminal), rules)
     terminal.result(advice, lambda: _screen(terminal.out, advice))
-
-
-def _options(
-    terminal: Terminal, compared: inputs.GpuOptions, items: float | None, use: ImageUse, rules: RulesOfThumb
-) -> list[ImagesOption]:
-    """The accelerators that hold the model, by the cost of an image, cheapest first; those without a price are last."""
-    from broker.app.results.hardware_advice import ImagesOption
-    from broker.economics.images import image_speed
-
-    prices = compared.market(terminal)
-    found = []
-    for card in compared.accelerators:
-        speed = image_speed(use, card, rules)
-        if speed is None or speed.batch < use.batch:
-            continue
-        quote = prices.cheapest_gpu_hour(card.name)
-        rate, price = speed.at_batch, quote.usd_per_gpu_hour if quote else None
-        hours = items / rate / 3600 if items and rate else None
-        found.append(
-            ImagesOption(
-                accelerator=card.name,
-                largest_batch=speed.batch,
-                images_per_second=rate,
-                gpu_hours=hours,
-                usd=None if hours is None or price is None else hours * price,
-                usd_per_gpu_hour=price,
-                capacity_type=quote.capacity_type if quote else None,
-                where=quote.where if quote else None,
-            )
-        )
-    return sorted(found, key=_merit)
-
-
-def _merit(option: ImagesOption) -> tuple[bool, float]:
-    price, rate = option.usd_per_gpu_hour, option.images_per_second
-    return (True, 0.0) if price is None or not rate else (False, price / rate)
 
 
 def _screen(console: Console, advice: ImagesAdvice) -> Iterator[RenderableType]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from broker.app.advise.subject import Subject
     from broker.cli.terminal import Terminal
     from broker.core.market.offers import CapacityType
-    from broker.core.values.accelerators import Accelerator
     from broker.economics.rules import RulesOfThumb
 
 _SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
@@ -233,13 +232,6 @@ class GpuOptions:
     def market(self, terminal: Terminal) -> CurrentPrices:
         """Current prices; one without a name is that of the only accelerator."""
         return self.at.market(terminal, self.gpu[0] if self.gpu and len(self.gpu) == 1 else None)
-
-    @property
-    def accelerators(self) -> list[Accelerator]:
-        """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
-        from broker.core.values.accelerators import known, lookup
-
-        return [lookup(name) for name in self.gpu or known()]
 
 
 ANY_PRICE, ANY_GPU = PriceOptions(), GpuOptions()

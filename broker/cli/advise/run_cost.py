@@ -55,8 +55,8 @@ class RunCostOptions:
 @gathered
 def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = False) -> None:
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
+    from broker.app.results.advice_values import quoted
     from broker.app.results.cost_advice import RunCostAdvice
-    from broker.cli.advise import view
     from broker.economics.unit_cost import per_quality_point, quality_point, training_run
 
     usd_per_gpu_hour = given.usd_per_gpu_hour
@@ -66,7 +66,7 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
     if usd_per_gpu_hour is None:
         quote = given.at.rent(terminal, given.gpu, "--usd-per-gpu-hour")
         usd_per_gpu_hour = quote.usd_per_gpu_hour
-        notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
+        notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({quoted(quote)})")
     if given.preprocessing is None:
         notes.append(f"data preparation: {thumb.preprocessing_share:.0%} of training (10-30 % is common)")
     found = training_run(

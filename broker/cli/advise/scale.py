@@ -65,8 +65,8 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
 
     The scaling model is fitted to your measurements (--measured), if given.
     """
+    from broker.app.results.advice_values import quoted
     from broker.app.results.training_advice import ScaleAdvice
-    from broker.cli.advise import view
     from broker.core.values.accelerators import lookup
     from broker.economics.scaling import curve
 
@@ -93,7 +93,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
     quote = prices.quote(card.name, per_machine=thumb.gpus_per_node) or prices.gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
-    notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
+    notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({quoted(quote)})")
     found = curve(
         model,
         gpu_hours=gpu_hours,

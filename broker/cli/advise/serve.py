@@ -177,6 +177,7 @@ def _replica(given: ServeOptions, options: tuple[ServingOption, ...]) -> _Replic
 def _options(
     terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: RulesOfThumb, notes: list[str]
 ) -> tuple[ServingOption, ...]:
+    from broker.app.advise.compared import named_or_all
     from broker.core.values.accelerators import lookup
     from broker.economics.serving_options import GpuHourPrices, options, settled, simulated
     from broker.economics.unit_cost import energy_usd_per_hour
@@ -191,7 +192,7 @@ def _options(
         return quote.usd_per_gpu_hour if quote else None
 
     priced = []
-    for card in given.compared.accelerators:
+    for card in named_or_all(given.compared.gpu):
         low, high = card.street_price or (None, None)
         power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
         owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None

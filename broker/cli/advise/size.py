@@ -89,6 +89,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     accelerators that hold the model in that layout are shown. More GPUs than one machine has are whole machines of 8
     (rule of thumb `gpus_per_node`); the price is that of all of them.
     """
+    from broker.app.advise.compared import named_or_all
     from broker.app.advise.sizing import priced_fits
     from broker.app.results.training_advice import SizeAdvice
     from broker.economics.memory import ParallelLayout, estimate, lower_bound_cards
@@ -120,7 +121,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
     )
     needs = estimate(workload, layout, rules)
     compared = given.compared
-    found = priced_fits(needs, compared.accelerators, compared.market(terminal), fixed=fixed, rules=rules)
+    found = priced_fits(needs, named_or_all(compared.gpu), compared.market(terminal), fixed=fixed, rules=rules)
     notes = [*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free"]
     if not fixed:
         notes.append(f"GPUs in ones, twos, … up to a machine of {rules.gpus_per_node}, then in whole machines")
@@ -141,6 +142,7 @@ def size(context: typer.Context, given: SizeOptions, as_json: AsJson = False) ->
 
 
 def _screen(console: Console, found: SizeAdvice) -> Iterator[RenderableType]:
+    from broker.app.results.advice_values import quoted
     from broker.app.results.training_advice import SizedAccelerator
     from broker.cli.advise import view
     from broker.cli.render.tables import ValueColumn
@@ -174,7 +176,7 @@ def _screen(console: Console, found: SizeAdvice) -> Iterator[RenderableType]:
         ValueColumn("GiB per GPU", lambda one: f"{one.per_gpu_gib:.1f} of {one.usable_gib:.0f}", 2, "right"),
         ValueColumn("on-demand $/h", lambda one: view.dollars(one.usd_per_hour), align="right"),
         ValueColumn("spot $/h", lambda one: view.dollars(one.spot_usd_per_hour), 1, "right"),
-        ValueColumn("cheapest", lambda one: view.quoted(one.cheapest) if one.cheapest else "no price known", 3),
+        ValueColumn("cheapest", lambda one: quoted(one.cheapest) if one.cheapest else "no price known", 3),
         ValueColumn("layout", lambda one: one.assumes, 4),
         ValueColumn("caveats", lambda one: "; ".join(one.caveats), 5),
     )

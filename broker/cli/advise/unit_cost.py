@@ -57,8 +57,8 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
 
     For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
     """
+    from broker.app.results.advice_values import quoted
     from broker.app.results.cost_advice import UnitCostAdvice
-    from broker.cli.advise import view
     from broker.economics import unit_cost as economics
 
     rent_usd_per_hour = given.rent_usd_per_hour
@@ -69,7 +69,7 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
         ways = "give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
         quote = given.at.rent(terminal, given.gpu, "--rent-usd-per-hour", missing=ways)
         rent_usd_per_hour = quote.usd_per_gpu_hour
-        notes.append(f"rent: ${rent_usd_per_hour:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})")
+        notes.append(f"rent: ${rent_usd_per_hour:.3f}/h per GPU of {quote.machine} ({quoted(quote)})")
     if given.hardware_usd is not None and rent_usd_per_hour is not None:
         raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
     if given.hardware_usd is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
@@ -15,8 +14,6 @@ from broker.economics.estimates import about
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.advise.prices import Quote
-    from broker.app.results.advice_values import QuotedMachine
     from broker.economics.rules import RuleCheck
 
 NOTHING = formats.NOTHING
@@ -93,13 +90,3 @@ def best(
     yield from listed(console, columns, rows[:most])
     if len(rows) > most:
         yield heading("", f"the {what} {most} of {len(rows)} are shown; use --json for all")
-
-
-def quoted(quote: Quote | QuotedMachine) -> str:
-    """The source of a price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
-    if quote.as_of is None:
-        return quote.source
-    kind = formats.purchase_type(quote.capacity_type)
-    age = formats.age(datetime.now(UTC) - quote.as_of)
-    told = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age} old"
-    return f"{quote.where}, {kind}, {told}{', stale' if quote.stale else ''}"
