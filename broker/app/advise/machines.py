@@ -1,13 +1,19 @@
-"""Offers of the machines that a parallelism needs, and the interconnect of their accelerators."""
+"""A parallelism, offers of the machines that it needs, and the interconnect of their accelerators."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker.app.advise.prices import CurrentPrices, Quote
+from broker.app.results.training_advice import ParallelismAdvice
 from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import Accelerator
 from broker.core.values.units import split_machine
-from broker.economics.parallelism import ParallelPlan
+from broker.economics.memory import MemoryEstimate
+from broker.economics.parallelism import ParallelPlan, choose
+from broker.economics.rules import RulesOfThumb
 
 NVLINK = "nvlink"
 
@@ -23,6 +29,44 @@ class Supply:
     unknown: int
     price: Quote | None
     says: str
+
+
+def parallelism_advice(
+    needs: MemoryEstimate,
+    card: Accelerator,
+    prices: CurrentPrices,
+    rules: RulesOfThumb,
+    *,
+    gpus: int | None,
+    linked: bool | None,
+    notes: Sequence[str],
+) -> ParallelismAdvice:
+    """How the workload is distributed, and which offers allow it. ``gpus``: None for the fewest that hold it;
+    ``linked``: whether they are linked by NVLink, None for as in the offers; ``notes``: on the model. Raises
+    `InvalidInput` if it cannot be distributed so."""
+    chosen = choose(needs, card, linked=linked, gpus=gpus, rules=rules)
+    found = supply(prices, chosen)
+    if linked is None and found.linked == 0 and found.offers:
+        # The GPU supports NVLink, but no offered machine has it.
+        chosen = choose(needs, card, linked=False, gpus=gpus, rules=rules)
+        found = supply(prices, chosen)
+    return ParallelismAdvice.from_parts(
+        chosen,
+        needs_gib=needs.total_gib,
+        supply=found,
+        constraint=constraint(chosen),
+        assumptions=[*notes, *needs.assumptions],
+    )
+
+
+def constraint(plan: ParallelPlan) -> dict[str, Any]:
+    """The part of a job file that requests such machines."""
+    job: dict[str, Any] = {"resources": {"accelerators": plan.machine}}
+    if plan.num_nodes > 1:
+        job["num_nodes"] = plan.num_nodes
+    if plan.interconnect == NVLINK:
+        job["constraints"] = {"interconnect": NVLINK}
+    return job
 
 
 def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:

@@ -17,17 +17,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from broker.app.results.hardware_advice import CleanerLocation, EcoAdvice
-    from broker.core.values.accelerators import Accelerator
-    from broker.economics.energy import Footprint, Scorecard
-    from broker.economics.rules import RulesOfThumb
+    from broker.app.results.hardware_advice import EcoAdvice
 
 EXAMPLES = examples(
     "gpubroker advise eco --gpu H100 --gpus 8 --hours 100 --location aws/us-east-1",
     "gpubroker advise eco --gpu A100-80GB --gpus 64 --hours 720 --location DE --pue 1.2 --parameters 7B --json",
     "gpubroker advise eco --gpu L4 --hours 8760 --utilisation 0.3 --location gcp/europe-north1 --inference",
 )
-_CLEANEST = 5
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,7 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
 
     kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
     """
+    from broker.app.advise.emissions import cleaner, scores
     from broker.app.results.hardware_advice import EcoAdvice
     from broker.core.values.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
@@ -113,52 +110,20 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
         hours=given.hours,
         utilisation=utilisation,
         location=given.location,
-        scorecard=scores(used, card, utilisation, given, thumb),
+        scorecard=scores(
+            used,
+            card,
+            thumb,
+            utilisation=utilisation,
+            training=not given.inference,
+            units=given.units,
+            parameters=given.parameters,
+            smallest=given.smallest,
+        ),
         cleaner=cleaner(used, given.location),
         assumptions=notes,
     )
     terminal.result(advice, lambda: _screen(terminal.out, advice))
-
-
-def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
-    """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
-    from broker.app.results.hardware_advice import CleanerLocation
-    from broker.economics.energy import carbon_kg, grid_intensity, known_regions
-
-    provider = location.split("/")[0].lower() + "/" if "/" in location else ""
-    alike = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
-    found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
-    return [
-        CleanerLocation(
-            location=grid.region, kg_co2e=carbon_kg(used.kwh, grid.grams_per_kwh), grams_per_kwh=grid.grams_per_kwh
-        )
-        for grid in found[:_CLEANEST]
-        if grid.grams_per_kwh < used.intensity.grams_per_kwh
-    ]
-
-
-def scores(used: Footprint, card: Accelerator, utilisation: float, given: EcoOptions, thumb: RulesOfThumb) -> Scorecard:
-    """The scorecard relative to the best case: the most efficient known GPU on a clean grid (rule of thumb)."""
-    from broker.core.values.accelerators import known, lookup
-    from broker.economics.energy import scorecard
-    from broker.economics.units import positive
-
-    every = [lookup(name) for name in known()]
-    best = max((one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w), default=1.0)
-    parameters, smallest = given.parameters, given.smallest
-    clean_kg = used.kwh * thumb.clean_grid_g_per_kwh / 1000
-    return scorecard(
-        used,
-        card,
-        utilisation=utilisation,
-        training=not given.inference,
-        units_of_work=given.units,
-        best_kg_per_unit=max(clean_kg / positive("--units", given.units), 1e-12),
-        model_parameters=parameters,
-        smallest_sufficient_parameters=None if parameters is None or smallest is None else min(smallest, parameters),
-        best_tflops_per_watt=best,
-        rules=thumb,
-    )
 
 
 def _screen(console: Console, found: EcoAdvice) -> Iterator[RenderableType]:

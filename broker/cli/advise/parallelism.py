@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.app.results.training_advice import ParallelismAdvice
-    from broker.economics.parallelism import ParallelPlan
 
 EXAMPLES = examples(
     "gpubroker advise parallelism --parameters 70B --gpu H100 --gpus 64",
@@ -57,11 +56,9 @@ def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJs
 
     The printed constraint can be copied into a job file.
     """
-    from broker.app.advise.machines import supply
-    from broker.app.results.training_advice import ParallelismAdvice
+    from broker.app.advise.machines import parallelism_advice
     from broker.core.values.accelerators import lookup
     from broker.economics.memory import estimate
-    from broker.economics.parallelism import choose
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
@@ -74,31 +71,8 @@ def parallelism(context: typer.Context, given: ParallelismOptions, as_json: AsJs
         rules=thumb,
     )
     prices = given.at.market(terminal, card.name)
-    chosen = choose(needs, card, linked=given.linked, gpus=given.gpus, rules=thumb)
-    found = supply(prices, chosen)
-    if given.linked is None and found.linked == 0 and found.offers:
-        chosen = choose(
-            needs, card, linked=False, gpus=given.gpus, rules=thumb
-        )  # the GPU supports NVLink, but no offered machine has it
-        found = supply(prices, chosen)
-    advice = ParallelismAdvice.from_parts(
-        chosen,
-        needs_gib=needs.total_gib,
-        supply=found,
-        constraint=constraint(chosen),
-        assumptions=[*model.notes, *needs.assumptions],
-    )
+    advice = parallelism_advice(needs, card, prices, thumb, gpus=given.gpus, linked=given.linked, notes=model.notes)
     terminal.result(advice, lambda: _screen(advice))
-
-
-def constraint(plan: ParallelPlan) -> dict[str, Any]:
-    """The part of a job file that requests such machines."""
-    job: dict[str, Any] = {"resources": {"accelerators": plan.machine}}
-    if plan.num_nodes > 1:
-        job["num_nodes"] = plan.num_nodes
-    if plan.interconnect == "nvlink":
-        job["constraints"] = {"interconnect": "nvlink"}
-    return job
 
 
 def _screen(plan: ParallelismAdvice) -> Iterator[RenderableType]:

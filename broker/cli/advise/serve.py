@@ -12,14 +12,12 @@ from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
-    from broker.app.advise.prices import CurrentPrices
     from broker.app.results.serving_advice import RoutingResult
     from broker.economics.rules import RulesOfThumb
     from broker.economics.serving import ScaleToZero, Traffic
-    from broker.economics.serving_options import MachinePrice, ServingOption
+    from broker.economics.serving_options import ServingOption
 
 EXAMPLES = examples(
     "gpubroker advise serve --requests-per-minute 1000 --tokens-per-request 200 --headroom 0.2 "
@@ -178,89 +176,15 @@ def _options(
     terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: RulesOfThumb, notes: list[str]
 ) -> tuple[ServingOption, ...]:
     from broker.app.advise.compared import named_or_all
-    from broker.core.values.accelerators import lookup
-    from broker.economics.serving_options import GpuHourPrices, options, settled, simulated
-    from broker.economics.unit_cost import energy_usd_per_hour
-    from broker.economics.units import HOURS_PER_YEAR
+    from broker.app.advise.serving_choices import ServingDemand, serving_choices
 
-    model = given.model.subject()
-    notes += model.notes
-    prices = given.compared.market(terminal)
-
-    def per_gpu(name: str, kind: CapacityType) -> float | None:
-        quote = prices.gpu_hour(name, kind)
-        return quote.usd_per_gpu_hour if quote else None
-
-    priced = []
-    for card in named_or_all(given.compared.gpu):
-        low, high = card.street_price or (None, None)
-        power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
-        owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
-        rented, reserved = CapacityType.ON_DEMAND, CapacityType.RESERVED
-        prices_of = GpuHourPrices(
-            owned, per_gpu(card.name, reserved), per_gpu(card.name, rented),
-            _machines(prices, card.name, rented), _machines(prices, card.name, reserved),
-        )  # fmt: skip
-        priced.append((card, prices_of))
-    if given.batch is None:
-        notes.append(f"as many concurrent requests as fit in memory, at most {thumb.serving_most_sequences} (--batch)")
-    if traffic.prompt_tokens:
-        notes.append("prompts are read between the steps of generation, on the same GPUs")
-    else:
-        notes.append("the work for prompts is not counted (--prompt-tokens)")
-    notes += [
-        "speeds are estimates within a factor of 1.5 of published ones (`gpubroker backtest serving`); measure yours",
-        "rented and reserved: whole machines",
-        f"owned: the GPU's street price over {thumb.life_years:g} years and its board power at "
-        f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
-    ]
-    found = options(
-        traffic,
-        parameters=model.parameters,
-        active=model.active,
-        shape=model.shape,
-        context=given.sequence,
-        batch=given.batch,
-        accelerators=priced,
-        least_replicas=given.least_replicas,
-        spare_machines=given.spare,
-        rules=thumb,
+    demand = ServingDemand(
+        given.model.subject(), traffic, given.sequence, given.batch, given.least_replicas, given.spare
     )
-    notes += dict.fromkeys(one.pace_text for one in found if one.pace_text)
-    if not found or not traffic.prompt_tokens:
-        return found
-
-    def simulate(option: ServingOption) -> ServingOption:
-        return simulated(
-            option,
-            traffic,
-            lookup(option.accelerator),
-            next(of for card, of in priced if card.name == option.accelerator),
-            parameters=model.parameters,
-            shape=model.shape,
-            active=model.active,
-            context=given.sequence,
-            spare_machines=given.spare,
-            rules=thumb,
-        )
-
-    ranked = settled(found, simulate)
-    best = ranked[0]
-    before = next(one for one in found if (one.accelerator, one.precision) == (best.accelerator, best.precision))
-    if best.replicas > before.replicas:
-        notes.append(f"{best.replicas} replicas instead of {before.replicas}, to keep the p95 with random arrivals")
-    return ranked
-
-
-def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
-    """The cheapest machine of each size."""
-    from broker.economics.serving_options import MachinePrice
-
-    if accelerator in prices.stated:
-        return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
-    sizes = sorted({row.count for row in prices.machines(accelerator) if row.capacity_type == kind})
-    quotes = [(size, prices.quote(accelerator, size, 1, kind)) for size in sizes]
-    return tuple(MachinePrice(size, quote.usd_per_hour) for size, quote in quotes if quote is not None)
+    prices = given.compared.market(terminal)
+    found, more = serving_choices(demand, named_or_all(given.compared.gpu), prices, thumb)
+    notes += more
+    return found
 
 
 def _sleep(
