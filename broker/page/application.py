@@ -85,13 +85,9 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
         for path, endpoint in provider.routes():
             app.add_api_route(path, endpoint, methods=["GET"])
     signed_in = Depends(gate(broker, cookie, None, rate))
-    app.add_api_route(
-        "/sign-out", signing.signing_out(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
-    )
-    app.add_api_route(
-        passwords.CHANGE, passwords.changing(broker, cookie), methods=["POST"], dependencies=[form, signed_in]
-    )
     for path, endpoint in (
+        ("/sign-out", signing.signing_out(broker, cookie)),
+        (passwords.CHANGE, passwords.changing(broker, cookie)),
         (second_factors.SET_UP, second_factors.setting_up),
         (second_factors.CONFIRM, second_factors.confirming),
         (second_factors.REMOVE, second_factors.removing),

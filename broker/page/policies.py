@@ -14,8 +14,8 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
-from broker.server import policy_changes, shown_policies
-from broker.server.policy_changes import MOST_FILES
+from broker.server import shown_policies
+from broker.server.shown_policies import MOST_FILES
 
 AT = "/policies"
 Number = Annotated[int, Path(ge=1)]
@@ -70,7 +70,7 @@ def previewing(by: By, form: Form) -> Response:
     """The effect that the texts of the form would have, with the form that applies them. Changes nothing."""
     files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
     try:
-        seen = policy_changes.seen_before(by.caller, files)
+        seen = shown_policies.seen_before(by.caller, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
@@ -80,7 +80,7 @@ def previewing(by: By, form: Form) -> Response:
 def applying(by: By, form: Form) -> Response:
     """Apply the texts that were previewed, unless another version is active meanwhile."""
     reason = form.get("reason", "").strip()
-    policy_changes.apply(by.caller, _files(form), reason, request_key(form), _base(form))
+    shown_policies.apply(by.caller, _files(form), reason, request_key(form), _base(form))
     return RedirectResponse(AT, 303)
 
 
