@@ -17,11 +17,11 @@ from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.page import passwords, second_factors, signing
+from broker.page import passwords, signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
-from broker.page.visitors import Cookie, Visitor, by_script, gate
+from broker.page.visitors import Cookie, SignInState, Visitor, by_script, gate
 from broker.server import problems
 from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded
@@ -67,32 +67,20 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     """The page alone, without the `Envelope` that a caller puts around it."""
     cookie = Cookie(transport.encrypted)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
-    app.state.health = health
+    app.state.health, app.state.signing = health, SignInState(broker, cookie, wrong, WrongTokens())
     app.state.wrong_codes = WrongTokens(most=10)  # limits by person the tries of programs' codes
     app.state.wrong_again, app.state.transport = WrongTokens(most=10), transport
     form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
-    app.add_api_route(signing.SIGN_IN, signing.asking(broker), methods=["GET"])
-    app.add_api_route(signing.SIGN_IN, signing.signing_in(broker, cookie, wrong), methods=["POST"], dependencies=[form])
+    app.add_api_route(signing.SIGN_IN, signing.asking, methods=["GET"])
+    app.add_api_route(signing.SIGN_IN, signing.signing_in, methods=["POST"], dependencies=[form])
     if broker.settings.sign_in is None:  # with an identity provider, passwords are entered only there
-        tried = WrongTokens()
-        entering = passwords.signing_in(broker, cookie, tried)
-        app.add_api_route(passwords.WITH_PASSWORD, entering, methods=["POST"], dependencies=[form])
-        app.add_api_route(passwords.INVITATION, passwords.invited(broker), methods=["GET"])
-        accepting = passwords.accepting(broker, cookie)
-        app.add_api_route(passwords.INVITATION, accepting, methods=["POST"], dependencies=[form])
+        app.add_api_route(passwords.WITH_PASSWORD, passwords.signing_in, methods=["POST"], dependencies=[form])
+        app.add_api_route(passwords.INVITATION, passwords.invited, methods=["GET"])
+        app.add_api_route(passwords.INVITATION, passwords.accepting, methods=["POST"], dependencies=[form])
     else:
         provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
         for path, endpoint in provider.routes():
             app.add_api_route(path, endpoint, methods=["GET"])
-    signed_in = Depends(gate(broker, cookie, None, rate))
-    for path, endpoint in (
-        ("/sign-out", signing.signing_out(broker, cookie)),
-        (passwords.CHANGE, passwords.changing(broker, cookie)),
-        (second_factors.SET_UP, second_factors.setting_up),
-        (second_factors.CONFIRM, second_factors.confirming),
-        (second_factors.REMOVE, second_factors.removing),
-    ):
-        app.add_api_route(path, endpoint, methods=["POST"], dependencies=[form, signed_in])
     for route in PAGES:
         gated = Depends(gate(broker, cookie, route.permission, rate))
         app.add_api_route(

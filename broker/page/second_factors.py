@@ -11,7 +11,6 @@ from broker.page.people import confirmed
 from broker.page.visitors import By, Form
 from broker.server.callers import TooManyWrongTokens
 
-SET_UP, CONFIRM, REMOVE = (f"/me/second-factor{end}" for end in ("", "/confirm", "/remove"))
 _TITLE = "Second factor"
 _EDGE = 4  # light modules around the picture, which readers need
 

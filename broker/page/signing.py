@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
@@ -11,56 +9,41 @@ from broker.app.access import sessions
 from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
 from broker.page.drawing import drawn
-from broker.page.visitors import By, Cookie, Form, from_here
+from broker.page.visitors import At, By, Form, from_here
 from broker.server.callers import SignInNeeded, TooManyWrongTokens, address_of, admitted
-from broker.server.forms import form_of
-from broker.server.wrong_tokens import WrongTokens
 
 SIGN_IN = "/sign-in"
 TOO_OFTEN = "Too many wrong tries from this address. Try again in a minute."
 _NOBODY = "This token is not valid. It may be mistyped, expired or revoked."
 
 
-def asking(broker: Broker) -> Callable[[Request], Response]:
-    """The endpoint that shows the sign-in form."""
-
-    def ask(request: Request) -> Response:
-        return sign_in_form(broker, request.query_params.get("next", "/"))
-
-    return ask
+def asking(at: At, request: Request) -> Response:
+    """The sign-in form."""
+    return sign_in_form(at.broker, request.query_params.get("next", "/"))
 
 
-def signing_in(broker: Broker, cookie: Cookie, wrong: WrongTokens) -> Callable[[Request], Response]:
-    """The endpoint of the sign-in form: a new session for a valid token, the form again for an invalid one."""
-
-    def sign_in(request: Request) -> Response:
-        from_here(request)
-        form = form_of(request)
-        after = form.get("next", "/")
-        token, origin = form.get("token", "").strip(), f"{EntryPoint.PAGE} {address_of(request)}"
-        try:
-            id = admitted(wrong, request, token, lambda: sessions.sign_in(broker, token, origin=origin))
-        except SignInNeeded:
-            return sign_in_form(broker, after, _NOBODY, 401)
-        except TooManyWrongTokens:
-            return sign_in_form(broker, after, TOO_OFTEN, 429)
-        if earlier := request.cookies.get(cookie.name):
-            sessions.sign_out(broker, earlier, origin=origin)
-        return cookie.given(id, inside(after))
-
-    return sign_in
+def signing_in(at: At, request: Request, form: Form) -> Response:
+    """Begin a session for a valid token; the form again for an invalid one."""
+    from_here(request)
+    after, token = form.get("next", "/"), form.get("token", "").strip()
+    origin = f"{EntryPoint.PAGE} {address_of(request)}"
+    try:
+        id = admitted(at.wrong, request, token, lambda: sessions.sign_in(at.broker, token, origin=origin))
+    except SignInNeeded:
+        return sign_in_form(at.broker, after, _NOBODY, 401)
+    except TooManyWrongTokens:
+        return sign_in_form(at.broker, after, TOO_OFTEN, 429)
+    if earlier := request.cookies.get(at.cookie.name):
+        sessions.sign_out(at.broker, earlier, origin=origin)
+    return at.cookie.given(id, inside(after))
 
 
-def signing_out(broker: Broker, cookie: Cookie) -> Callable[[By, Form], Response]:
-    """The endpoint that ends a session, or all sessions of the person."""
-
-    def sign_out(by: By, form: Form) -> Response:
-        sessions.sign_out(broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
-        answer = RedirectResponse(SIGN_IN, 303)
-        answer.delete_cookie(cookie.name, **cookie.kind)
-        return answer
-
-    return sign_out
+def signing_out(by: By, at: At, form: Form) -> Response:
+    """End the session, or all sessions of the person."""
+    sessions.sign_out(at.broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
+    answer = RedirectResponse(SIGN_IN, 303)
+    answer.delete_cookie(at.cookie.name, **at.cookie.kind)
+    return answer
 
 
 def sign_in_form(broker: Broker, after: str, trouble: str = "", status: int = 200) -> Response:

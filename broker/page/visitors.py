@@ -22,6 +22,7 @@ from broker.core.errors import NotAllowed
 from broker.server.callers import Caller, SignInNeeded, address_of, refused
 from broker.server.forms import form_of
 from broker.server.request_rate import RequestRate
+from broker.server.wrong_tokens import WrongTokens
 
 
 class ForeignForm(NotAllowed):
@@ -82,6 +83,26 @@ class Cookie:
         answer = RedirectResponse(after, 303)
         answer.set_cookie(self.name, id, **self.kind)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class SignInState:
+    """What signing in and out needs, in ``app.state.signing``. ``wrong``: wrong tokens by address; ``guesses``: wrong
+    passwords by address."""
+
+    broker: Broker
+    cookie: Cookie
+    wrong: WrongTokens
+    guesses: WrongTokens
+
+
+def sign_in_state(request: Request) -> SignInState:
+    """That of this page."""
+    state: SignInState = request.app.state.signing
+    return state
+
+
+At = Annotated[SignInState, Depends(sign_in_state)]
 
 
 def from_here(request: Request) -> None:
