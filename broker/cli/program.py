@@ -8,7 +8,7 @@ output closed it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,9 +52,9 @@ COMMANDS = {
     "tokens": "broker.cli.access.tokens:app",
     "audit": "broker.cli.access.audit:audit",
     "launches": "broker.cli.service.launches:app",
-    "login": "broker.cli.remote.login:login",
-    "logout": "broker.cli.remote.login:logout",
-    "whoami": "broker.cli.remote.login:whoami",
+    "login": "broker.cli.access.login:login",
+    "logout": "broker.cli.access.login:logout",
+    "whoami": "broker.cli.access.login:whoami",
     "notices": "broker.cli.service.notices:app",
     "doctor": "broker.cli.service.doctor:doctor",
     "schema": "broker.cli.service.schema:schema",
@@ -63,12 +63,7 @@ COMMANDS = {
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
-# Commands that act through the team server while the user is logged in to one. Those that are neither here nor in
-# `OF_THIS_MACHINE` are then refused.
-THROUGH_SERVER = {
-    "jobs": "broker.cli.remote.jobs:app",
-    "approvals": "broker.cli.remote.approvals:app",
-}
+# All others act through the team server that the user is logged in to, or are refused.
 OF_THIS_MACHINE = frozenset(
     {
         *("demo", "init", "simulate", "backtest", "advise", "doctor", "schema"),
@@ -78,22 +73,6 @@ OF_THIS_MACHINE = frozenset(
 
 PARTS_OF_THIS_MACHINE = frozenset({("policy", "schema"), ("policy", "test")})
 """Commands of groups that act through a server, but need neither a server nor a store themselves."""
-
-
-def _made(commands: Mapping[str, str]) -> typer.Typer:
-    made = typer.Typer(
-        name="gpubroker",
-        cls=lazy_group(commands),
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        epilog=examples(
-            "gpubroker demo", "gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"
-        ),
-    )
-    made.callback()(gpubroker)
-    return made
 
 
 def _version(wanted: bool) -> None:
@@ -123,13 +102,22 @@ def gpubroker(
         _loader._plugins = _loader._plugins or {}
 
 
-app = _made(COMMANDS)
+app = typer.Typer(
+    name="gpubroker",
+    cls=lazy_group(COMMANDS),
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples("gpubroker demo", "gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"),
+)
+app.callback()(gpubroker)
 
 
 @cache
-def _command(through_server: bool) -> Any:
+def _program() -> Any:
     """All commands. Cached, because building them takes a tenth of a second."""
-    return typer.main.get_command(_made(COMMANDS | THROUGH_SERVER) if through_server else app)
+    return typer.main.get_command(app)
 
 
 def _through_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
@@ -187,14 +175,12 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         terminal.through_server = _through_server(terminal, arguments)
-        code = _command(terminal.through_server).main(
-            args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal
-        )
+        code = _program().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
         return code if isinstance(code, int) else 0
     except BrokerError as error:
         return terminal.refuse(error)
     except TyperException as error:
-        return terminal.misused(error, _command_path(_command(terminal.through_server), arguments))
+        return terminal.misused(error, _command_path(_program(), arguments))
     except typer.Abort:  # Ctrl-C or end of input at a question
         terminal.say("Stopped. Nothing was changed.")
         return 130

@@ -89,13 +89,14 @@ class TeamApi:
         return (self._read(kind, row) for row in self.pages(path, rows, limit, **parameters))
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
-        """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all). ``page``: the most
-        rows that the server puts on one."""
+        """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists
+        with what they have on each page. ``page``: the most rows that the server puts on one."""
         most = sys.maxsize if limit is None else limit
         found = last = self.get(path, limit=min(most, page), **parameters)
         while last.get("next_cursor") and (left := most - len(found[rows])) > 0:
             last = self.get(path, limit=min(left, page), cursor=last["next_cursor"], **parameters)
-            found[rows] += last[rows]
+            for name, value in last.items():
+                found[name] = found[name] + value if isinstance(value, list) else value
         return self._read(kind, found)
 
     def _read(self, kind: type[R], document: Document, before: str = "") -> R:

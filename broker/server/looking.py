@@ -155,11 +155,13 @@ def show_budget(
 
 
 def list_approvals(
-    by: By, decided: Annotated[bool, Query(description="Also requests that were decided.")] = False
+    by: By,
+    decided: Annotated[bool, Query(description="Also decided requests and ended standing grants.")] = False,
+    mine: Annotated[bool, Query(description="Only requests and purchases that the caller may decide.")] = False,
 ) -> Response:
-    """Approval requests of jobs that the caller may see, oldest first; valid standing grants for these teams only, for
+    """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
     the caller, or by the caller; and purchases of capacity that wait for approval."""
-    return answer(shown.approval_list(by, decided=decided))
+    return answer(shown.approval_list(by, decided=decided, mine=mine))
 
 
 def show_queue(by: By) -> Response:

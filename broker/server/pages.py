@@ -8,20 +8,17 @@ import json
 from datetime import datetime
 from typing import Any
 
-from broker.app.results.jobs import JobDetails, UnreadableResult
+from broker.app.results.jobs import JobList
 from broker.app.results.offers import OfferList
-from broker.app.results.values import Result
 from broker.core.errors import InvalidInput
 
 MOST = 200
 """The most rows of a page."""
 
 
-class JobPage(Result):
-    """Jobs, newest first. ``next_cursor``: that of the next page; null on the last page."""
+class JobPage(JobList):
+    """``next_cursor``: that of the next page; null on the last page."""
 
-    jobs: list[JobDetails]
-    unreadable: list[UnreadableResult]
     next_cursor: str | None
 
 

@@ -16,8 +16,9 @@ from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.charges import BilledReport
 from broker.app.results.focus import FocusExportResult
 from broker.app.results.forecasts import ForecastsReport
+from broker.app.results.job_history import JobHistory
 from broker.app.results.job_ledger import JobLedger
-from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs
+from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.app.results.plans import PlanResult

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
-from broker.app.alerts import approvers
 from broker.app.billing import job_ledger as ledger
-from broker.app.jobs import approvals, details, jobs
+from broker.app.jobs import approval_lists, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
@@ -19,21 +18,18 @@ from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import listing
 from broker.app.market.offer_lists import matching_offers
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
-from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
+from broker.app.results.approvals import ApprovalList
+from broker.app.results.job_history import JobHistory
 from broker.app.results.job_ledger import JobLedger
-from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobLogs, LoggedLine, UnreadableResult
+from broker.app.results.jobs import AttemptList, JobLogs, LoggedLine
 from broker.app.results.offers import OfferResult
-from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
 from broker.app.results.why_here import PlacementDecisions
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
-from broker.core.events.views import JobView
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
-from broker.core.policy.approvals import StandingGrant
-from broker.core.purchases.purchases import PurchaseState
 from broker.server.callers import Caller
 from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
 from broker.server.shared_results import shared
@@ -68,22 +64,18 @@ def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = 
         teams=by.access.teams(Permission.SEE_JOBS),
     )
     found = jobs.page(by.broker, among, after=after, limit=limit)
-    return JobPage(
-        jobs=_details(by, found.views),
-        unreadable=[UnreadableResult.of(one) for one in found.unreadable],
-        next_cursor=None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id),
-    )
+    following = None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id)
+    return _page(by, jobs.FoundJobs(found.views, found.unreadable), following)
 
 
 def _matching(by: Caller, reference: str, limit: int) -> JobPage:
     teams = by.access.teams(Permission.SEE_JOBS)
-    return JobPage(jobs=_details(by, jobs.matches(by.broker, reference, teams, limit)), unreadable=[], next_cursor=None)
+    return _page(by, jobs.FoundJobs(jobs.matches(by.broker, reference, teams, limit), ()), None)
 
 
-def _details(by: Caller, views: Sequence[JobView]) -> list[JobDetails]:
-    now = by.broker.clock.now()
-    bills = bills_of(by.broker, views)
-    return [JobDetails.of(view, bill, None, now) for view, bill in zip(views, bills, strict=True)]
+def _page(by: Caller, found: jobs.FoundJobs, following: str | None) -> JobPage:
+    listed = details.listed(by.broker, found, bills_of(by.broker, found.views))
+    return JobPage.from_parts(listed, next_cursor=following)
 
 
 def job(by: Caller, id: str) -> JobHistory:
@@ -199,26 +191,12 @@ def _place(row: ListedOffer) -> tuple[int, int, str]:
     return rank, price.micros if price is not None else 0, offer.id
 
 
-def approval_list(by: Caller, *, decided: bool = False) -> ApprovalList:
-    """Approval requests of jobs that the caller may see, oldest first (``decided``: also decided ones); valid standing
-    grants for these teams only, for the caller, or by the caller; and purchases of capacity that wait for approval."""
-    found = approvals.requests(by.broker, all_of_them=decided, teams=by.access.teams(Permission.SEE_JOBS))
-    waiting = [one.view for one in found if one.state is approvals.ApprovalState.WAITING]
-    told = approvers.told_of(by.broker, waiting)
-    requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=by.actor) for one in found]
-    now = by.broker.clock.now()
-    grants = [StandingGrantResult.of(one, now) for one in approvals.standing_grants(by.broker) if _concerns(by, one)]
-    buying = [
-        PurchaseResult.of(one)
-        for one in by.broker.store.purchases()
-        if one.state is PurchaseState.ASKING and by.access.may(Permission.SEE_JOBS, one.team)
-    ]
-    return ApprovalList(requests=requests, standing=grants, purchases=buying)
-
-
-def _concerns(by: Caller, grant: StandingGrant) -> bool:
-    name, teams = by.actor.identity, by.access.teams(Permission.SEE_JOBS)
-    return teams is None or name == grant.by or name in grant.users or bool(grant.teams and set(grant.teams) <= teams)
+def approval_list(by: Caller, *, decided: bool = False, mine: bool = False) -> ApprovalList:
+    """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
+    the caller, or by the caller; and purchases of capacity that wait for approval. ``decided``: also decided requests
+    and ended grants; ``mine``: only what the caller may decide."""
+    teams = by.access.teams(Permission.SEE_JOBS)
+    return approval_lists.approval_list(by.broker, by=by.actor, decided=decided, mine=mine, teams=teams)
 
 
 def queue(by: Caller) -> QueueResult:

@@ -18,8 +18,9 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from broker.app.access.tokens import enter
-from broker.app.jobs import details
 from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.app.jobs.past_events import story
+from broker.app.results.job_history import event_document
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater
@@ -82,11 +83,10 @@ class JobStream:
     def news(self, view: JobView) -> Iterator[str]:
         """The messages about new events and output since the last call."""
         if view.seq > self.seq:
-            for event in details.history(self.broker, view).events:
-                seq = event["seq"]
-                if isinstance(seq, int) and seq > self.seq:
-                    self.seq = seq
-                    yield self._message("event", event)
+            for event in story(self.broker, view).events:
+                if event.seq > self.seq:
+                    self.seq = event.seq
+                    yield self._message("event", event_document(event))
         if self.output:
             for line in self._lines(view):
                 if self.skipped < self.lines:

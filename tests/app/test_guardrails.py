@@ -9,8 +9,7 @@ import os
 import pytest
 from rich.console import Console
 
-from broker.app.jobs import approvals, jobs
-from broker.app.jobs.bills import bill_of
+from broker.app.jobs import approvals, details
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.results.reasons import stops, waits
@@ -74,8 +73,7 @@ def shown(site: Broker, running: RunningJobs, name: str) -> str:
     """What `jobs show` says of a job, in one line."""
     view = running.views[name]
     console = Console(width=400, record=True, file=io.StringIO())
-    parts = job_view.story(view, bill_of(site, view), None, jobs.events(site, view), site.clock.now(), watched=True)
-    console.print(*parts, sep="\n", highlight=False)
+    console.print(*job_view.story(details.history(site, view)), sep="\n", highlight=False)
     return console.export_text()
 
 

@@ -7,16 +7,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from broker.app.jobs.queue import Queue, QueuedJob
+from broker.app.results.queue import QueueResult, WaitingJob
 from broker.cli.jobs.queue_view import table
 from broker.core.job.jobs import Priority
-from broker.placement.queue.queue import QueueEntry, QueueOption, Turn
+from broker.core.values.money import Money
 from tests.this_machine import CPUS
 
 # Each takes all of this machine.
@@ -103,14 +102,16 @@ def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: C
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_nothing_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     job, place, pool = "j" * 50, "k" * 30, "gcp/{}/a3/mega/H100:8/on_demand@test"
-    turn = Turn(
-        QueueEntry("j", "t", Priority.NORMAL, 1, 8), QueueOption(pool.format(place), "pool", 2.0, 9.5, 9.5), 1.0, True
-    )
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    view: Any = SimpleNamespace(id=job, job=SimpleNamespace(team="t", priority=Priority.NORMAL))
-    one = QueuedJob(view, turn, now + timedelta(hours=1), now + timedelta(hours=3), planned=True)
+    one = WaitingJob(
+        turn=1, id=job, name=job, team="t", priority=Priority.NORMAL, nodes=1, submitted_at=now, deadline=None,
+        offer=pool.format(place), limited=True, start=now + timedelta(hours=1), finish=now + timedelta(hours=3),
+        expected_cost=Money.usd("9.50"), late=True, waiting_because="", wait_reason=None, planned=True,
+        out_of_reach=[], reached=None,
+    )  # fmt: skip
+    found = QueueResult(as_of=now, running=0, waiting=[one], machines=[], later=[])
     console = Console(width=width, record=True, file=StringIO())
-    for part in table(console, Queue(now, (one,), 0, {})):
+    for part in table(console, found):
         console.print(part)
     shown = console.export_text()
     assert (shown.count("j") - shown.count("job"), shown.count("k")) == (50, 30)

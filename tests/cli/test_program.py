@@ -124,10 +124,9 @@ def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, 
         command.make_context(" ".join(words), tokens[depth:])
 
 
-@pytest.mark.parametrize("through_server", [False, True])
-def test_no_help_loses_words_in_brackets(through_server: bool) -> None:
+def test_no_help_loses_words_in_brackets() -> None:
     """Words in brackets are formats to Rich unless the bracket is escaped."""
-    for words, command in commands(program._command(through_server)):
+    for words, command in ALL:
         for text in (command.help, *(parameter.help for parameter in command.params)):
             assert Text.from_markup(text).plain == text.replace(r"\[", "["), words
 

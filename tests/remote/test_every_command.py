@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import typer
 
-from broker.cli.program import COMMANDS, OF_THIS_MACHINE, PARTS_OF_THIS_MACHINE, THROUGH_SERVER
+from broker.cli.program import COMMANDS, OF_THIS_MACHINE, PARTS_OF_THIS_MACHINE
 
 ENTERS = "enters a machine through the engine's own account, which is the server's"
 OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the server does that there"
@@ -53,7 +53,11 @@ def leaves(target: str, name: str) -> list[str]:
 
 
 LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
-MERGED = {
+OFFERED = {
+    "approvals grant",
+    "approvals list",
+    "approvals refuse",
+    "approvals revoke",
     "audit",
     "budget list",
     "budget show",
@@ -68,6 +72,18 @@ MERGED = {
     "capacity sell",
     "capacity show",
     "capacity withdraw",
+    "jobs attempts",
+    "jobs cancel",
+    "jobs checkpoints",
+    "jobs extend",
+    "jobs files",
+    "jobs get",
+    "jobs list",
+    "jobs logs",
+    "jobs queue",
+    "jobs resume",
+    "jobs retry",
+    "jobs show",
     "launches list",
     "offers",
     "people list",
@@ -95,7 +111,6 @@ MERGED = {
     "submit",
     "tokens list",
 }
-OFFERED = {one for name, at in THROUGH_SERVER.items() for one in leaves(at, name)} | MERGED
 
 
 @pytest.mark.parametrize("command", LOCAL)

@@ -181,7 +181,13 @@ def test_a_refused_job_is_run_again_by_name(service: TeamService, laptop: Laptop
 
 
 def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: Laptop) -> None:
-    for arguments in (("prices", "book"), ("jobs", "diff"), ("people", "add", "eve"), ("dev",), ("notices", "list")):
+    for arguments in (
+        ("prices", "book"),
+        ("jobs", "diff", "a", "b"),
+        ("people", "add", "eve"),
+        ("dev",),
+        ("notices", "list"),
+    ):
         refused = laptop(*arguments, by="mia")
         told = f"`gpubroker {' '.join(arguments[:2])}` does not work through a team server"
         alone = f"`gpubroker {arguments[0]}` does not work through a team server"

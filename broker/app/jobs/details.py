@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from broker.app.jobs import jobs
-from broker.app.jobs.bills import bill_of, bills_of
+from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
 from broker.app.jobs.keeping import kept_until
 from broker.app.jobs.past_events import story
-from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
+from broker.app.results.job_history import JobHistory
+from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
@@ -20,23 +22,44 @@ def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDeta
     return JobDetails.of(view, bill_of(broker, view), reported, broker.clock.now())
 
 
-def history(broker: Broker, view: JobView) -> JobHistory:
-    """The job with its bill, its progress, and its events up to the state of ``view``."""
-    told = story(broker, view)
-    bill, progress = bill_of(broker, view), jobs.progress(broker, view)
+def history(broker: Broker, view: JobView, *, followed: bool = False) -> JobHistory:
+    """The job with its bill, its progress, and its events up to the state of ``view``. ``followed``: the caller
+    restarts a reconciler that stopped, and need not know whether one runs."""
+    told, array, now = story(broker, view), view.job.array, broker.clock.now()
     try:
         kept = kept_until(view, broker.policy().defaults)
     except BrokerError:  # a job is shown even if a policy cannot be read
         kept = {}
-    failed = jobs.failed_tasks(broker, view)
-    return JobHistory.told(view, bill, progress, broker.clock.now(), told, failed, kept)
+    return JobHistory.of(
+        view,
+        bill_of(broker, view),
+        jobs.progress(broker, view),
+        now,
+        as_of=now,
+        time_scale=broker.clock.scale,
+        reconciled=followed or broker.store.is_led(),
+        events=told.events,
+        events_missing=told.missing,
+        failed_tasks=[FailedTask.of(array, task) for task in jobs.failed_tasks(broker, view)] if array else [],
+        kept_until=kept,
+    )
 
 
-def listing(broker: Broker, **wanted: Unpack[jobs.JobCriteria]) -> JobList:
-    """As `jobs.search`."""
+def listing(broker: Broker, *, held: bool = True, **wanted: Unpack[jobs.JobCriteria]) -> JobList:
+    """As `jobs.search`. ``held``: with the budgets of held money, which takes reading the policies."""
     found = jobs.search(broker, **wanted)
-    billed = list(zip(found.views, bills_of(broker, found.views), strict=True))
-    return JobList.of(billed, found.unreadable, broker.clock.now())
+    return listed(broker, found, bills_of(broker, found.views) if held else costs_of(broker, found.views))
+
+
+def listed(broker: Broker, found: jobs.FoundJobs, bills: Sequence[Bill]) -> JobList:
+    """These jobs, with the bill of each."""
+    now = broker.clock.now()
+    return JobList(
+        as_of=now,
+        time_scale=broker.clock.scale,
+        jobs=[JobDetails.of(view, bill, None, now) for view, bill in zip(found.views, bills, strict=True)],
+        unreadable=[UnreadableResult.of(one) for one in found.unreadable],
+    )
 
 
 def attempts(broker: Broker, view: JobView) -> AttemptList:

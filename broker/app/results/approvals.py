@@ -33,8 +33,8 @@ class QuestionResult(Result):
 
 
 class ApprovalRequest(Result):
-    """A request for approval. Amounts in USD. ``mine``: whether the person who asked for the list may decide it;
-    ``reason``: why it was decided so."""
+    """A request for approval. Amounts in USD. ``whom``: who can still decide, in words; ``mine``: whether the person
+    who asked for the list may decide it; ``reason``: why it was decided so."""
 
     job: str
     name: str
@@ -52,6 +52,7 @@ class ApprovalRequest(Result):
     max_cost: Money | None
     max_duration: Seconds | None
     questions: list[QuestionResult]
+    whom: str
     mine: bool
     decided_at: Moment | None
     decided_by: list[str]
@@ -81,6 +82,7 @@ class ApprovalRequest(Result):
                 )
                 for question in asked.questions
             ],
+            whom=asked.whom(one.view.user),
             mine=one.state is ApprovalState.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
             decided_at=one.decided_at,
             decided_by=one.decided_by,

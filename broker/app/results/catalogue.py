@@ -72,7 +72,7 @@ DOCUMENTS: Mapping[str, str] = {
     "jobs-logs": "jobs:JobLogs",
     "jobs-prune": "pruned:PrunedCheckpoints",
     "jobs-queue": "queue:QueueResult",
-    "jobs-show": "jobs:JobHistory",
+    "jobs-show": "job_history:JobHistory",
     "jobs-show-files": "kept_files:JobSources",  # with --files
     "launches-end": "outside:OutsideEnd",
     "launches-list": "outside:OutsideLaunchList",

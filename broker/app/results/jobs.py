@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Self
-
-from pydantic import BaseModel, JsonValue
 
 from broker.app.jobs.bills import Bill
 from broker.app.jobs.jobs import Progress, last_step
-from broker.app.jobs.past_events import JobStory
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
-from broker.app.results.values import Moment, Result, Seconds, moment_text
+from broker.app.results.story import where
+from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.errors import UnreadableJob
-from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
 from broker.core.job.after import When
-from broker.core.job.arrays import JobArray
+from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
@@ -44,12 +41,15 @@ class CheckpointResult(Result):
 
 
 class AttemptPlacement(Result):
-    """Where an attempt runs, at which price (USD an hour for all nodes, as of a time)."""
+    """Where an attempt runs, at which price (USD an hour for all nodes, as of a time). ``machine``: ``H100:8`` or
+    ``cpu``; ``in_words``: all of it in one line."""
 
+    in_words: str
     provider: str
     region: str
     zone: str | None
     instance_type: str
+    machine: str
     accelerator: str | None
     count: int
     nodes: int
@@ -102,6 +102,7 @@ class AttemptDetails(Result):
             placement=AttemptPlacement.from_parts(
                 attempt.placement,
                 offer,
+                in_words=where(attempt.placement),
                 rate_per_hour=attempt.placement.rate,
                 price_as_of=offer.as_of,
             ),
@@ -112,8 +113,9 @@ class AttemptDetails(Result):
 
 
 class PendingApproval(Result):
-    """The pending approval of a job, and its approvers. Amounts in USD. ``whom``: those who can decide, in words;
-    ``extension``: more is requested for a job that has begun."""
+    """The pending approval of a job, and its approvers; ``whom``: the same in words, without those who may not
+    approve what they asked for. ``extension``: of more money or time for a job that goes on meanwhile. Amounts in
+    USD."""
 
     at: Moment
     expires_at: Moment | None
@@ -128,8 +130,13 @@ class PendingApproval(Result):
 
     @classmethod
     def of(cls, asked: RequestedApproval, requester: str) -> Self:
-        because = "; ".join(question.because for question in asked.open)
-        return cls.from_parts(asked, whom=asked.whom(requester), because=because, covers=covered(asked))
+        """``requester``: the owner of the job."""
+        return cls.from_parts(
+            asked,
+            whom=asked.whom(requester),
+            because="; ".join(question.because for question in asked.open),
+            covers=covered(asked),
+        )
 
 
 class TaskStates(Result):
@@ -145,6 +152,11 @@ class TaskStates(Result):
     failed: int
     cancelled: int
     stopped: int
+
+    @property
+    def ended(self) -> int:
+        """How many are over."""
+        return self.succeeded + self.failed + self.cancelled + self.stopped
 
     @classmethod
     def of(cls, array: JobArray, counts: TaskCounts) -> Self:
@@ -187,8 +199,20 @@ class PredecessorResult(Result):
     inputs: list[str]
 
 
+class PauseKind(StrEnum):
+    """What a person must change before a paused job can continue: what made its launches fail, the rule that stopped
+    it, or its limits of money and time."""
+
+    LAUNCHES_FAILED = "launches_failed"
+    STOPPED_BY_POLICY = "stopped_by_policy"
+    LIMIT = "limit"
+
+
 class JobDetails(Result):
-    """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended."""
+    """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended.
+    ``pause``: null unless it is paused until a person acts. ``task``: of which array it is a task, and its number.
+    ``stops_early``: when its tasks are stopped early, in words. ``outputs``: the paths of its results, as in its
+    file."""
 
     id: str
     name: str
@@ -205,6 +229,7 @@ class JobDetails(Result):
     waiting_because: str
     wait_reason: WaitReason | None
     asked: PendingApproval | None
+    pause: PauseKind | None
     cancel_requested: bool
     deadline: Moment | None
     deadline_missed: bool
@@ -231,8 +256,16 @@ class JobDetails(Result):
     savings: Money | None
     savings_percent: float | None
     array: str | None
+    task: TaskOf | None
     tasks: TaskStates | None
+    stops_early: str
     after: list[PredecessorResult]
+    outputs: list[str]
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether the job continues only after a person acts."""
+        return self.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
 
     @classmethod
     def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
@@ -247,6 +280,7 @@ class JobDetails(Result):
             waiting_because=reasons.waits(view.waiting),
             wait_reason=view.waiting,
             asked=PendingApproval.of(view.asked, view.user) if view.asked else None,
+            pause=_pause(view),
             billed_time=billed_time(view, now),
             step=progress.step if progress and progress.step is not None else last_step(view),
             total_steps=progress.total if progress else None,
@@ -264,49 +298,18 @@ class JobDetails(Result):
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
+            stops_early=reasons.stop_when(view.job.stop_when) if view.job.stop_when else "",
             **more,
         )
 
 
-class JobHistory(JobDetails):
-    """A job and everything that happened to it, in order. Each event has ``seq``, ``at``, ``attempt``, ``type`` and
-    the fields of its type. ``events_missing``: why events that are in the archive are not among them; null: all are.
-    ``failed_tasks``: of an array, the first of them. ``kept_until``: of an ended job, when the
-    active policy lets its ``checkpoints`` (all but the newest), ``results`` and ``logs`` go; null: it does not."""
-
-    events: list[dict[str, JsonValue]]
-    events_missing: str | None
-    failed_tasks: list[FailedTask]
-    kept_until: dict[str, Moment | None]
-
-    @classmethod
-    def told(
-        cls,
-        view: JobView,
-        bill: Bill,
-        progress: Progress | None,
-        now: datetime,
-        story: JobStory,
-        failed: Iterable[JobView] = (),
-        kept: Mapping[str, datetime | None] | None = None,
-    ) -> Self:
-        array = view.job.array
-        failed_tasks = [FailedTask.of(array, task) for task in failed] if array else []
-        happened = [_event(event) for event in story.events]
-        more = {"events_missing": story.missing, "failed_tasks": failed_tasks, "kept_until": dict(kept or {})}
-        return cls.of(view, bill, progress, now, events=happened, **more)
-
-
-def _event(event: ev.Event) -> dict[str, Any]:
-    body: BaseModel = event.body
-    told = {"seq": event.seq, "at": moment_text(event.at), "attempt": event.attempt, **body.model_dump(mode="json")}
-    match body:
-        case ev.JobEnded():
-            return told | {"because": reasons.ended(body.reason)}
-        case ev.NothingFeasible() | ev.Paused() | ev.LaunchDelayed():
-            return told | {"because": reasons.waits(body.reason)}
-        case _:
-            return told
+def _pause(view: JobView) -> PauseKind | None:
+    if view.state is not JobState.PAUSED_BUDGET:  # used for every pause that needs a person
+        return None
+    if view.failed_launches >= view.job.retry.launches:
+        return PauseKind.LAUNCHES_FAILED
+    stopped = view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY
+    return PauseKind.STOPPED_BY_POLICY if stopped else PauseKind.LIMIT
 
 
 class UnreadableResult(Result):
@@ -326,17 +329,13 @@ class UnreadableResult(Result):
 
 
 class JobList(Result):
-    """Jobs, newest first; tasks of an array in the order of their start."""
+    """Jobs, newest first; tasks of an array in the order of their start. ``as_of`` and ``time_scale`` as in the history
+    of a job."""
 
+    as_of: Moment
+    time_scale: Figure
     jobs: list[JobDetails]
     unreadable: list[UnreadableResult]
-
-    @classmethod
-    def of(cls, billed: Sequence[tuple[JobView, Bill]], unreadable: Iterable[UnreadableJob], now: datetime) -> Self:
-        return cls(
-            jobs=[JobDetails.of(view, bill, None, now) for view, bill in billed],
-            unreadable=[UnreadableResult.of(one) for one in unreadable],
-        )
 
 
 class AttemptList(Result):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,9 +15,8 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.wiring import Broker
-    from broker.core.events.views import JobView
-    from broker.core.policy.approvals import StandingGrant
+    from broker.app.results.approvals import ApprovalList, StandingGrantResult
+    from broker.app.results.jobs import JobDetails
 
 app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
 
@@ -40,35 +40,21 @@ def list_(
 ) -> None:
     """List approval requests with requester, amount, expiry, approvers and reason; standing grants; and purchases of
     capacity that wait for approval."""
-    from broker.app.alerts import approvers
-    from broker.app.jobs import approvals
     from broker.cli.jobs import approvals_view
-    from broker.core.purchases.purchases import PurchaseState
 
     terminal = Terminal.of(context)
-    broker, me = terminal.broker(), terminal.actor.identity
-    found = approvals.requests(broker, all_of_them=all_of_them)
-    if mine:
-        found = [one for one in found if one.asked.answerable_by(me, one.view.user)]
-    standing = approvals.standing_grants(broker, all_of_them=all_of_them)
-    asking = [one for one in broker.store.purchases() if one.state is PurchaseState.ASKING]
-    if mine:
-        asking = [one for one in asking if one.may_approve(me)]
-    now = broker.clock.now()
-    waiting = [one.view for one in found if one.state is approvals.ApprovalState.WAITING]
-    told = approvers.told_of(broker, waiting)
-    if as_json:
-        from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
-        from broker.app.results.purchases import PurchaseResult
+    found = _listed(terminal, decided=all_of_them, mine=mine)
+    terminal.result(found, lambda: approvals_view.listing(terminal.out, found))
 
-        requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=terminal.actor) for one in found]
-        grants = [StandingGrantResult.of(one, now) for one in standing]
-        purchases = [PurchaseResult.of(one) for one in asking]
-        terminal.answer(ApprovalList(requests=requests, standing=grants, purchases=purchases))
-    else:
-        terminal.show(
-            *approvals_view.listing(terminal.out, found, standing, me, now, told), *approvals_view.purchases(asking)
-        )
+
+def _listed(terminal: Terminal, *, decided: bool, mine: bool) -> ApprovalList:
+    if terminal.through_server:
+        from broker.app.results.approvals import ApprovalList
+
+        return terminal.api.fetch(ApprovalList, "/approvals", decided=decided, mine=mine)
+    from broker.app.jobs.approval_lists import approval_list
+
+    return approval_list(terminal.broker(), by=terminal.actor, decided=decided, mine=mine)
 
 
 @dataclass(frozen=True)
@@ -120,23 +106,27 @@ def grant(
 
     The approval is recorded with user, time and reason. It covers what `approvals list` shows; a standing grant covers
     its rules at every place and price, up to its total. A request that the policies now deny cannot be approved.
+    Standing grants cannot be created through a server.
     """
-    from broker.app.jobs import approvals, jobs
+    from broker.cli.jobs.jobs import history_of
     from broker.core.events.events import ApprovalGiven
 
     terminal = Terminal.of(context)
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(ahead).items() if value]
+    given = {f"--{name.replace('_', '-')}": value for name, value in vars(ahead).items() if value}
     if job is not None and given:
-        raise InvalidInput("applies to standing grants, not to the request of a job", where=given[0])
-    broker = terminal.broker()
+        raise InvalidInput("applies to standing grants, not to the request of a job", where=next(iter(given)))
     if job is None:
-        _standing(terminal, broker, ahead, reason, as_json=as_json)
+        _standing(terminal, ahead, given, reason)
         return
-    after = approvals.grant(broker, job, reason, by=terminal.actor)
-    by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
-    mine = by_whom[-1].rules if by_whom and by_whom[-1].by == terminal.actor.identity else ()
-    word = f"approved ({', '.join(mine)})" if mine else "no approval needed: no active rule requires it any more"
-    _answered(terminal, broker, after, word, as_json=as_json)
+
+    def approved() -> str:
+        happened = [event.body for event in history_of(terminal, after.id).events]
+        last = [body for body in happened if isinstance(body, ApprovalGiven)][-1:]
+        rules = last[0].rules if last and last[0].by else ()
+        return f"approved ({', '.join(rules)})" if rules else "no approval needed: no active rule requires it any more"
+
+    after = _decided(terminal, job, "grant", reason)
+    terminal.result(after, lambda: [_answered(after, approved())])
 
 
 @app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too expensive this quarter'"))
@@ -145,14 +135,33 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
 
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
-    from broker.app.jobs import approvals, jobs
-
     terminal = Terminal.of(context)
+    after = _decided(terminal, job, "refuse", reason)
+    terminal.result(after, lambda: [_answered(after, "refused")])
+
+
+def _decided(terminal: Terminal, job: str, decision: Literal["grant", "refuse"], reason: str) -> JobDetails:
+    if terminal.through_server:
+        from broker.app.results.jobs import JobDetails
+        from broker.remote.sending import job_id
+
+        path = f"/approvals/{job_id(terminal.api, job)}/{decision}"
+        return terminal.api.request(JobDetails, path, {"reason": reason})
+    from broker.app.jobs import approvals, details
+    from broker.app.service import background
+
     broker = terminal.broker()
-    asked = jobs.find(broker, job).asked
-    after = approvals.refuse(broker, job, reason, by=terminal.actor)
-    rules = f" ({', '.join(one.rule for one in asked.open)})" if asked and asked.open else ""
-    _answered(terminal, broker, after, f"refused{rules}", as_json=as_json)
+    decide = approvals.grant if decision == "grant" else approvals.refuse
+    after = decide(broker, job, reason, by=terminal.actor)
+    background.revive(broker)
+    return details.details(broker, after)
+
+
+def _answered(after: JobDetails, word: str) -> str:
+    if after.asked is not None:
+        return f"{after.id}: {word}; still waiting for {after.asked.whom}"
+    state = after.state.value.replace("_", " ")
+    return f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`."
 
 
 @app.command(epilog=examples("gpubroker approvals revoke 3"))
@@ -162,35 +171,30 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a standing grant. Jobs launched under it continue."""
+    terminal = Terminal.of(context)
+    _granted(terminal, _revoked(terminal, number), "Revoked")
+
+
+def _revoked(terminal: Terminal, number: int) -> StandingGrantResult:
+    from broker.app.results.approvals import StandingGrantResult
+
+    if terminal.through_server:
+        return terminal.api.request(StandingGrantResult, f"/approvals/standing/{number}/revoke")
     from broker.app.jobs import approvals
 
-    terminal = Terminal.of(context)
     broker = terminal.broker()
-    _granted(terminal, broker, approvals.revoke(broker, number, by=terminal.actor), "Revoked", as_json=as_json)
+    return StandingGrantResult.of(approvals.revoke(broker, number, by=terminal.actor), broker.clock.now())
 
 
-def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
-    from broker.app.jobs import details
-    from broker.app.service import background
-
-    background.revive(broker)
-    if as_json:
-        terminal.answer(details.details(broker, after))
-        return
-    state = after.state.value.replace("_", " ")
-    if after.asked is not None:
-        terminal.show(f"{after.id}: {word}; still waiting for {after.asked.whom(after.user)}")
-    else:
-        terminal.show(f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`.")
-
-
-def _standing(terminal: Terminal, broker: Broker, given: StandingOptions, reason: str, *, as_json: bool) -> None:
+def _standing(terminal: Terminal, wanted: StandingOptions, given: Mapping[str, object], reason: str) -> None:
     from rich.text import Text
 
     from broker.app.jobs import approvals
+    from broker.app.results.approvals import StandingGrantResult
     from broker.core.values.units import parse_money
 
-    total, until = given.total, given.until
+    terminal.only_here(given)
+    total, until = wanted.total, wanted.until
     missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
     if missing or total is None or until is None:
         raise InvalidInput(
@@ -201,20 +205,17 @@ def _standing(terminal: Terminal, broker: Broker, given: StandingOptions, reason
         amount = parse_money(total)
     except ValueError as error:
         raise InvalidInput(str(error), where="--total") from error
+    broker = terminal.broker()
     end = filters.moment_ahead("--until", until, broker.clock.now())
-    rules, users = tuple(given.rule or ()), tuple(given.for_user or ())
-    teams, projects = tuple(given.for_team or ()), tuple(given.for_project or ())
+    rules, users = tuple(wanted.rule or ()), tuple(wanted.for_user or ())
+    teams, projects = tuple(wanted.for_team or ()), tuple(wanted.for_project or ())
     ahead = approvals.GrantRequest(amount, end, rules, users, teams, projects, reason)
     granted = approvals.give_standing(broker, ahead, by=terminal.actor)
     terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unknown_grantees(broker, ahead)))
-    _granted(terminal, broker, granted, "Granted", as_json=as_json)
+    _granted(terminal, StandingGrantResult.of(granted, broker.clock.now()), "Granted")
 
 
-def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:
-    from broker.app.results.approvals import StandingGrantResult
+def _granted(terminal: Terminal, grant: StandingGrantResult, word: str) -> None:
     from broker.cli.jobs import approvals_view
 
-    terminal.result(
-        lambda: StandingGrantResult.of(grant, broker.clock.now()),
-        lambda: [f"{word}: {approvals_view.standing_sentence(grant)}"],
-    )
+    terminal.result(grant, lambda: [f"{word}: {approvals_view.standing_sentence(grant)}"])

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.jobs.approvals import ApprovalState, TrackedApproval
-from broker.app.results.notices import NoticeResult
+from broker.app.jobs.approvals import ApprovalState
+from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
+from broker.app.results.purchases import PurchaseResult
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.service import notices_view
-from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.coverage_words import covered
-from broker.procurement.notices import summary
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-    from broker.core.purchases.purchases import Purchase
-    from broker.store.outbox import Dispatch
 
 _STYLES = {
     ApprovalState.WAITING: "yellow",
@@ -31,112 +24,80 @@ _STYLES = {
     ApprovalState.EXPIRED: "red",
     ApprovalState.WITHDRAWN: "dim",
 }
-_COLUMNS = (
-    Column("Job"),
-    Column("Requester", rank=2),
-    Column("Amount", align="right"),
-    Column("State"),
-    Column("Expires", rank=1),
-    Column("Approvers", rank=1),
-    Column("Reason", folds=True),
-    Column("Covers", folds=True),
-)
-_STANDING = (
-    Column("#", align="right"),
-    Column("For", folds=True),
-    Column("By", rank=1),
-    Column("Amount", align="right"),
-    Column("Left", align="right"),
-    Column("Until"),
-    Column("Rules", rank=2, folds=True),
-    Column("Note", rank=3, folds=True),
-)
 
 
-def listing(
-    console: Console,
-    found: Sequence[TrackedApproval],
-    standing: Sequence[StandingGrant],
-    me: str,
-    now: datetime,
-    told: Mapping[str, Sequence[Dispatch]],
-) -> list[RenderableType]:
-    """The requests, the standing grants, and the next command. ``told``: notices about each job's request."""
-    parts: list[RenderableType] = []
-    if found:
-        all_wait = all(one.state is ApprovalState.WAITING for one in found)
-        columns = [replace(c, rank=3) if all_wait and c.title == "State" else c for c in _COLUMNS]
-        parts += fitted(console, columns, [_cells(one, now) for one in found])
-    else:
-        parts.append("No approval requests.")
-    mine = [one for one in found if one.state is ApprovalState.WAITING and one.asked.answerable_by(me, one.view.user)]
-    if mine:
-        parts.append(f"You can decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
-    parts += [
-        Text(notices_view.dispatch(NoticeResult.of(one)), style="yellow")
-        for all_of in told.values()
-        for one in all_of
-        if one.delivered_at is None
-    ]
-    if standing:
-        parts += ["", Text("Standing grants", style="bold")]
-        parts += fitted(console, _STANDING, [_standing_cells(one, now) for one in standing])
-        parts.append(Text("A standing grant covers its rules at every place and price, up to its total.", style="dim"))
-    return parts
+def listing(console: Console, found: ApprovalList) -> Iterator[RenderableType]:
+    """The requests, the next command, the standing grants, and the purchases of capacity."""
+    yield from _requests(console, found.requests) if found.requests else ["No approval requests."]
+    if mine := next((one for one in found.requests if one.mine), None):
+        yield f"You can decide: `gpubroker approvals grant {mine.job}`, or `refuse`."
+    notices = [notice for one in found.requests for notice in one.notices if notice.delivered_at is None]
+    yield from (Text(notices_view.dispatch(one), style="yellow") for one in notices)
+    if found.standing:
+        yield from ("", Text("Standing grants", style="bold"), *_standing(console, found.standing))
+        yield Text("A standing grant covers its rules at every place and price, up to its total.", style="dim")
+    if found.purchases:
+        yield from ("", Text("Purchases of capacity", style="bold"))
+        for one in found.purchases:
+            missing = formats.plural(max(one.approvals_missing, 1), "approval")
+            yield Text(f"{one.user} asks to buy {_capacity(one)}; {missing} missing")
+            yield Text(f"  gpubroker capacity approve {one.id}", style="dim")
 
 
-def purchases(asking: Sequence[Purchase]) -> list[RenderableType]:
-    """Purchases of capacity that wait for approval: buyer, capacity, and the command to approve."""
-    if not asking:
-        return []
-    lines = []
-    for one in asking:
-        missing = formats.plural(max(one.approvals_missing, 1), "approval")
-        lines.append(Text(f"{one.user} asks to buy {summary(one)}; {missing} missing"))
-        lines.append(Text(f"  gpubroker capacity approve {one.id}", style="dim"))
-    return ["", Text("Purchases of capacity", style="bold"), *lines]
+def _requests(console: Console, found: list[ApprovalRequest]) -> list[RenderableType]:
+    def expires(one: ApprovalRequest) -> str:
+        return formats.moment(one.expires_at) if one.state in (ApprovalState.WAITING, ApprovalState.EXPIRED) else ""
+
+    def reason(one: ApprovalRequest) -> str:
+        because = "; ".join(question.because for question in one.questions)
+        return f"{because}{f' (“{one.reason}”)' if one.reason else ''}"
+
+    all_wait = all(one.state is ApprovalState.WAITING for one in found)
+    columns: tuple[ValueColumn[ApprovalRequest], ...] = (
+        ValueColumn("Job", lambda one: one.job),
+        ValueColumn("Requester", lambda one: one.asked_by, 2),
+        ValueColumn("Amount", lambda one: formats.money(one.total), align="right"),
+        ValueColumn("State", lambda one: Text(one.state.value, style=_STYLES[one.state]), 3 if all_wait else 0),
+        ValueColumn("Expires", expires, 1),
+        ValueColumn("Approvers", lambda one: ", ".join(one.decided_by) or one.whom, 1),
+        ValueColumn("Reason", reason, folds=True),
+        ValueColumn("Covers", lambda one: one.covers, folds=True),
+    )
+    return listed(console, columns, found)
 
 
-def _cells(one: TrackedApproval, now: datetime) -> list[str | Text]:
-    asked = one.asked
-    who = ", ".join(one.decided_by) or asked.whom(one.view.user)
-    because = "; ".join(question.because for question in asked.questions)
-    expires = formats.moment(asked.expires_at) if one.state in (ApprovalState.WAITING, ApprovalState.EXPIRED) else ""
-    return [
-        one.view.id,
-        asked.by or one.view.user,
-        formats.money(asked.total),
-        Text(one.state.value, style=_STYLES[one.state]),
-        expires,
-        who,
-        f"{because}{f' (“{one.note}”)' if one.note else ''}",
-        covered(asked),
-    ]
+def _standing(console: Console, found: list[StandingGrantResult]) -> list[RenderableType]:
+    columns: tuple[ValueColumn[StandingGrantResult], ...] = (
+        ValueColumn("#", lambda one: str(one.number), align="right"),
+        ValueColumn("For", _beneficiaries, folds=True),
+        ValueColumn("By", lambda one: one.by, 1),
+        ValueColumn("Amount", lambda one: formats.money(one.total), align="right"),
+        ValueColumn("Left", lambda one: formats.money(one.total - one.used) if one.active else "", align="right"),
+        ValueColumn("Until", lambda one: "revoked" if one.revoked_at else formats.moment(one.until)),
+        ValueColumn("Rules", lambda one: ", ".join(one.rules), 2, folds=True),
+        ValueColumn("Note", lambda one: one.reason, 3, folds=True),
+    )
+    return listed(console, columns, found)
 
 
-def _standing_cells(one: StandingGrant, now: datetime) -> list[str | Text]:
-    over = "revoked" if one.revoked_at else formats.moment(one.until)
-    return [
-        str(one.number),
-        _whom(one),
-        one.by,
-        formats.money(one.total),
-        formats.money(one.total - one.used) if one.active(now) else "",
-        over,
-        ", ".join(one.rules),
-        one.note,
-    ]
+def _capacity(one: PurchaseResult) -> str:
+    """``2 × p5.48xlarge (H100:8) in us-east-1a, … to …, for at most $900.00``."""
+    quote = one.quote
+    return (
+        f"{quote.machines} × {quote.instance_type} ({quote.accelerator}:{quote.count}) in {quote.zone or quote.region},"
+        f" {formats.moment(quote.starts)} to {formats.moment(quote.ends)}, for at most {one.ceiling_usd.rounded(2)}"
+    )
 
 
-def _whom(one: StandingGrant) -> str:
+def _beneficiaries(one: StandingGrantResult) -> str:
     said = (("user", one.users), ("team", one.teams), ("project", one.projects))
     return ", ".join(f"{word} {' or '.join(names)}" for word, names in said if names)
 
 
-def standing_sentence(one: StandingGrant) -> str:
+def standing_sentence(one: StandingGrantResult) -> str:
     """``standing grant 3 for team nlp: $3,000 in total until 2027-01-31 (big-jobs)``."""
     until = formats.moment(one.until)
     return (
-        f"standing grant {one.number} for {_whom(one)}: {formats.money(one.total)} in total until {until}"
+        f"standing grant {one.number} for {_beneficiaries(one)}: {formats.money(one.total)} in total until {until}"
         f" ({', '.join(one.rules)})"
     )

@@ -134,7 +134,6 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Wait until the session can be entered, and print how. Raises `typer.Exit` if it ends before, or needs a person to
     continue."""
     from broker.app.jobs import jobs
-    from broker.app.jobs.bills import bill_of
     from broker.app.jobs.details import details
     from broker.app.service import background
     from broker.cli.jobs import job_view
@@ -146,7 +145,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
             if view.asked is not None:
                 raise typer.Exit(terminal.refuse(approval_needed(details(broker, view))))
             if view.state.final or jobs.waiting_for_people(view):
-                terminal.show(*job_view.ending(view, bill_of(broker, view)))
+                terminal.show(*job_view.ending(details(broker, view)))
                 raise typer.Exit(exit_code(view))
             if looks % _REVIVE_EVERY == 0:
                 background.revive(broker)

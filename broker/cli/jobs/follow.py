@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
 
-from broker.app.jobs import jobs
-from broker.app.jobs.bills import bill_of
-from broker.app.jobs.logs import FollowedOutput
-from broker.app.results import reasons
+from broker.app.jobs import details, jobs
+from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.app.results.job_history import JobHistory
 from broker.app.results.story import MachineContext, course_of
 from broker.app.service import background
 from broker.app.wiring import Broker
@@ -26,14 +26,13 @@ from broker.core.errors import RetryLater
 from broker.core.events.agent_events import CommandStarted
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
-from broker.core.events.views import JobView
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from broker.app.jobs.bills import Bill
-    from broker.app.jobs.jobs import Progress
     from broker.app.results.jobs import JobDetails
+    from broker.core.events.views import JobView
+    from broker.remote.team_api import TeamApi
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # polls
@@ -49,20 +48,21 @@ _EXIT_CODES = {
 }
 
 
-def exit_code(view: JobView | JobDetails) -> int:
+def exit_code(job: JobView | JobDetails) -> int:
     """The exit code after following a job: 0 succeeded, stopped early or still running, 7 failed or cancelled, 3
     paused because its money is used up, 6 waiting for approval."""
-    return _EXIT_CODES.get(view.state, 0)
+    return _EXIT_CODES.get(job.state, 0)
 
 
-def follow(terminal: Terminal, broker: Broker, job_id: str, *, output: bool = False) -> JobView | None:
-    """Print events until the job is closed or needs a person to continue. Returns its last view. ``output``: also print
-    the output of the job's command.
+def follow(terminal: Terminal, job_id: str, *, output: bool = False) -> JobHistory | None:
+    """Print events until the job is closed or needs a person to continue. Returns its last state. ``output``: also
+    print the output of the job's command.
 
     Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
     """
     try:
-        return _follow(terminal, broker, FollowedOutput(broker) if output else None, job_id)
+        job = _OfServer(terminal.api, job_id) if terminal.through_server else _OfStore(terminal.broker(), job_id)
+        return _follow(terminal, job, output)
     except KeyboardInterrupt:
         detached(terminal, job_id)
         return None
@@ -73,44 +73,92 @@ def detached(terminal: Terminal, job_id: str) -> None:
     terminal.say("", Text("Detached.", style="bold"), come_back(job_id))
 
 
-def _follow(terminal: Terminal, broker: Broker, output: FollowedOutput | None, job_id: str) -> JobView:
-    told, looks, ended = 0, 0, 0
+class _FollowedJob(Protocol):
+    """A job, wherever its store is."""
+
+    def look(self) -> JobHistory:
+        """The job now."""
+
+    def output(self) -> Iterable[LogLine]:
+        """The output since the last call. May raise `RetryLater`, possibly after some lines; the next call yields the
+        rest."""
+
+    def rest(self) -> None:
+        """Wait until the next look."""
+
+
+class _OfStore:
+    def __init__(self, broker: Broker, job_id: str) -> None:
+        self._broker, self._id, self._looks = broker, job_id, 0
+        self._output = FollowedOutput(broker)
+
+    def look(self) -> JobHistory:
+        self._view = jobs.find(self._broker, self._id)
+        return details.history(self._broker, self._view, followed=True)
+
+    def output(self) -> Iterable[LogLine]:
+        return self._output.new(self._view, None)
+
+    def rest(self) -> None:
+        if self._looks % _REVIVE_EVERY == 0:
+            background.revive(self._broker)
+        self._looks += 1
+        self._broker.clock.sleep(_LOOK_EVERY)
+
+
+class _OfServer:
+    def __init__(self, api: TeamApi, job_id: str) -> None:
+        self._api, self._id, self._printed = api, job_id, 0
+
+    def look(self) -> JobHistory:
+        return self._api.fetch(JobHistory, f"/jobs/{self._id}")
+
+    def output(self) -> Iterable[LogLine]:
+        from broker.remote.output import lines
+
+        for one in lines(self._api, self._id, start=self._printed):
+            self._printed += 1
+            yield one
+
+    def rest(self) -> None:
+        from broker.remote.output import LOOK_EVERY
+
+        time.sleep(LOOK_EVERY)
+
+
+def _follow(terminal: Terminal, followed: _FollowedJob, output: bool) -> JobHistory:
+    told, ended = 0, 0
     with terminal.live() as live:
         while True:
-            view = jobs.find(broker, job_id)
-            happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
-            course = course_of(happened)
+            job = followed.look()
+            course = course_of(job.events)
             # The output is printed after the event of the command's start and before later events.
-            started = [n for n, event in enumerate(happened) if isinstance(event.body, CommandStarted)]
+            started = [n for n, event in enumerate(job.events) if isinstance(event.body, CommandStarted)]
             before = max(told, started[-1] + 1 if started else 0)
-            _tell(terminal, view, course, happened[told:before])
-            if output is not None:
-                _print_output(terminal, live, output, view)
-            _tell(terminal, view, course, happened[before:])
-            told = len(happened)
-            ended += view.state.final
-            if view.closed or jobs.waiting_for_people(view) or ended > _SETTLING:
-                return view
-            if looks % _REVIVE_EVERY == 0:
-                background.revive(broker)
+            _tell(terminal, job, course, job.events[told:before])
+            if output:
+                _print_output(terminal, live, followed.output())
+            _tell(terminal, job, course, job.events[before:])
+            told = len(job.events)
+            ended += job.state.final
+            if job.closed or job.waits_for_people or ended > _SETTLING:
+                return job
             if live is not None:
-                now = broker.clock.now()
-                live.update(_status(view, bill_of(broker, view), jobs.progress(broker, view), now), refresh=True)
-            looks += 1
-            broker.clock.sleep(_LOOK_EVERY)
+                live.update(_status(job), refresh=True)
+            followed.rest()
 
 
-def _tell(terminal: Terminal, view: JobView, course: MachineContext, happened: Sequence[Event]) -> None:
+def _tell(terminal: Terminal, job: JobHistory, course: MachineContext, happened: Sequence[Event]) -> None:
     for event in happened:
-        if (text := line(event, view.submitted_at, course)) is not None:
+        if (text := line(event, job.submitted_at, course)) is not None:
             terminal.show(text)
 
 
-def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput, view: JobView) -> None:
-    """Print the output since the last call; to stderr if stdout is for the JSON document."""
+def _print_output(terminal: Terminal, live: Live | None, output: Iterable[LogLine]) -> None:
+    """Print the new output; to stderr if stdout is for the JSON document."""
     fresh: list[str] = []
     with suppress(RetryLater):  # the next call prints the rest
-        fresh.extend(line_of_job(one) for one in output.new(view, None))
+        fresh.extend(line_of_job(one) for one in output)
     if not fresh:
         return
     if live is not None:
@@ -122,20 +170,18 @@ def _print_output(terminal: Terminal, live: Live | None, output: FollowedOutput,
         live.start()
 
 
-def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> Text:
+def _status(job: JobHistory) -> Text:
     """``running 3m  step 120 of 400  $0.12 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
-    parts = [state_text(view).append(f" {formats.length(now - view.submitted_at)}")]
-    if steps := step_words(view, progress):
+    parts = [state_text(job).append(f" {formats.length(job.as_of - job.submitted_at)}")]
+    if steps := step_words(job.step, job.total_steps) or job.phase:
         parts.append(Text(steps))
-    elif progress is not None and progress.phase:
-        parts.append(Text(progress.phase))
-    parts.append(Text(f"{formats.money(bill.so_far)} so far"))
-    if progress is not None and progress.finish is not None:
-        parts.append(Text(f"finishes in {formats.length(max(progress.finish - now, now - now))}"))
-    if view.checkpoint is not None:
-        parts.append(Text(f"checkpoint {formats.age(now - view.checkpoint.at)} ago"))
-    if view.waiting is not None:
-        parts.append(Text(f"waiting: {reasons.waits(view.waiting)}", style="yellow"))
+    parts.append(Text(f"{formats.money(job.cost_so_far)} so far"))
+    if job.expected_finish is not None:
+        parts.append(Text(f"finishes in {formats.length(max(job.expected_finish - job.as_of, timedelta(0)))}"))
+    if job.checkpoint is not None:
+        parts.append(Text(f"checkpoint {formats.age(job.as_of - job.checkpoint.at)} ago"))
+    if job.wait_reason is not None:
+        parts.append(Text(f"waiting: {job.waiting_because}", style="yellow"))
     parts.append(Text("Ctrl-C detaches", style="dim"))
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"

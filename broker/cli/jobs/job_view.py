@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -10,28 +10,20 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.results import reasons
-from broker.app.results.money import shares_of as budget_shares
+from broker.app.results.job_history import JobHistory
+from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
+from broker.app.results.money import MoneyByKind
 from broker.app.results.program_name import program
-from broker.app.results.story import cause_words, where
+from broker.app.results.story import cause_words
 from broker.cli.jobs.held_view import covers, shares_of
 from broker.cli.render import formats
 from broker.cli.render.event_format import lines
-from broker.cli.render.tables import Column, fitted, hanging
-from broker.core.events.events import Event
-from broker.core.events.outcomes import AttemptState, Cause, JobState
-from broker.core.events.views import AttemptView, JobView
-from broker.core.policy.coverage_words import covered
-from broker.core.values.clock import Clock
-from broker.reconciler.progress import billed_time, machine_time
+from broker.cli.render.tables import ValueColumn, hanging, listed
+from broker.core.events.outcomes import AttemptState, JobState
+from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-    from broker.app.jobs.bills import Bill
-    from broker.app.jobs.jobs import Progress
-    from broker.core.job.arrays import JobArray
-    from broker.core.job.jobs import Job
-    from broker.ledger.journal import TaskCounts
 
 _STATES = {
     JobState.SUCCEEDED: "green",
@@ -45,20 +37,18 @@ _STATES = {
 }
 
 
-def state_text(view: JobView) -> Text:
+_PAUSES = {PauseKind.LAUNCHES_FAILED: "paused: launches failed", PauseKind.STOPPED_BY_POLICY: "paused by policy"}
+
+
+def state_text(job: JobDetails) -> Text:
     """The state in its colour."""
-    return Text(_state_words(view), style=_STATES.get(view.state, ""))
+    return Text(_state_words(job), style=_STATES.get(job.state, ""))
 
 
-def _state_words(view: JobView) -> str:
-    if view.cancel_requested and not view.state.final:
+def _state_words(job: JobDetails) -> str:
+    if job.cancel_requested and not job.state.final:
         return "stopping"
-    if view.state is JobState.PAUSED_BUDGET:  # used for every pause that needs a person
-        if view.failed_launches >= view.job.retry.launches:
-            return "paused: launches failed"
-        if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
-            return "paused by policy"
-    return view.state.value.replace("_", " ")
+    return _PAUSES.get(job.pause or PauseKind.LIMIT, job.state.value.replace("_", " "))
 
 
 def come_back(job_id: str) -> str:
@@ -69,161 +59,129 @@ def come_back(job_id: str) -> str:
     )
 
 
-def spent_words(bill: Bill) -> str:
-    """``$1.20 cash, $0.10 amortised``."""
-    parts = [f"{formats.money(amount)} {kind.value}" for kind, amount in bill.spent.items() if amount]
-    return ", ".join(parts) or "$0.00"
+def by_kind(amounts: MoneyByKind) -> str:
+    """``$1.20 cash, $0.10 amortised``; without kinds of which there is nothing."""
+    return ", ".join(f"{formats.money(amount)} {kind}" for kind, amount in amounts if amount)
 
 
-def step_words(view: JobView, progress: Progress | None) -> str:
-    """``step 120 of 400``, from the last heartbeat or the last checkpoint; empty if neither has a step."""
-    if progress is not None and progress.step is not None:
-        total = f" of {progress.total:,}" if progress.total else ""
-        return f"step {progress.step:,}{total}"
-    from broker.app.jobs.jobs import last_step  # slow to import
-
-    step = last_step(view)
-    return "" if step is None else f"step {step:,}"
+def step_words(step: int | None, total: int | None) -> str:
+    """``step 120 of 400``; empty if the step is not known."""
+    return "" if step is None else f"step {step:,}{f' of {total:,}' if total else ''}"
 
 
-def about_time(clock: Clock) -> list[Text]:
+def about_time(scale: float) -> list[Text]:
     """A note that times are simulated; empty for a store in real time."""
-    if clock.scale == 1:
-        return []
-    return [Text(f"times are simulated: {clock.scale:g} times as fast as real time", style="dim")]
+    return [] if scale == 1 else [Text(f"times are simulated: {scale:g} times as fast as real time", style="dim")]
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
 
-_LIST = (
-    Column("job"),
-    Column("state"),
-    Column("team", 6),
-    Column("user", 7),
-    Column("submitted", 4, align="right"),
-    Column("machine", 2),
-    Column("attempts", 5, align="right"),
-    Column("cost", align="right"),
-    Column("deadline", 8),
-    Column("wait reason", 3, folds=True),
-)
-
-
 _REASON = 60  # characters of a wait reason in a file or pipe
 
 
-def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: datetime) -> list[RenderableType]:
+def job_table(console: Console, found: JobList) -> list[RenderableType]:
     """One row per job."""
-    cells = [_list_cells(view, bill, now) for view, bill in listed]
-    if not console.is_terminal:  # one line per job, for grep and less; `jobs show` prints the whole reason
-        cells = [[*row[:-1], shorten(str(row[-1]), _REASON, placeholder=" …")] for row in cells]
-    return fitted(console, _LIST, cells, formats.plural(len(listed), "job"))
 
+    def state(job: JobDetails) -> Text:
+        ended = f" {job.tasks.ended:,}/{job.tasks.count:,}" if job.tasks else ""
+        return state_text(job).append(ended)
 
-def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
-    latest = view.latest
-    place = f"{latest.placement.offer.provider} {latest.placement.offer.machine}" if latest else ""
-    state = state_text(view)
-    if view.job.array is not None and bill.tasks is not None:
-        state.append(f" {_done(view.job.array, bill.tasks)}")
-    left = ""
-    if view.deadline is not None and not view.state.final:
-        left = "missed" if view.deadline_missed else f"in {formats.length(view.deadline - now)}"
-    return [
-        view.id,
-        state,
-        view.job.team or "",
-        view.user,
-        f"{formats.age(now - view.submitted_at)} ago",
-        place,
-        str(view.attempt_count),
-        formats.money(bill.so_far),
-        left,
-        reasons.waits(view.waiting),
-    ]
+    def left(job: JobDetails) -> str:
+        if job.deadline is None or job.state.final:
+            return ""
+        return "missed" if job.deadline_missed else f"in {formats.length(job.deadline - found.as_of)}"
 
+    def machine(job: JobDetails) -> str:
+        placed = job.attempts[-1].placement if job.attempts else None
+        return f"{placed.provider} {placed.machine}" if placed else ""
 
-def _done(array: JobArray, tasks: TaskCounts) -> str:
-    """``12/100``: ended tasks of all tasks."""
-    return f"{sum(count for state, count in tasks.states.items() if state.final):,}/{array.count:,}"
+    def reason(job: JobDetails) -> str:
+        if console.is_terminal:
+            return job.waiting_because
+        # One line per job, for grep and less; `jobs show` prints the whole reason.
+        return shorten(job.waiting_because, _REASON, placeholder=" …")
+
+    columns: tuple[ValueColumn[JobDetails], ...] = (
+        ValueColumn("job", lambda job: job.id),
+        ValueColumn("state", state),
+        ValueColumn("team", lambda job: job.team or "", 6),
+        ValueColumn("user", lambda job: job.user, 7),
+        ValueColumn("submitted", lambda job: f"{formats.age(found.as_of - job.submitted_at)} ago", 4, "right"),
+        ValueColumn("machine", machine, 2),
+        ValueColumn("attempts", lambda job: str(job.attempt_count), 5, "right"),
+        ValueColumn("cost", lambda job: formats.money(job.cost_so_far), align="right"),
+        ValueColumn("deadline", left, 8),
+        ValueColumn("wait reason", reason, 3, folds=True),
+    )
+    table = listed(console, columns, found.jobs, formats.plural(len(found.jobs), "job"))
+    return [*table, *about_time(found.time_scale)]
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
 
 
-def story(
-    view: JobView, bill: Bill, progress: Progress | None, happened: Sequence[Event], now: datetime, *, watched: bool
-) -> list[RenderableType]:
-    """The job's state, cost and events. ``watched``: a reconciler is running."""
-    job, latest = view.job, view.latest
-    parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view))]
-    if latest is not None:
-        parts.append(Text(f"  {'runs' if not latest.state.final else 'ran'} on {where(latest.placement)}"))
-    parts += _relations(job, bill)
-    parts += _progress(view, progress, now)
-    parts += _obstacles(view, watched=watched)
-    parts.append(Text("\nMoney", style="bold"))
-    parts += _money_lines(view, bill, now)
-    parts.append(Text(f"\nEvents (time since {formats.moment(view.submitted_at)})", style="bold"))
-    parts += lines(happened, view.submitted_at)
-    if job.max_cost is None and not view.state.final:
-        parts.append(Text(f"\nstops after {formats.length(view.max_duration)} of billed time", style="dim"))
-    return parts
+def story(job: JobHistory) -> Iterator[RenderableType]:
+    """The job's state, cost and events."""
+    yield Text.assemble((job.id, "bold"), "  ", state_text(job))
+    if job.attempts:
+        latest = job.attempts[-1]
+        yield Text(f"  {'ran' if latest.state.final else 'runs'} on {latest.placement.in_words}")
+    yield from _relations(job)
+    yield from _progress(job)
+    yield from _obstacles(job)
+    yield Text("\nMoney", style="bold")
+    yield from _money_lines(job)
+    yield Text(f"\nEvents (time since {formats.moment(job.submitted_at)})", style="bold")
+    yield from lines(job.events, job.submitted_at)
+    if job.max_cost is None and not job.state.final:
+        yield Text(f"\nstops after {formats.length(job.max_duration)} of billed time", style="dim")
+    yield from _failed_tasks(job)
+    yield from _kept(job)
+    yield from about_time(job.time_scale)
 
 
-def _relations(job: Job, bill: Bill) -> list[RenderableType]:
+def _relations(job: JobHistory) -> Iterator[RenderableType]:
     """Lines on the job's tasks, its array, and the jobs that it comes after."""
-    parts: list[RenderableType] = []
-    if job.array is not None and bill.tasks is not None:
-        parts.append(Text(f"  tasks {tasks_words(job.array, bill.tasks)}"))
-        if job.stop_when is not None:
-            parts.append(hanging(Text(reasons.stop_when(job.stop_when)), 2))
+    if job.tasks is not None:
+        yield Text(f"  tasks {_tasks_words(job.tasks)}")
+        if job.stops_early:
+            yield hanging(Text(job.stops_early), 2)
     if job.task is not None:
-        parts.append(Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}"))
+        yield Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}")
     if job.after:
-        parts.append(Text(f"  comes after {', '.join(one.job for one in job.after)}"))
-    return parts
+        yield Text(f"  comes after {', '.join(one.job for one in job.after)}")
 
 
-def _progress(view: JobView, progress: Progress | None, now: datetime) -> list[RenderableType]:
+def _progress(job: JobHistory) -> Iterator[RenderableType]:
     """Steps, last checkpoint, deadline."""
-    parts: list[RenderableType] = []
-    if steps := step_words(view, progress):
-        eta = ""
-        if progress is not None and progress.finish is not None and not view.state.final:
-            eta = f", finish expected {formats.moment(progress.finish)} (in {formats.length(progress.finish - now)})"
-        parts.append(Text(f"  {steps}{eta}"))
-    if view.checkpoint is not None:
-        saved = view.checkpoint
+    if steps := step_words(job.step, job.total_steps):
+        eta, finish = "", job.expected_finish
+        if finish is not None and not job.state.final:
+            eta = f", finish expected {formats.moment(finish)} (in {formats.length(finish - job.as_of)})"
+        yield Text(f"  {steps}{eta}")
+    if job.checkpoint is not None:
+        saved = job.checkpoint
         which = f"at step {saved.step:,}" if saved.step is not None else saved.id
-        parts.append(Text(f"  last checkpoint {which}, {formats.age(now - saved.at)} ago"))
-    if view.deadline is not None:
-        risk = " (missed)" if view.deadline_missed else " (at risk)" if view.deadline_at_risk else ""
-        parts.append(Text(f"  deadline {formats.moment(view.deadline)}{risk}"))
-    return parts
+        yield Text(f"  last checkpoint {which}, {formats.age(job.as_of - saved.at)} ago")
+    if job.deadline is not None:
+        risk = " (missed)" if job.deadline_missed else " (at risk)" if job.deadline_at_risk else ""
+        yield Text(f"  deadline {formats.moment(job.deadline)}{risk}")
 
 
-def _obstacles(view: JobView, *, watched: bool) -> list[RenderableType]:
+def _obstacles(job: JobHistory) -> Iterator[RenderableType]:
     """Why the job does not run, and what to do."""
-    parts: list[RenderableType] = []
-    if view.waiting is not None:
-        parts.append(Text.assemble(("  waiting: ", "yellow"), reasons.waits(view.waiting)))
-    elif view.asked is not None:
-        parts.append(
-            Text("  an extension awaits approval; the job continues within its current limits", style="yellow")
-        )
-    if view.waiting is not None or view.asked is not None:
-        parts += [Text(f"  {hint}") for hint in _what_helps(view)]
-    if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
-        parts.append(Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow"))
-    return parts
+    if job.wait_reason is not None:
+        yield Text.assemble(("  waiting: ", "yellow"), job.waiting_because)
+    elif job.asked is not None:
+        yield Text("  an extension awaits approval; the job continues within its current limits", style="yellow")
+    if job.wait_reason is not None or job.asked is not None:
+        yield from (Text(f"  {hint}") for hint in _what_helps(job))
+    if not (job.closed or job.reconciled or job.waits_for_people):
+        yield Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow")
 
 
-def tasks_words(array: JobArray, counts: TaskCounts) -> str:
+def _tasks_words(tasks: TaskStates) -> str:
     """``40 of 100 over: 39 succeeded, 1 failed; 8 running, 52 to come``."""
-    from broker.app.results.jobs import TaskStates  # slow to import
-
-    tasks = TaskStates.of(array, counts)
     ended = {
         "succeeded": tasks.succeeded,
         "stopped early": tasks.stopped,
@@ -232,149 +190,137 @@ def tasks_words(array: JobArray, counts: TaskCounts) -> str:
     }
     others = {"running": tasks.running, "waiting": tasks.waiting, "paused": tasks.paused, "to come": tasks.not_started}
     told = [", ".join(f"{count:,} {what}" for what, count in some.items() if count) for some in (ended, others)]
-    over = f"{sum(ended.values()):,} of {tasks.count:,} over"
+    over = f"{tasks.ended:,} of {tasks.count:,} over"
     return "; ".join(filter(None, [": ".join(filter(None, [over, told[0]])), told[1]]))
 
 
-def failed_tasks(view: JobView, failed: Sequence[JobView]) -> list[RenderableType]:
-    """A line for each of these tasks of an array: its number, its parameters, and why it failed."""
-    from broker.app.results.jobs import FailedTask  # slow to import
-
-    if view.job.array is None or not failed:
-        return []
-    parts: list[RenderableType] = [Text("\nTasks that failed (the first ones)", style="bold")]
-    for one in (FailedTask.of(view.job.array, task) for task in failed):
+def _failed_tasks(job: JobHistory) -> Iterator[RenderableType]:
+    """A line for each of the first tasks that failed: its number, its parameters, and why it failed."""
+    if job.failed_tasks:
+        yield Text("\nTasks that failed (the first ones)", style="bold")
+    for one in job.failed_tasks:
         given = " ".join(f"{name}={value}" for name, value in one.parameters.items())
-        parts.append(hanging(Text("  ".join(filter(None, [f"  {one.id}", given, one.because]))), 4))
-    return parts
+        yield hanging(Text("  ".join(filter(None, [f"  {one.id}", given, one.because]))), 4)
 
 
-def _what_helps(view: JobView) -> list[str]:
-    if view.asked is not None:
-        until = f" before {formats.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
-        who = view.asked.whom(view.user)
+def _what_helps(job: JobDetails) -> list[str]:
+    if job.asked is not None:
+        until = f" before {formats.moment(job.asked.expires_at)}" if job.asked.expires_at else ""
         return [
-            f"{who} can decide{until}: {program()} approvals grant {view.id} (or refuse)",
-            f"an approval covers: {covered(view.asked)}",
+            f"{job.asked.whom} can decide{until}: {program()} approvals grant {job.id} (or refuse)",
+            f"an approval covers: {job.asked.covers}",
         ]
-    if view.state is not JobState.PAUSED_BUDGET:
-        return []
-    if view.failed_launches >= view.job.retry.launches:
-        return [
-            f"to see why they failed: {program()} jobs attempts {view.id}",
-            f"to resume once that is corrected: {program()} jobs extend {view.id}",
-            f"to end it: {program()} jobs cancel {view.id}",
-        ]
-    if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
-        return [
-            f"to resume once the rule allows it or asks for approval: {program()} jobs extend {view.id}",
-            f"to end it: {program()} jobs cancel {view.id}",
-        ]
-    return [
-        f"to raise its limit: {program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
-        f"to end it: {program()} jobs cancel {view.id}",
-    ]
+    end = f"to end it: {program()} jobs cancel {job.id}"
+    match job.pause:
+        case PauseKind.LAUNCHES_FAILED:
+            return [
+                f"to see why they failed: {program()} jobs attempts {job.id}",
+                f"to resume once that is corrected: {program()} jobs extend {job.id}",
+                end,
+            ]
+        case PauseKind.STOPPED_BY_POLICY:
+            return [f"to resume once the rule allows it or asks for approval: {program()} jobs extend {job.id}", end]
+        case PauseKind.LIMIT:
+            more = f"{program()} jobs extend {job.id} --max-cost USD (or --max-duration TIME)"
+            return [f"to raise its limit: {more}", end]
+        case None:
+            return []
 
 
-def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableType]:
-    final = "" if view.closed else " settled so far"
-    estimate = f" (estimated {formats.money(bill.so_far)} until now)" if not view.closed and bill.so_far else ""
-    parts: list[RenderableType] = [Text(f"  spent     {spent_words(bill)}{final}{estimate}")]
-    if bill.held:
-        held = ", ".join(f"{formats.money(a)} {kind}" for kind, a in bill.held.items())
-        parts.append(Text(f"  held      {held}"))
-        parts += [hanging(Text(covers(bill.quantile)), 12)] if bill.quantile is not None else []
-    parts += [hanging(Text(line), 12) for line in shares_of(budget_shares(bill.shares))]
-    limit = f"max_cost {formats.money(view.max_cost)}, " if view.max_cost is not None else ""
-    used = formats.length(billed_time(view, now))
-    parts.append(Text(f"  limits    {limit}max_duration {formats.length(view.max_duration)} (used {used})"))
-    if bill.on_demand is not None and bill.savings is not None:
-        share = f" ({bill.savings.micros / bill.on_demand.micros:.0%})" if bill.on_demand else ""
-        saved = f"saved {formats.money(bill.savings)}{share}"
-        parts.append(Text(f"  on-demand {formats.money(bill.on_demand)} for the same work; {saved}"))
-    return parts
+def _money_lines(job: JobDetails) -> Iterator[RenderableType]:
+    final = "" if job.closed else " settled so far"
+    so_far = job.cost_so_far
+    estimate = f" (estimated {formats.money(so_far)} until now)" if not job.closed and so_far else ""
+    yield Text(f"  spent     {by_kind(job.cost) or '$0.00'}{final}{estimate}")
+    if held := by_kind(job.held):
+        yield Text(f"  held      {held}")
+        if job.hold_quantile is not None:
+            yield hanging(Text(covers(job.hold_quantile)), 12)
+    yield from (hanging(Text(line), 12) for line in shares_of(job.budget_shares))
+    limit = f"max_cost {formats.money(job.max_cost)}, " if job.max_cost is not None else ""
+    used = formats.length(job.billed_time)
+    yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} (used {used})")
+    if job.on_demand_cost is not None and job.savings is not None:
+        saved = _saved(job.on_demand_cost, job.savings)
+        yield Text(f"  on-demand {formats.money(job.on_demand_cost)} for the same work; {saved}")
 
 
-def kept(until: Mapping[str, datetime | None], now: datetime) -> list[RenderableType]:
-    """How long the files of an ended job are kept; nothing if it has not ended."""
+def _saved(on_demand: Money, savings: Money) -> str:
+    """``saved $3.40 (20%)``."""
+    share = f" ({savings.micros / on_demand.micros:.0%})" if on_demand else ""
+    return f"saved {formats.money(savings)}{share}"
+
+
+def _kept(job: JobHistory) -> Iterator[RenderableType]:
+    """How long the files of an ended job are kept."""
+    until = job.kept_until
     if not until:
-        return []
+        return
     if not any(until.values()):
-        return [Text(f"files stay until `{program()} jobs prune` or a policy deletes them", style="dim")]
-    words = [
-        f"{kind} {'stay' if last is None else 'are deleted' if last < now else f'until {formats.moment(last)}'}"
-        for kind, last in until.items()
-    ]
+        yield Text(f"files stay until `{program()} jobs prune` or a policy deletes them", style="dim")
+        return
+
+    def fate(last: datetime | None) -> str:
+        return "stay" if last is None else "are deleted" if last < job.as_of else f"until {formats.moment(last)}"
+
+    words = ", ".join(f"{kind} {fate(last)}" for kind, last in until.items())
     newest = "; the newest checkpoint stays" if until["checkpoints"] else ""
-    return [Text(f"by the policy: {', '.join(words)}{newest}", style="dim")]
+    yield Text(f"by the policy: {words}{newest}", style="dim")
 
 
-def ending(view: JobView, bill: Bill) -> list[RenderableType]:
+def ending(job: JobDetails) -> Iterator[RenderableType]:
     """The summary of a job that was followed to its end."""
-    tries = formats.plural(view.attempt_count, "attempt")
-    lost = f", {formats.plural(view.interruptions, 'interruption')}" if view.interruptions else ""
-    heading = Text.assemble(("\n" + view.id, "bold"), "  ", state_text(view), f" after {tries}{lost}")
-    if told := reasons.beside_state(view.ending) or reasons.waits(view.waiting):
+    tries = formats.plural(job.attempt_count, "attempt")
+    lost = f", {formats.plural(job.interruptions, 'interruption')}" if job.interruptions else ""
+    heading = Text.assemble(("\n" + job.id, "bold"), "  ", state_text(job), f" after {tries}{lost}")
+    if told := reasons.beside_state(job.end_reason) or job.waiting_because:
         heading.append(f": {told}")
-    settled = "" if view.closed else " (the bill is not final yet)"
-    parts: list[RenderableType] = [heading, Text(f"cost {spent_words(bill)}{settled}")]
-    if bill.on_demand and bill.savings is not None:
-        share = bill.savings.micros / bill.on_demand.micros
-        more = (
-            f"saved {formats.money(bill.savings)} ({share:.0%})" if share >= 0 else f"this job cost {-share:.0%} more"
-        )
-        parts.append(Text(f"on-demand would have cost {formats.money(bill.on_demand)}; {more}"))
-    parts += [Text(hint) for hint in _what_helps(view)]
-    if view.job.outputs:
-        parts.append(Text(f"results: {program()} jobs files {view.id}"))
-    if view.state is JobState.FAILED:
-        parts.append(Text(f"output: {program()} jobs logs {view.id}"))
-        if view.checkpoint is not None:
-            parts.append(Text(f"to resume from its last checkpoint: {program()} jobs resume {view.id}"))
-    return parts
+    yield heading
+    yield Text(f"cost {by_kind(job.cost) or '$0.00'}{'' if job.closed else ' (the bill is not final yet)'}")
+    if job.on_demand_cost and job.savings is not None:
+        dearer = -job.savings.micros / job.on_demand_cost.micros
+        more = f"this job cost {dearer:.0%} more" if dearer > 0 else _saved(job.on_demand_cost, job.savings)
+        yield Text(f"on-demand would have cost {formats.money(job.on_demand_cost)}; {more}")
+    yield from map(Text, _what_helps(job))
+    if job.outputs:
+        yield Text(f"results: {program()} jobs files {job.id}")
+    if job.state is JobState.FAILED:
+        yield Text(f"output: {program()} jobs logs {job.id}")
+        if job.checkpoint is not None:
+            yield Text(f"to resume from its last checkpoint: {program()} jobs resume {job.id}")
 
 
 # --- attempts -------------------------------------------------------------------------------------------------------
 
-_ATTEMPTS = (
-    Column("#", align="right"),
-    Column("state"),
-    Column("location"),
-    Column("machine", 4),
-    Column("purchase type", 5),
-    Column("machine time", 1, align="right"),
-    Column("from step", 3, align="right"),
-    Column("to step", 2, align="right"),
-    Column("checkpoints", 7, align="right"),
-    Column("end reason", 6, folds=True),
-)
+_ATTEMPT_STYLES = {AttemptState.SUCCEEDED: "green", AttemptState.FAILED: "red", AttemptState.RUNNING: "green"}
 
 
-def attempt_table(
-    console: Console, view: JobView, attempts: Sequence[AttemptView], now: datetime
-) -> list[RenderableType]:
+def attempt_table(console: Console, found: AttemptList) -> list[RenderableType]:
     """One row per attempt."""
-    if not attempts:
-        return [Text(f"{view.id} has not been launched yet; state: {_state_words(view)}")]
-    cells = [_attempt_cells(attempt, now) for attempt in attempts]
-    return fitted(console, _ATTEMPTS, cells, formats.plural(len(attempts), "attempt"))
 
+    def state(one: AttemptDetails) -> Text:
+        return Text(one.state.value, _ATTEMPT_STYLES.get(one.state, "yellow" if one.state.final else ""))
 
-def _attempt_cells(attempt: AttemptView, now: datetime) -> list[str | Text]:
-    offer = attempt.placement.offer
-    last = attempt.last_step
-    if last is None and attempt.checkpoints:
-        last = attempt.checkpoints[-1].step
-    style = {AttemptState.SUCCEEDED: "green", AttemptState.FAILED: "red", AttemptState.RUNNING: "green"}
-    return [
-        str(attempt.number),
-        Text(attempt.state.value, style=style.get(attempt.state, "yellow" if attempt.state.final else "")),
-        f"{offer.provider}/{offer.zone or offer.region}",
-        offer.machine,
-        formats.purchase_type(offer.capacity_type),
-        formats.length(machine_time(attempt, now)),
-        "" if attempt.resumed_step is None else f"{attempt.resumed_step:,}",
-        "" if last is None else f"{last:,}",
-        str(len(attempt.checkpoints)),
-        "; ".join(filter(None, [cause_words(attempt.cause), attempt.evidence])),
-    ]
+    def last_step(one: AttemptDetails) -> int | None:
+        return one.checkpoints[-1].step if one.step is None and one.checkpoints else one.step
+
+    def step(number: int | None) -> str:
+        return "" if number is None else f"{number:,}"
+
+    columns: tuple[ValueColumn[AttemptDetails], ...] = (
+        ValueColumn("#", lambda one: str(one.number), align="right"),
+        ValueColumn("state", state),
+        ValueColumn("location", lambda one: f"{one.placement.provider}/{one.placement.zone or one.placement.region}"),
+        ValueColumn("machine", lambda one: one.placement.machine, 4),
+        ValueColumn("purchase type", lambda one: formats.purchase_type(one.placement.capacity_type), 5),
+        ValueColumn("machine time", lambda one: formats.length(one.machine_time), 1, "right"),
+        ValueColumn("from step", lambda one: step(one.resumed_from_step), 3, "right"),
+        ValueColumn("to step", lambda one: step(last_step(one)), 2, "right"),
+        ValueColumn("checkpoints", lambda one: str(len(one.checkpoints)), 7, "right"),
+        ValueColumn(
+            "end reason", lambda one: "; ".join(filter(None, [cause_words(one.cause), one.evidence])), 6, folds=True
+        ),
+    )
+    if not found.attempts:
+        return [Text(f"{found.id} has not been launched yet; see `{program()} jobs show {found.id}`")]
+    return listed(console, columns, found.attempts, formats.plural(len(found.attempts), "attempt"))

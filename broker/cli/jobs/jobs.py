@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Iterable
-from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from broker.cli import completion, filters
 from broker.cli.jobs import entering, kept_files, prune, resume
-from broker.cli.jobs.job_output import no_output_yet, print_output
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import BrokerError, InvalidInput
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.wiring import Broker
-    from broker.core.events.views import JobView
+    from broker.app.jobs.jobs import JobCriteria
+    from broker.app.results.job_history import JobHistory
+    from broker.app.results.jobs import AttemptList, JobDetails, JobList
+    from broker.app.results.queue import QueueResult
 
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
@@ -47,46 +45,58 @@ def list_jobs(
             "--array",
             metavar="JOB",
             autocompletion=completion.jobs,
-            help="The tasks of this array instead, in order of start.",
+            help="The tasks of this array instead, in order of start; not through a server.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first: state, machine, cost so far. An array is one row."""
-    from broker.app.jobs import details, jobs
-    from broker.app.jobs.bills import costs_of
     from broker.cli.jobs import job_view
     from broker.core.errors import UnknownName
     from broker.core.events.outcomes import JobState
 
+    terminal = Terminal.of(context)
     known = {one.value: one for one in JobState}
     wanted = [text.replace("-", "_") for text in state or []]
     for name in wanted:
         if name not in known:
             raise UnknownName("state", name, known)
+    terminal.only_here({"--array": array})
     if array is not None and (mine or team):
         raise InvalidInput("the tasks of an array have one owner and one team", hint="remove --mine and --team")
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    of_array = None if array is None else jobs.find_array(broker, array).id
-    states, user = [known[name] for name in wanted], terminal.actor.identity if mine else None
+    found = _listed(terminal, mine, states=[known[name] for name in wanted], team=team, limit=limit, array=array)
     if as_json:
-        terminal.answer(details.listing(broker, states=states, user=user, team=team, limit=limit, array=of_array))
+        terminal.answer(found)
         return
-    found = jobs.search(broker, states=states, user=user, team=team, limit=limit, array=of_array)
-    now = broker.clock.now()
-    billed = list(zip(found.views, costs_of(broker, found.views), strict=True))
     for one in found.unreadable:
-        terminal.say(f"not shown: {one} ({one.hint})")
-    if billed:
-        terminal.show(*job_view.job_table(terminal.out, billed, now), *job_view.about_time(broker.clock))
+        terminal.say(f"not shown: job {one.id} cannot be read here: {one.because} ({one.hint})")
+    if found.jobs:
+        terminal.show(*job_view.job_table(terminal.out, found))
     elif not found.unreadable:
         terminal.show(
             "no matching jobs"
             if wanted or team or mine or array
             else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
         )
+
+
+def _listed(terminal: Terminal, mine: bool, **wanted: Unpack[JobCriteria]) -> JobList:
+    from broker.app.results.jobs import JobList
+
+    if terminal.through_server:
+        user = terminal.api.get("/me")["person"]["name"] if mine else None
+        state = [one.value for one in wanted["states"]] or None
+        return terminal.api.whole(
+            JobList, "/jobs", "jobs", wanted["limit"], 200, state=state, team=wanted["team"], user=user
+        )
+    from broker.app.jobs import details, jobs
+
+    broker = terminal.broker()
+    wanted["user"] = terminal.actor.identity if mine else None
+    if (array := wanted["array"]) is not None:
+        wanted["array"] = jobs.find_array(broker, array).id
+    return details.listing(broker, held=terminal.as_json, **wanted)
 
 
 @app.command(epilog=examples("gpubroker jobs queue", "gpubroker jobs queue --json"))
@@ -97,13 +107,21 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     all its machines at once. Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; the start
     and cost that it would bring are shown.
     """
-    from broker.app.jobs.queue import explained
-    from broker.app.results.queue import QueueResult
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
-    found = explained(terminal.broker())
-    terminal.result(lambda: QueueResult.of(found), lambda: queue_view.table(terminal.out, found))
+    found = _queued(terminal)
+    terminal.result(found, lambda: queue_view.table(terminal.out, found))
+
+
+def _queued(terminal: Terminal) -> QueueResult:
+    from broker.app.results.queue import QueueResult
+
+    if terminal.through_server:
+        return terminal.api.fetch(QueueResult, "/queue")
+    from broker.app.jobs.queue import explained
+
+    return QueueResult.of(explained(terminal.broker()))
 
 
 @app.command(
@@ -121,60 +139,57 @@ def show(
         bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled.")
     ] = False,
     files: Annotated[
-        bool, typer.Option("--files", help="Show the files that the job was submitted with instead.")
+        bool,
+        typer.Option("--files", help="Show the files that it was submitted with instead; not through a server."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one job: state, cost and events."""
-    from broker.app.jobs import details, jobs
-    from broker.app.jobs.bills import bill_of
-    from broker.app.jobs.keeping import kept_until
-    from broker.app.jobs.past_events import story
-    from broker.app.service import background
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    view = jobs.find(broker, job)
+    terminal.only_here({"--files": files})
     if files:
-        _show_files(terminal, broker, view)
+        _show_files(terminal, job)
         return
-    followed = wait and not view.closed
-    if followed:
+    found, followed = history_of(terminal, job), False
+    if wait and not found.closed:
         from broker.cli.jobs.follow import follow
 
-        last = follow(terminal, broker, view.id)
+        last, followed = follow(terminal, found.id), True
         if last is None:
             raise typer.Exit(130)
-        view = last
-    bill, progress, now = bill_of(broker, view), jobs.progress(broker, view), broker.clock.now()
-    if as_json:
-        terminal.answer(details.history(broker, view))
-    elif followed:
-        terminal.show(*job_view.ending(view, bill))
-    else:
-        watched = background.running(broker)
-        told = story(broker, view)
-        terminal.show(*job_view.story(view, bill, progress, told.events, now, watched=watched))
-        if told.missing:
-            terminal.say(told.missing)
-        terminal.show(*job_view.failed_tasks(view, jobs.failed_tasks(broker, view)))
-        if view.ended_at is not None:
-            with suppress(BrokerError):  # shows the job even if the policy cannot be read
-                terminal.show(*job_view.kept(kept_until(view, broker.policy().defaults), now))
-        terminal.show(*job_view.about_time(broker.clock))
+        found = last
+    terminal.result(found, lambda: job_view.ending(found) if followed else job_view.story(found))
+    if found.events_missing and not (followed or as_json):
+        terminal.say(found.events_missing)
     if wait:
         from broker.cli.jobs.follow import exit_code
 
-        if code := exit_code(view):
+        if code := exit_code(found):
             raise typer.Exit(code)
 
 
-def _show_files(terminal: Terminal, broker: Broker, view: JobView) -> None:
+def history_of(terminal: Terminal, reference: str) -> JobHistory:
+    """The job and what happened to it."""
+    if terminal.through_server:
+        from broker.app.results.job_history import JobHistory
+        from broker.remote.sending import job_id
+
+        return terminal.api.fetch(JobHistory, f"/jobs/{job_id(terminal.api, reference)}")
+    from broker.app.jobs import details, jobs
+
+    broker = terminal.broker()
+    return details.history(broker, jobs.find(broker, reference))
+
+
+def _show_files(terminal: Terminal, job: str) -> None:
     from broker.app.jobs.job_sources import sources
+    from broker.app.jobs.jobs import find
     from broker.cli.jobs import kept_files_view
 
-    found = sources(broker, view)
+    broker = terminal.broker()
+    found = sources(broker, find(broker, job))
     terminal.result(found, lambda: kept_files_view.sources(terminal.out, found))
 
 
@@ -196,77 +211,80 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Print the output of the job's command, attempt by attempt."""
-    from broker.app.jobs import jobs
+    from broker.app.results.jobs import JobLogs, LoggedLine
+    from broker.cli.jobs import follow_logs
+    from broker.cli.jobs.job_output import no_output_yet, print_output
+    from broker.cli.jobs.job_view import state_text
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    view = jobs.find_single(broker, job)
-    if attempt is not None and attempt > view.attempt_count:
-        have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
-        raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
+    if follow and as_json:
+        raise InvalidInput("--follow and --json cannot be combined")
+    if follow and node is not None:
+        raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
     if follow:
-        if as_json:
-            raise InvalidInput("--follow and --json cannot be combined")
-        if node is not None:
-            raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
-        from broker.cli.jobs.follow_logs import follow_logs
-
-        follow_logs(terminal, broker, view, attempt, tail)
+        follow_logs.follow_logs(terminal, job, attempt, tail)
         return
-    numbers = [attempt] if attempt else [one.number for one in view.attempts]
-    printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n, node))
-    if tail is not None:
-        printed = deque(printed, maxlen=tail)  # keeps only these in memory
+    id, lines = follow_logs.printed(terminal, job, attempt, node, tail)
     if as_json:
-        from broker.app.results.jobs import JobLogs, LoggedLine
-
-        terminal.answer(JobLogs(id=view.id, lines=[LoggedLine(attempt=n, line=text) for n, text in printed]))
+        logged = [LoggedLine(attempt=one.attempt, line=one.text) for one in lines]
+        terminal.answer(JobLogs(id=id, lines=logged))
         return
-    nothing = True
-    for number, group in groupby(printed, lambda one: one[0]):
-        if len(numbers) > 1:
+    last = 0
+    for number, group in groupby(lines, lambda one: one.attempt):
+        if attempt is None and (last or number > 1):
             terminal.say(f"--- attempt {number}")
-        print_output(sys.stdout, (text for _, text in group))
-        nothing = False
-    if nothing:
-        from broker.cli.jobs.job_view import state_text
-
-        terminal.say(no_output_yet(view.id, state_text(view).plain, ended=view.state.final))
+        print_output(sys.stdout, (one.text for one in group))
+        last = number
+    if not last:
+        found = history_of(terminal, id)
+        terminal.say(no_output_yet(id, state_text(found).plain, ended=found.state.final))
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
 def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's attempts: location, duration, steps, and why each ended."""
-    from broker.app.jobs import details, jobs
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
+    found = _attempts(terminal, job)
+    terminal.result(found, lambda: job_view.attempt_table(terminal.out, found))
+
+
+def _attempts(terminal: Terminal, job: str) -> AttemptList:
+    if terminal.through_server:
+        from broker.app.results.jobs import AttemptList
+        from broker.remote.sending import job_id
+
+        return terminal.api.fetch(AttemptList, f"/jobs/{job_id(terminal.api, job)}/attempts")
+    from broker.app.jobs import details, jobs
+
     broker = terminal.broker()
-    view, now = jobs.find_single(broker, job), broker.clock.now()
-    found = jobs.every_attempt(broker, view)
-    terminal.result(
-        lambda: details.attempts(broker, view), lambda: job_view.attempt_table(terminal.out, view, found, now)
-    )
+    return details.attempts(broker, jobs.find_single(broker, job))
 
 
 @app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))
 def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """Stop a job permanently, after a last checkpoint. Held money that is not spent is released."""
+    terminal = Terminal.of(context)
+    after = _cancelled(terminal, job)
+    over = f"{after.id} has already ended ({after.state.value}); nothing to cancel"
+    stops = f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`"
+    terminal.result(after, lambda: [over if after.state.final else stops])
+
+
+def _cancelled(terminal: Terminal, job: str) -> JobDetails:
+    if terminal.through_server:
+        from broker.app.results.jobs import JobDetails
+        from broker.remote.sending import job_id
+
+        return terminal.api.request(JobDetails, f"/jobs/{job_id(terminal.api, job)}/cancel")
     from broker.app.jobs import details, jobs
     from broker.app.service import background
 
-    terminal = Terminal.of(context)
     broker = terminal.broker()
-    view = jobs.find(broker, job)
-    over = view.state.final
-    after = jobs.cancel(broker, view, by=terminal.actor)
+    after = jobs.cancel(broker, jobs.find(broker, job), by=terminal.actor)
     background.revive(broker)
-    if as_json:
-        terminal.answer(details.details(broker, after))
-    elif over:
-        terminal.show(f"{after.id} has already ended ({after.state.value}); nothing to cancel")
-    else:
-        terminal.show(f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`")
+    return details.details(broker, after)
 
 
 @app.command(
@@ -284,31 +302,43 @@ def extend(
     The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
     its current limits.
     """
-    from broker.app.jobs import details, jobs
-    from broker.app.jobs.bills import bill_of
-    from broker.app.jobs.extension import extend
-    from broker.app.jobs.nearest import JobLimits
-    from broker.app.results.money import shares_of
-    from broker.app.service import background
     from broker.cli.jobs import held_view
-    from broker.cli.jobs.submit import approval_needed, tell_approvers
+    from broker.cli.jobs.submit import approval_needed
 
     terminal = Terminal.of(context)
+    after = _extended(terminal, job, max_cost, max_duration)
+    if as_json:
+        terminal.answer(after)
+    elif after.asked is not None:
+        terminal.refuse(approval_needed(after))
+    else:
+        terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
+        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(after.budget_shares)))
+    if after.asked is not None:
+        raise typer.Exit(6)
+
+
+def _extended(terminal: Terminal, job: str, max_cost: str | None, max_duration: str | None) -> JobDetails:
+    from broker.app.jobs.nearest import JobLimits
+
     cost = None if max_cost is None else filters.price("--max-cost", max_cost)
     duration = None if max_duration is None else filters.time_span("--max-duration", max_duration)
+    if terminal.through_server:
+        from broker.app.results.jobs import JobDetails
+        from broker.remote.sending import job_id
+
+        limits = {"max_cost": max_cost, "max_duration": max_duration}
+        return terminal.api.request(JobDetails, f"/jobs/{job_id(terminal.api, job)}/extend", limits)
+    from broker.app.jobs import details, jobs
+    from broker.app.jobs.extension import extend
+    from broker.app.service import background
+    from broker.cli.jobs.submit import tell_approvers
+
     broker = terminal.broker()
     after = extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
     background.revive(broker)
     tell_approvers(terminal, broker, after)
-    if as_json:
-        terminal.answer(details.details(broker, after))
-    elif after.asked is not None:
-        terminal.refuse(approval_needed(details.details(broker, after)))
-    else:
-        terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
-        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(shares_of(bill_of(broker, after).shares))))
-    if after.asked is not None:
-        raise typer.Exit(6)
+    return details.details(broker, after)
 
 
 app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)

@@ -87,7 +87,7 @@ def plan(
 
         alone = {"--explain": shown.explain, "--policy": shown.policy, "--rank": shown.rank is not Rank.COST}
         _look_around(terminal, wanted, shown)
-        raise typer.Exit(plan_together(terminal, terminal.broker(), [wanted, *others], alone, as_json=as_json))
+        raise typer.Exit(plan_together(terminal, terminal.broker(), [wanted, *others], alone))
     found = _found(terminal, wanted, shown)
     terminal.result(found, lambda: plan_view.screen(terminal.out, found, explain=shown.explain))
     if found.exit_code:

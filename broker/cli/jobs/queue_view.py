@@ -4,77 +4,90 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.results import reasons
-from broker.app.results.queue import SharedMachine
+from broker.app.results.queue import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted, hanging
+from broker.cli.render.tables import ValueColumn, hanging, listed
 from broker.core.errors import InvalidInput
+from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.jobs.preview import Preview
-    from broker.app.jobs.queue import Queue, QueuedJob
     from broker.app.wiring import Broker
     from broker.cli.terminal import Terminal
     from broker.core.job.jobs import Job
 
-_COLUMNS = (
-    Column("#", align="right"),
-    Column("job", folds=True),
-    Column("team", 3),
-    Column("priority", 2),
-    Column("waiting", 4, align="right"),
-    Column("placement", folds=True),
-    Column("machine type", 4),
-    Column("starts in", align="right"),
-    Column("cost", 1, align="right"),
-    Column("finish", 5),
-    Column("note", folds=True),
-)
 _REACHED = 5  # jobs for which the effect of recorded capacity is shown
 _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
-def table(console: Console, found: Queue) -> list[RenderableType]:
+def table(console: Console, found: QueueResult) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
-    free = [free_line(SharedMachine.of(one)) for one in found.machines]
-    free += [Text(f"{view.id} {reasons.waits(view.waiting)}", style="dim") for view in found.later]
+    notes = [free_line(one) for one in found.machines]
+    notes += [Text(f"{one.id} {reasons.waits(AwaitsJobs(jobs=tuple(one.after)))}", style="dim") for one in found.later]
     if not found.waiting:
-        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *free]
+        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *notes]
     told = (
         f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
         "turns; starts and costs are estimates"
     )
-    cells = [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)]
     unused = dict.fromkeys(note for one in found.waiting for note in one.out_of_reach)
-    free += [Text(note, style="dim") for note in unused]
-    free += _reached(found)
-    return [*fitted(console, _COLUMNS, cells, told), *free]
+    notes += [Text(note, style="dim") for note in unused]
+    notes += _reached(found)
+    columns: tuple[ValueColumn[WaitingJob], ...] = (
+        ValueColumn("#", lambda one: str(one.turn), align="right"),
+        ValueColumn("job", lambda one: Text(one.id, style="bold" if one.planned else ""), folds=True),
+        ValueColumn("team", lambda one: one.team or "", 3),
+        ValueColumn("priority", lambda one: one.priority.value, 2),
+        ValueColumn(
+            "waiting",
+            lambda one: "planned" if one.planned else formats.age(found.as_of - one.submitted_at),
+            4,
+            "right",
+        ),
+        ValueColumn("placement", lambda one: _place(one)[0], folds=True),
+        ValueColumn("machine type", lambda one: _place(one)[1], 4),
+        ValueColumn("starts in", lambda one: formats.known(one.start, lambda start: _until(start, found)), 0, "right"),
+        ValueColumn("cost", lambda one: formats.known(one.expected_cost, lambda _: _cost(one)), 1, "right"),
+        ValueColumn("finish", lambda one: formats.moment(one.finish), 5),
+        ValueColumn("note", lambda one: _note(one, found), folds=True),
+    )
+    return [*listed(console, columns, found.waiting, told), *notes]
 
 
-def _reached(found: Queue) -> list[Text]:
+def _until(start: datetime, found: QueueResult) -> str:
+    return "now" if start <= found.as_of else formats.length(start - found.as_of)
+
+
+def _cost(one: WaitingJob | ReachedTurn) -> str:
+    """``$4.20``; of work of unknown length ``$4.20 /h``."""
+    return f"{formats.money(one.expected_cost)}{'' if one.finish else ' /h'}"
+
+
+def _reached(found: QueueResult) -> list[Text]:
     """The start and cost that recorded capacity would bring the first jobs if an engine reached it."""
-    there = [(one, one.reached) for one in found.waiting if one.reached is not None]
     lines = [
-        Text(f"{one.view.id}: {_turn(then, found)} there; without it {_turn(one, found)}", "dim") for one, then in there
+        Text(f"{one.id}: {_turn(one.reached, found)} there; without it {_turn(one, found)}", "dim")
+        for one in found.waiting
+        if one.reached is not None
     ]
     more = [Text(f"and {len(lines) - _REACHED} more jobs", "dim")] if len(lines) > _REACHED else []
     return [*lines[:_REACHED], *more]
 
 
-def _turn(one: QueuedJob, found: Queue) -> str:
+def _turn(one: WaitingJob | ReachedTurn, found: QueueResult) -> str:
     """``starts in 3h, $4.20 /h``."""
-    if one.start is None or one.turn.option is None:
+    if one.start is None:
         return "nothing serves it"
-    starts = "now" if one.start <= found.now else f"in {formats.length(one.start - found.now)}"
-    return f"starts {starts}, {formats.money(_usd(one.turn.option.cost))}{'' if one.finish else ' /h'}"
+    return f"starts {'' if one.start <= found.as_of else 'in '}{_until(one.start, found)}, {_cost(one)}"
 
 
 def free_line(one: SharedMachine) -> Text:
@@ -89,49 +102,25 @@ def free_line(one: SharedMachine) -> Text:
     return Text(told, style="dim")
 
 
-def _cells(number: int, one: QueuedJob, found: Queue) -> list[str | Text]:
-    view, option = one.view, one.turn.option
-    what, kind = (formats.NOTHING, "") if option is None else _offer(option.name)
-    note = Text("late", style="red") if one.turn.late and option else Text("")
-    if option is None:
-        note = Text(reasons.waits(view.waiting) or "no offer matches", style="yellow")
-    elif option.pool is not None and one.turn.start > 0:
+def _note(one: WaitingJob, found: QueueResult) -> Text:
+    if one.offer is None:
+        return Text(one.waiting_because or "no offer matches", style="yellow")
+    note = Text("late" if one.late else "", style="red")
+    if one.limited and one.start is not None and one.start > found.as_of:
         note.append(", waits for a free machine" if note else "waits for a free machine")
-    return [
-        str(number),
-        Text(view.id, style="bold" if one.planned else ""),
-        view.job.team or "",
-        view.job.priority.value,
-        "planned" if one.planned else formats.age(found.now - view.submitted_at),
-        what,
-        kind,
-        formats.NOTHING
-        if one.start is None
-        else "now"
-        if one.start <= found.now
-        else formats.length(one.start - found.now),
-        formats.NOTHING if option is None else formats.money(_usd(option.cost)) + ("" if one.finish else " /h"),
-        formats.NOTHING if one.finish is None else formats.moment(one.finish),
-        note,
-    ]
+    return note
 
 
-def _offer(name: str) -> tuple[str, str]:
-    """The location and machine of an option, as words that may wrap, and the machine type."""
-    found = _NAME.match(name)
+def _place(one: WaitingJob) -> tuple[str, str]:
+    """The location and machine of the offer, as words that may wrap, and the machine type."""
+    found = _NAME.match(one.offer) if one.offer else None
     if found is None:
-        return name, ""
+        return one.offer or formats.NOTHING, ""
     place, kind, machine, how = found.groups()
     return f"{place} {machine} {how.replace('_', '-')}", kind
 
 
-def _usd(amount: float) -> Money:
-    return Money(round(amount * 1e6))
-
-
-def plan_together(
-    terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
-) -> int:
+def plan_together(terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object]) -> int:
     """Show the plan of several jobs, placed together with the waiting jobs, and why some could not be submitted.
 
     Returns the exit code: 4 if one of them has no placement or would be late, else that of submitting the first one
@@ -143,42 +132,39 @@ def plan_together(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
         )
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.queue import as_if_submitted, explained  # slow to import
+    from broker.app.jobs.queue import as_if_submitted, explained
 
-    found = explained(broker, as_if_submitted(broker, jobs, by=terminal.actor))
+    queue = explained(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]
-    if as_json:
-        from broker.app.results.queue import PlannedTogether
-
-        terminal.answer(PlannedTogether.of_plan(found, refused))
-    else:
-        terminal.show(*table(terminal.out, found))
-        others = sum(not one.planned for one in found.waiting)
-        beside = f" with {formats.plural(others, 'waiting job')}" if others else ""
-        terminal.show(Text(f"{len(jobs)} jobs planned together{beside}: {_cost_of(found)}; no money is held"))
-        for seen in refused:
-            terminal.show(*_refusal(seen))
-    failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
+    found = PlannedTogether.of_plan(queue, refused)
+    terminal.result(found, lambda: _planned(terminal.out, found))
+    failed = any(one.planned and (one.offer is None or one.late) for one in found.waiting)
     return 4 if failed else next((seen.exit_code for seen in refused), 0)
 
 
-def _refusal(seen: Preview) -> Iterator[RenderableType]:
-    """Why a job cannot be submitted, and what would pass."""
-    from broker.app.jobs.preview import refusal
+def _planned(console: Console, found: PlannedTogether) -> Iterator[RenderableType]:
+    yield from table(console, found)
+    planned = [one for one in found.waiting if one.planned]
+    others = len(found.waiting) - len(planned)
+    beside = f" with {formats.plural(others, 'waiting job')}" if others else ""
+    yield Text(f"{len(planned)} jobs planned together{beside}: {_cost_of(planned)}; no money is held")
+    for seen in found.refused:
+        label = "Approval needed" if seen.exit_code == 6 else "Refused"
+        yield Text.assemble((f"{label}: ", "bold red"), (seen.name, "bold"), f" alone: {seen.error.message}")
+        if seen.error.hint:
+            yield hanging(Text(seen.error.hint, style="cyan"), 2)
 
-    error = refusal(seen)
-    label = "Approval needed" if seen.exit_code == 6 else "Refused"
-    yield Text.assemble((f"{label}: ", "bold red"), (seen.job.name, "bold"), f" alone: {error.message}")
-    if error.hint:
-        yield hanging(Text(error.hint, style="cyan"), 2)
 
-
-def _cost_of(found: Queue) -> str:
+def _cost_of(planned: Sequence[WaitingJob]) -> str:
     """The total cost of the planned jobs; the hourly cost of jobs of unknown length is shown separately."""
-    placed = [(one.turn.option.cost, one.finish) for one in found.waiting if one.planned and one.turn.option]
-    whole = f"{formats.money(_usd(sum(cost for cost, finish in placed if finish)))} in total"
-    hourly = [cost for cost, finish in placed if not finish]
+
+    def total(jobs: Sequence[WaitingJob]) -> str:
+        return formats.money(sum((one.expected_cost or Money.ZERO for one in jobs), Money.ZERO))
+
+    placed = [one for one in planned if one.offer]
+    hourly = [one for one in placed if one.finish is None]
+    whole = f"{total([one for one in placed if one.finish])} in total"
     if not hourly:
         return whole
-    an_hour = f"{formats.money(_usd(sum(hourly)))} per hour for {formats.plural(len(hourly), 'job')} of unknown length"
+    an_hour = f"{total(hourly)} per hour for {formats.plural(len(hourly), 'job')} of unknown length"
     return an_hour if len(hourly) == len(placed) else f"{whole} and {an_hour}"

@@ -7,11 +7,9 @@ from typing import Any
 from broker.app.jobs.repository_commit import with_commit
 from broker.app.results.jobs import JobDetails
 from broker.cli.jobs import snapshot_view
-from broker.cli.jobs.follow import detached
 from broker.cli.jobs.submit import Manner, can_confirm, conclude, confirm, refuse, tell_submitted
 from broker.cli.keyboard import ctrl_c_waits
 from broker.cli.terminal import Terminal
-from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job
 from broker.remote import sending
 
@@ -51,26 +49,4 @@ def send(terminal: Terminal, path: str, body: dict[str, Any], how: Manner) -> No
     with ctrl_c_waits() as pressed:  # money is held by then
         found = terminal.api.request(JobDetails, path, body)
         tell_submitted(terminal, found)
-    waits, left = found.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET), pressed()
-    followed = None
-    if left:
-        detached(terminal, found.id)
-    elif not how.detach and not waits:
-        followed = _followed(terminal, found.id, how)
-    ending = None
-    if followed is not None:
-        from broker.cli.remote import view
-
-        ending = view.job({**followed.document(), "events": ()})
-    conclude(terminal, followed or found, how, ending, waits=waits, left=left)
-
-
-def _followed(terminal: Terminal, id: str, how: Manner) -> JobDetails | None:
-    from broker.cli.remote.jobs import follow
-
-    try:
-        found = follow(terminal, terminal.api, id, output=not how.events)
-    except KeyboardInterrupt:
-        detached(terminal, id)
-        return None
-    return JobDetails.model_validate(found, extra="ignore")
+    conclude(terminal, found, how, left=pressed())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -16,8 +16,6 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from broker.app.jobs.preview import Preview
     from broker.app.results.jobs import JobDetails
     from broker.app.results.plans import PlanResult
@@ -176,19 +174,9 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
 
 def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, *, left: bool) -> None:
     from broker.app.jobs import details, jobs
-    from broker.app.jobs.bills import bill_of
-    from broker.cli.jobs import job_view
-    from broker.cli.jobs.follow import detached, follow
 
     tell_approvers(terminal, broker, view)
-    if left:
-        detached(terminal, view.id)
-    waits = jobs.waiting_for_people(view)
-    followed = None if how.detach or waits or left else follow(terminal, broker, view.id, output=not how.events)
-    last = followed or jobs.find(broker, view.id)
-    told = details.details(broker, last, progress=terminal.as_json)
-    ending = None if followed is None else job_view.ending(last, bill_of(broker, last))
-    conclude(terminal, told, how, ending, waits=waits, left=left)
+    conclude(terminal, details.details(broker, jobs.find(broker, view.id), progress=terminal.as_json), how, left=left)
 
 
 def can_confirm(terminal: Terminal, how: Manner) -> None:
@@ -232,29 +220,28 @@ def tell_submitted(terminal: Terminal, job: JobDetails) -> None:
     terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(job.budget_shares)))
 
 
-def conclude(
-    terminal: Terminal,
-    last: JobDetails,
-    how: Manner,
-    ending: Iterable[RenderableType] | None,
-    *,
-    waits: bool,
-    left: bool = False,
-) -> None:
-    """Print how a submitted job stands, and raise `typer.Exit` unless the exit code is 0. ``ending``: of a job that was
-    followed to its end. ``waits``: it waited for people at once. ``left``: Ctrl-C was pressed."""
-    from broker.cli.jobs.follow import exit_code
-    from broker.cli.jobs.job_view import come_back
+def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) -> None:
+    """Follow a job that was just submitted to its end, unless it is detached or waits for people, and print how it
+    stands. ``left``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
+    from broker.app.results.jobs import JobDetails
+    from broker.cli.jobs import job_view
+    from broker.cli.jobs.follow import detached, exit_code, follow
 
+    waits, followed = job.waits_for_people, None
+    if left:
+        detached(terminal, job.id)
+    elif not how.detach and not waits:
+        followed = follow(terminal, job.id, output=not how.events)
+    last = followed or job
     if terminal.as_json:
-        terminal.answer(last)
+        terminal.answer(JobDetails.from_parts(last))
     elif waits:
-        raise typer.Exit(terminal.refuse(approval_needed(last)))
-    elif ending is not None:
-        terminal.show(*ending)
+        raise typer.Exit(terminal.refuse(approval_needed(job)))
+    elif followed is not None:
+        terminal.show(*job_view.ending(followed))
     elif how.detach and not left:
-        terminal.show(come_back(last.id))
-    if left or (ending is None and not how.detach and not waits):
+        terminal.show(job_view.come_back(job.id))
+    if left or (followed is None and not how.detach and not waits):
         raise typer.Exit(130)
     if code := 0 if how.detach and not waits else exit_code(last):
         raise typer.Exit(code)

@@ -123,17 +123,15 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
 
 
 def _status(story: Demo, view: JobView) -> Text:
-    from broker.app.jobs import jobs
-    from broker.app.jobs.bills import bill_of
+    from broker.app.jobs import details
     from broker.cli.jobs.job_view import state_text, step_words
 
-    now = story.broker.clock.now()
-    progress, bill = jobs.progress(story.broker, view), bill_of(story.broker, view)
+    job = details.details(story.broker, view, progress=True)
     parts = [
-        state_text(view),
-        Text(f"{formats.length(now - view.submitted_at)} simulated"),
-        Text(step_words(view, progress)),
-        Text(f"{formats.money(bill.so_far)} so far"),
+        state_text(job),
+        Text(f"{formats.length(story.broker.clock.now() - job.submitted_at)} simulated"),
+        Text(step_words(job.step, job.total_steps)),
+        Text(f"{formats.money(job.cost_so_far)} so far"),
     ]
     shown = Text("  ").join(part for part in parts if part.plain)
     shown.no_wrap, shown.overflow = True, "ellipsis"
@@ -141,13 +139,13 @@ def _status(story: Demo, view: JobView) -> Text:
 
 
 def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: bool) -> None:
-    from broker.app.jobs import jobs
+    from broker.app.jobs import details, jobs
     from broker.app.results.program_name import program
     from broker.cli.jobs.job_view import attempt_table
 
     _heading(terminal, "4  The bill")
-    view = jobs.find(story.broker, summary.job_id)
-    terminal.show(*attempt_table(terminal.out, view, view.attempts, story.broker.clock.now()))
+    attempts = details.attempts(story.broker, jobs.find(story.broker, summary.job_id))
+    terminal.show(*attempt_table(terminal.out, attempts))
     times = formats.plural(summary.interruptions, "interruption")
     resumed = f"; resumed at step {summary.resumed_from_step:,}" if summary.resumed_from_step else ""
     terminal.show(

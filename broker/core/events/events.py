@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -344,3 +344,9 @@ def body_from_json(text: str) -> EventBody:
     malformed input.
     """
     return read_stamped(text, _bodies().validate_json, earlier_records.event)
+
+
+def body_from(document: dict[str, Any]) -> EventBody:
+    """The body whose ``model_dump(mode="json")`` this is; fields that this version does not know are ignored. Raises
+    pydantic's ValidationError."""
+    return _bodies().validate_python(document, extra="ignore")

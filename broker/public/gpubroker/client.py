@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from broker.app.alerts import approvers
-from broker.app.jobs import jobs, kept_files
+from broker.app.jobs import details, jobs, kept_files
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.past_events import story
@@ -116,8 +116,8 @@ class SubmittedJob:
     @property
     def progress(self) -> str:
         """``step 120 of 400``, as its command last reported; empty without a report."""
-        view = self._view()
-        return step_words(view, jobs.progress(self._broker, view))
+        found = details.details(self._broker, self._view(), progress=True)
+        return step_words(found.step, found.total_steps)
 
     def result(self, timeout: timedelta | None = None) -> JobResult:
         """Wait until the job has ended and its bill is settled, or until it needs a person to continue;

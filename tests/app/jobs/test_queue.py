@@ -309,7 +309,7 @@ def test_capacity_on_record_is_shared_out_at_its_electricity_by_the_order_of_the
     assert first.turn.option is not None
     assert first.turn.option.name.startswith("acme/"), "the real turn stays where a job can start"
     assert explained(site, both).free == queue(site, both).free
-    lines = [str(part) for part in table(Console(), explained(site, both))]
+    lines = [str(part) for part in table(Console(), QueueResult.of(explained(site, both)))]
     assert "a: starts now, $1.20 there; without it starts now, $20.83" in lines
 
 
