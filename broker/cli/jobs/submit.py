@@ -89,6 +89,7 @@ def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how:
     """Submit jobs, predecessors first, and follow the last one. If one is refused, those submitted before it are
     cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each other."""
     from broker.app.jobs import after, jobs
+    from broker.app.jobs.details import details
 
     *first, last = after.in_order(wanted)
     submitted: dict[str, JobView] = {}
@@ -107,9 +108,9 @@ def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how:
             jobs.cancel(broker, view, by=terminal.actor)
             terminal.say(f"{view.id} is cancelled, as not all jobs were submitted.")
         raise
-    for one in submitted.values():
+    for one in (*submitted.values(), view):
         tell_approvers(terminal, broker, one)
-    _afterwards(terminal, broker, view, how, left=left)
+    conclude(terminal, details(broker, jobs.find(broker, view.id), progress=terminal.as_json), how, left=left)
 
 
 def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
@@ -170,13 +171,6 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
                 raise KeyboardInterrupt from None  # no money is held, and the user does not want to be asked again
             terminal.say(f"{error.message}. The new plan:")
             seen = error.preview
-
-
-def _afterwards(terminal: Terminal, broker: Broker, view: JobView, how: Manner, *, left: bool) -> None:
-    from broker.app.jobs import details, jobs
-
-    tell_approvers(terminal, broker, view)
-    conclude(terminal, details.details(broker, jobs.find(broker, view.id), progress=terminal.as_json), how, left=left)
 
 
 def can_confirm(terminal: Terminal, how: Manner) -> None:
