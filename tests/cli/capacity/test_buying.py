@@ -225,6 +225,12 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     asked = gpubroker("capacity", "buy", str(quote["number"]), "--json", by=ANN).json
     bought = gpubroker("capacity", "approve", asked["id"], "--json", by=BOB).json
     assert (bought["state"], bought["held_usd"], bought["charged_usd"]) == ("held", "720.00", "0.00")
+    review = ("capacity", "review", asked["id"], "--on-demand-price", "10")
+    check("capacity-review", gpubroker(*review, "--json").json)
+    reviewed = gpubroker(*review).out
+    assert "used 0.0 of " in reviewed
+    assert "against on demand, where the same use would have cost $0.00: " in reviewed
+    assert "spot: no price is known; give it with --spot-price" in reviewed
     terms = gpubroker("capacity", "cancel", asked["id"], "--dry-run", "--json")
     check("capacity-undo", terms.json)
     assert (terms.json["way"], terms.json["charge_usd"]) == ("cancel", "0.00")
