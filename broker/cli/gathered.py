@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
 
 
 def gathered(command: Callable[..., None]) -> Callable[..., None]:
@@ -22,6 +24,13 @@ def gathered(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = Signature(seen)  # type: ignore[attr-defined]  # `inspect.signature` reads it
     flat.__annotations__ = {one.name: one.annotation for one in seen}
     return flat
+
+
+def applied(function: Callable[..., T], given: object, **more: object) -> T:
+    """The result of the function. Its arguments are ``more``, and for every other parameter, also one with a default,
+    the option of that name. Raises AttributeError if ``given``, the options, have none."""
+    names = [name for name in signature(function).parameters if name not in more]
+    return function(**{name: getattr(given, name) for name in names}, **more)
 
 
 def _options(name: str, kind: Any, default: Any) -> Iterator[Parameter]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
@@ -86,20 +86,13 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
     purchase_usd, rent_usd_per_hour, watts = _prices(terminal, given, notes)
     used = history(terminal, given.days, given.gpu, given.team, notes, thumb) if given.from_history else None
     after, faster = _obsolescence(given.obsolescence, thumb)
-    case = BuyOrRentInputs(
+    case = applied(
+        BuyOrRentInputs,
+        given,
         purchase_usd=purchase_usd,
         rent_usd_per_hour=rent_usd_per_hour,
-        years=given.years,
         utilisation=_utilisation(given.hours_per_day, given.utilisation, used, notes),
         watts=watts,
-        kwh_usd=given.kwh_usd,
-        pue=given.pue,
-        resale_usd=given.resale_usd,
-        staff_usd_per_hour=given.staff_usd_per_hour,
-        facility_usd=given.facility_usd,
-        discount_rate=given.discount_rate,
-        price_decline=given.price_decline,
-        lead_time_weeks=given.lead_time_weeks,
         obsolete_after_years=after,
         new_generation_speedup=faster,
         peak_to_baseline=used.peak_to_baseline if used else given.peak_to_baseline,

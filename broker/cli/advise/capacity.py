@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -41,7 +41,7 @@ class CapacityTypeOptions:
 
     gpu: inputs.Gpu = None
     gpus: Annotated[int, typer.Option(help="Number of GPUs needed.")] = 8
-    per_machine: Annotated[int, typer.Option("--gpus-per-machine", help="GPUs per server and per rented machine.")] = 8
+    gpus_per_machine: Annotated[int, typer.Option(help="GPUs per server and per rented machine.")] = 8
     years: Annotated[float, typer.Option(help="Period of use in years.")] = 3.0
     hours_per_day: Annotated[float | None, typer.Option(help="Hours in use per day.")] = None
     utilisation: Annotated[float | None, typer.Option(help="Share of all hours in use.")] = None
@@ -51,34 +51,13 @@ class CapacityTypeOptions:
     days: Annotated[float, typer.Option(help="With --from-history: length of the period in days.")] = 90.0
     where: inputs.PlaceOptions = inputs.ANYWHERE
     server_usd: Annotated[float | None, inputs.usd("Price of a server with its GPUs.")] = None
-    reserved: Annotated[
-        float | None,
-        typer.Option(
-            "--reserved-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Reserved machine, per hour."
-        ),
-    ] = None
-    on_demand: Annotated[
-        float | None,
-        typer.Option(
-            "--on-demand-usd-per-hour", parser=inputs.dollars, metavar="USD", help="On-demand machine, per hour."
-        ),
-    ] = None
-    spot: Annotated[
-        float | None,
-        typer.Option("--spot-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Spot machine, per hour."),
-    ] = None
+    reserved_usd_per_hour: Annotated[float | None, inputs.usd("Reserved machine, per hour.")] = None
+    on_demand_usd_per_hour: Annotated[float | None, inputs.usd("On-demand machine, per hour.")] = None
+    spot_usd_per_hour: Annotated[float | None, inputs.usd("Spot machine, per hour.")] = None
     term_years: Annotated[float, typer.Option(help="Term of a reservation in years.")] = 1.0
     kwh_usd: Annotated[float | None, inputs.usd("Price per kWh.")] = None
     pue: Annotated[float | None, typer.Option(help="Power usage effectiveness.")] = None
-    staff: Annotated[
-        float,
-        typer.Option(
-            "--staff-usd-per-gpu-hour",
-            parser=inputs.dollars,
-            metavar="USD",
-            help="Staff cost of owned machines, for all hours.",
-        ),
-    ] = 0.0
+    staff_usd_per_gpu_hour: Annotated[float, inputs.usd("Staff cost of owned machines, for all hours.")] = 0.0
     resale_share: Annotated[
         float | None, typer.Option(help="Resale price at the end, as a share of the purchase. Default: 0.15.")
     ] = None
@@ -112,20 +91,19 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     thumb = inputs.measured(terminal, inputs.thumb(context))
     notes: list[str] = []
     prices = {
-        CapacityType.RESERVED: given.reserved,
-        CapacityType.ON_DEMAND: given.on_demand,
-        CapacityType.SPOT: given.spot,
+        CapacityType.RESERVED: given.reserved_usd_per_hour,
+        CapacityType.ON_DEMAND: given.on_demand_usd_per_hour,
+        CapacityType.SPOT: given.spot_usd_per_hour,
     }
     watts, elsewhere = 0.0, None
     if given.gpu is not None:
-        server_usd, watts = _server(given.gpu, given.per_machine, server_usd, thumb, notes)
+        server_usd, watts = _server(given.gpu, given.gpus_per_machine, server_usd, thumb, notes)
         provider, term_years, elsewhere = _rents(
-            terminal, given.gpu, given.per_machine, given.where, prices, (term_years, given.years), notes
+            terminal, given.gpu, given.gpus_per_machine, given.where, prices, (term_years, given.years), notes
         )
-    case = WaysInputs(
-        gpus=given.gpus,
-        gpus_per_machine=given.per_machine,
-        years=given.years,
+    case = applied(
+        WaysInputs,
+        given,
         utilisation=_measured(terminal, given, thumb, notes) if given.from_history else _share(given),
         server_usd=server_usd,
         reserved_usd_per_hour=prices[CapacityType.RESERVED],
@@ -135,12 +113,8 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         server_watts=watts,
         kwh_usd=thumb.kwh_usd if given.kwh_usd is None else given.kwh_usd,
         pue=thumb.pue if given.pue is None else given.pue,
-        staff_usd_per_gpu_hour=given.staff,
         resale_share=thumb.resale_share if given.resale_share is None else given.resale_share,
-        discount_rate=given.discount_rate,
-        price_decline=given.price_decline,
         spot_overhead=_spot_overhead(given, thumb, notes),
-        lead_time_weeks=given.lead_time_weeks,
     )
     found = compare(case)
     notes += _assumed(case)
@@ -154,7 +128,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         gpu=given.gpu,
         gpus=given.gpus,
         provider=provider,
-        gpus_per_machine=given.per_machine,
+        gpus_per_machine=given.gpus_per_machine,
         less_elsewhere=less,
         assumptions=notes,
     )
@@ -290,7 +264,7 @@ def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[
         return given.spot_overhead
     from broker.core.values.accelerators import canonical
 
-    card, at_once = canonical(given.gpu) if given.gpu else "", min(given.gpus, given.per_machine)
+    card, at_once = canonical(given.gpu) if given.gpu else "", min(given.gpus, given.gpus_per_machine)
     notes.append(thumb.spot_text(card, at_once))
     return thumb.spot_overhead_on(card, at_once)[0]
 

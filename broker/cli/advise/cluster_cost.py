@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -39,12 +39,7 @@ class ClusterCostOptions:
     watts: Annotated[float, typer.Option(help="Power draw of the whole cluster.")] = 0.0
     kwh_usd: Annotated[float, inputs.usd("Price per kWh.")] = 0.12
     pue: Annotated[float, typer.Option(help="Power usage effectiveness.")] = 1.0
-    staff: Annotated[
-        float,
-        typer.Option(
-            "--staff-usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Staff cost; $2-7 is common."
-        ),
-    ] = 0.0
+    staff_usd_per_gpu_hour: Annotated[float, inputs.usd("Staff cost; $2-7 is common.")] = 0.0
     resale_usd: Annotated[float, inputs.usd("Resale price at the end.")] = 0.0
     discount_rate: Annotated[float, typer.Option(help="Per year; 0.08 is 8 %.")] = 0.0
     utilisation: Annotated[float, typer.Option(help="Share of hours in use.")] = 1.0
@@ -60,25 +55,11 @@ def cluster_cost(context: typer.Context, given: ClusterCostOptions, as_json: AsJ
     from broker.economics import cluster
 
     terminal = Terminal.of(context)
-    found = cluster.cluster_cost(
-        server_usd=given.server_usd,
-        gpus=given.gpus,
-        years=given.years,
-        power_distribution_usd=given.power_distribution_usd,
-        cooling_usd=given.cooling_usd,
-        networking_usd=given.networking_usd,
-        watts=given.watts,
-        kwh_usd=given.kwh_usd,
-        pue=given.pue,
-        staff_usd_per_gpu_hour=given.staff,
-        resale_usd=given.resale_usd,
-        discount_rate=given.discount_rate,
-        utilisation=given.utilisation,
-    )
+    found = applied(cluster.cluster_cost, given)
     rules = (cluster.check_quoted_range(found, found, inputs.thumb(context)),)
     zero = {
         "power distribution": given.power_distribution_usd, "cooling": given.cooling_usd,
-        "networking": given.networking_usd, "power": given.watts, "staff": given.staff,
+        "networking": given.networking_usd, "power": given.watts, "staff": given.staff_usd_per_gpu_hour,
         "resale value": given.resale_usd, "discount rate": given.discount_rate,
     }  # fmt: skip
     notes = [f"{name}: 0" for name, value in zero.items() if not value] + [f"{given.years:g} years of 8,760 hours"]

@@ -13,7 +13,7 @@ import typer
 from broker.app.advise.goal import Goal
 from broker.cli import filters
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -98,26 +98,16 @@ def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False
     model = given.model.subject()
     thumb = inputs.measured(terminal, inputs.thumb(context))
     limit = None if given.deadline is None else filters.time_span("--deadline", given.deadline)
-    situation = DeployDemand(
-        goal=given.goal,
+    situation = applied(
+        DeployDemand,
+        given,
         model=model,
         name=_named(given.name or f"{given.goal.value}-{model.parameters / 1e9:.3g}b"),
-        method=given.method,
-        tokens=given.tokens,
-        context=given.sequence,
-        budget_usd=given.budget_usd,
         deadline_hours=None if limit is None else limit / timedelta(hours=1),
-        hours_per_day=given.hours_per_day,
-        months=given.months,
-        requests_per_minute=given.requests_per_minute,
-        tokens_per_request=given.tokens_per_request,
         prompt_tokens=thumb.assumed_prompt_tokens if given.prompt_tokens is None else given.prompt_tokens,
+        context=given.sequence,
         p95_s=given.p95,
-        peak_to_baseline=given.peak_to_baseline,
-        sensitive=given.sensitive,
-        location=given.location,
         places=given.at.where.places(terminal),
-        burst_hours=given.burst_hours,
     )
     prices = inputs.with_held(terminal, inputs.market(terminal, given.at.price, places=situation.places), thumb)
     found = DeployAdvice.from_parts(advise(situation, prices, thumb))

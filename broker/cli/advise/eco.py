@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -87,17 +87,8 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
         notes.append("model size is not scored without --parameters")
     elif given.smallest is None:
         notes.append("the model is the smallest sufficient one (--smallest-parameters)")
-    used = footprint(
-        card,
-        gpus=given.gpus,
-        hours=given.hours,
-        utilisation=utilisation,
-        location=given.location,
-        pue=given.pue,
-        idle_w=given.idle_watts,
-        measured_w=given.watts,
-        rules=thumb,
-    )
+    own = {"idle_w": given.idle_watts, "measured_w": given.watts}
+    used = applied(footprint, given, accelerator=card, utilisation=utilisation, rules=thumb, **own)
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
         f"the range: the grid of these hours against that of its year ({used.range_source})",
@@ -110,15 +101,8 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
         hours=given.hours,
         utilisation=utilisation,
         location=given.location,
-        scorecard=scores(
-            used,
-            card,
-            thumb,
-            utilisation=utilisation,
-            training=not given.inference,
-            units=given.units,
-            parameters=given.parameters,
-            smallest=given.smallest,
+        scorecard=applied(
+            scores, given, used=used, card=card, rules=thumb, utilisation=utilisation, training=not given.inference
         ),
         cleaner=cleaner(used, given.location),
         assumptions=notes,

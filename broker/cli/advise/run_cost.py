@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -35,17 +35,11 @@ class RunCostOptions:
     gpu: inputs.Gpu = None
     failed_share: Annotated[float, typer.Option(help="Share of all GPU-hours that failed or was repeated.")] = 0.0
     experiments: Annotated[float, typer.Option(help="GPU-hours of experiments, in multiples of the run.")] = 0.0
-    preprocessing: Annotated[
-        float | None,
-        typer.Option("--preprocessing-share", help="Data preparation as a share of training. Default: 0.2."),
+    preprocessing_share: Annotated[
+        float | None, typer.Option(help="Data preparation as a share of training. Default: 0.2.")
     ] = None
     storage_gb: Annotated[float, typer.Option(help="Stored checkpoints and artifacts.")] = 0.0
-    storage_usd: Annotated[
-        float,
-        typer.Option(
-            "--storage-usd-per-gb-month", parser=inputs.dollars, metavar="USD", help="Price of object storage."
-        ),
-    ] = 0.023
+    storage_usd_per_gb_month: Annotated[float, inputs.usd("Price of object storage.")] = 0.023
     storage_months: Annotated[float, typer.Option(help="Months of storage.")] = 1.0
     quality: Annotated[float | None, typer.Option(help="Quality reached, for the cost per quality point.")] = None
     baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0
@@ -67,19 +61,9 @@ def run_cost(context: typer.Context, given: RunCostOptions, as_json: AsJson = Fa
         quote = given.at.rent(terminal, given.gpu, "--usd-per-gpu-hour")
         usd_per_gpu_hour = quote.usd_per_gpu_hour
         notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({quoted(quote)})")
-    if given.preprocessing is None:
+    if given.preprocessing_share is None:
         notes.append(f"data preparation: {thumb.preprocessing_share:.0%} of training (10-30 % is common)")
-    found = training_run(
-        gpu_hours=given.gpu_hours,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        failed_share=given.failed_share,
-        experiments=given.experiments,
-        preprocessing_share=given.preprocessing,
-        storage_gb=given.storage_gb,
-        storage_usd_per_gb_month=given.storage_usd,
-        storage_months=given.storage_months,
-        rules=thumb,
-    )
+    found = applied(training_run, given, usd_per_gpu_hour=usd_per_gpu_hour, rules=thumb)
     point = unit = None
     if given.quality is not None:
         unit = quality_point(given.quality, given.baseline)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -35,23 +35,23 @@ class SavingsOptions:
         float, typer.Option(parser=inputs.count, metavar="COUNT", help="Number of model parameters.")
     ] = 7e9
     inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False
-    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False
+    exact_output: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False
     quantised: Annotated[bool, typer.Option("--quantised", help="Weights are already quantised.")] = False
-    full: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False
+    full_fine_tuning: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False
     batched: Annotated[bool, typer.Option("--batched", help="Requests are already batched and cached.")] = False
     interruptible: Annotated[bool, typer.Option("--interruptible", help="The work can be interrupted and resumed.")] = (
         False
     )
     checkpointed: Annotated[bool, typer.Option("--checkpointed", help="The work writes checkpoints.")] = False
     on_spot: Annotated[bool, typer.Option("--on-spot", help="Already runs on spot.")] = False
-    steady: Annotated[float, typer.Option(help="Share of demand that is steady.")] = 0.0
+    steady_share: Annotated[float, typer.Option("--steady", help="Share of demand that is steady.")] = 0.0
     committed: Annotated[bool, typer.Option("--committed", help="The baseline is already reserved or owned.")] = False
     autoscaled: Annotated[bool, typer.Option("--autoscaled", help="Already scales with its load.")] = False
     utilisation: Annotated[float, typer.Option(help="Present GPU utilisation.")] = 0.5
     target: Annotated[
         float | None, typer.Option("--target-utilisation", help="Default: 0.7 in training, 0.5 in inference.")
     ] = None
-    spare: Annotated[float, typer.Option("--spare-hours", help="Share of paid hours without work.")] = 0.0
+    spare_hours_share: Annotated[float, typer.Option("--spare-hours", help="Share of paid hours without work.")] = 0.0
     moves_data: Annotated[bool, typer.Option("--moves-data", help="Data crosses regions or clouds.")] = False
     monthly_usd: Annotated[float | None, inputs.usd("Present monthly cost.")] = None
 
@@ -68,23 +68,7 @@ def savings(context: typer.Context, given: SavingsOptions, as_json: AsJson = Fal
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    workload = economics.WorkloadDescription(
-        inference=given.inference,
-        parameters=given.parameters,
-        exact_output=given.exact,
-        quantised=given.quantised,
-        full_fine_tuning=given.full,
-        batched=given.batched,
-        interruptible=given.interruptible,
-        checkpointed=given.checkpointed,
-        on_spot=given.on_spot,
-        steady_share=given.steady,
-        committed=given.committed,
-        autoscaled=given.autoscaled,
-        utilisation=given.utilisation,
-        spare_hours_share=given.spare,
-        moves_data=given.moves_data,
-    )
+    workload = applied(economics.WorkloadDescription, given)
     if given.monthly_usd is not None:
         positive("--monthly-usd", given.monthly_usd, "USD")
     goal = given.target or (thumb.inference_utilisation if given.inference else thumb.training_utilisation)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.advise import inputs
-from broker.cli.gathered import gathered
+from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -73,25 +73,12 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
     if given.hardware_usd is not None and rent_usd_per_hour is not None:
         raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
     if given.hardware_usd is not None:
-        found = economics.owned(
-            hardware_usd=given.hardware_usd,
-            years=given.years,
-            watts=given.watts,
-            kwh_usd=given.kwh_usd,
-            tokens_per_second=given.tokens_per_second,
-            utilisation=given.utilisation,
-            pue=given.pue,
-        )
+        found = applied(economics.owned, given)
         notes += [f"depreciation over {given.years:g} years", f"electricity at ${given.kwh_usd:g}/kWh"]
         notes += [] if given.watts else ["power: 0 W, because --watts is not given"]
         notes += ["PUE: 1"] if given.pue == 1 else []
     else:
-        assert rent_usd_per_hour is not None
-        found = economics.rented(
-            rent_usd_per_hour=rent_usd_per_hour,
-            tokens_per_second=given.tokens_per_second,
-            utilisation=given.utilisation,
-        )
+        found = applied(economics.rented, given, rent_usd_per_hour=rent_usd_per_hour)
     per_prediction = None
     if given.tokens_per_prediction is not None:
         per_prediction = economics.per_prediction(found.usd_per_million_tokens, given.tokens_per_prediction)
