@@ -30,6 +30,7 @@ LOOKS = {
     "report-billed": ("report", "billed", "--by", "job", "--since", "7d"),
     "capacity-list": ("capacity", "list", "--offline"),
     "capacity-purchases": ("capacity", "purchases", "--all"),
+    "offers": ("offers", "--gpu", "L4:1", "-n", "3", "--old", "--offline"),
     "prices-history": ("prices", "history", "--gpu", "L4:1", "--provider", "sandbox"),
     "prices-status": ("prices", "status"),
     "people-list": ("people", "list"),

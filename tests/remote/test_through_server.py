@@ -81,7 +81,6 @@ def test_what_a_person_may_not_see_is_not_listed(service: TeamService, laptop: L
         ("jobs", "logs", "mine"),
         ("approvals", "list"),
         ("budget", "list"),
-        ("offers", "--gpu", "L4:1", "-n", "3", "--old", "--offline"),
         ("whoami",),
     ],
     ids=" ".join,

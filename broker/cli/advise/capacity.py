@@ -83,7 +83,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
 
-    provider = given.where.provider[0] if given.where.provider and len(given.where.provider) == 1 else None
+    provider = given.where.only_provider
     server_usd = given.server_usd
     term_years = given.term_years
     positive("years", given.years, most=50)  # first, because the lookup of prices needs it
@@ -191,7 +191,7 @@ def _rents(
     from broker.core.values.accelerators import canonical
 
     term_years, years = times
-    provider = where.provider[0] if where.provider and len(where.provider) == 1 else None
+    provider = where.only_provider
     if all(price is not None for price in prices.values()):
         return provider, term_years, None
     places = where.places(terminal)

@@ -181,6 +181,11 @@ class PlaceOptions:
         ),
     ] = None
 
+    @property
+    def only_provider(self) -> str | None:
+        """The provider, if the options name one alone."""
+        return self.provider[0] if self.provider and len(self.provider) == 1 else None
+
     def places(self, terminal: Terminal) -> Places:
         """The places, by the agreements of the settings. Raises `UnknownName`, `InvalidInput`."""
         from broker.app.advise.places import places_of
