@@ -9,11 +9,13 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi.responses import Response
 
+from broker.app.market import offer_lists
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.results.access import CallerIdentity
 from broker.app.results.values import Result
 from broker.core.events.outcomes import JobState
 from broker.core.market.machine_filter import counts_by_accelerator
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 from broker.server import shown, shown_money
@@ -132,14 +134,38 @@ class WantedOffers(WantedMachines):
         )
 
 
+Offers = Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows.")]
+Sort = Annotated[OfferOrder, Query(description="The order.")]
+
+
 def list_offers(
     by: By,
     wanted: Annotated[WantedOffers, Depends()],
-    limit: Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows of the page.")] = 50,
+    sort: Sort = OfferOrder.GPU_PRICE,
+    limit: Offers = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU."""
-    return answer(shown.offer_page(by, wanted.filter(), limit=limit, cursor=cursor))
+    """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU. Other orders
+    have one page."""
+    return answer(shown.offer_page(by, wanted.filter(), sort, limit=limit, cursor=cursor))
+
+
+def group_offers(
+    by: By,
+    wanted: Annotated[WantedOffers, Depends()],
+    dimensions: Annotated[str, Query(alias="by", max_length=200, description="gpu, provider, region, …")] = "gpu",
+    limit: Offers = 50,
+) -> Response:
+    """Current offers in groups, with the cheapest of each."""
+    names = offer_lists.dimensions(dimensions, where="by")
+    return answer(offer_lists.offer_groups(by.broker, wanted.filter(), names, limit))
+
+
+def offer_risks(
+    by: By, wanted: Annotated[WantedOffers, Depends()], sort: Sort = OfferOrder.GPU_PRICE, limit: Offers = 50
+) -> Response:
+    """Current offers with their risk of interruption."""
+    return answer(offer_lists.offer_risks(by.broker, wanted.filter(), sort, limit))
 
 
 def list_budgets(by: By) -> Response:

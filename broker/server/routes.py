@@ -20,6 +20,7 @@ from broker.app.results.job_history import JobHistory
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.app.results.offers import OfferGroupList
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.app.results.plans import PlanResult
 from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
@@ -37,6 +38,7 @@ from broker.app.results.purchases import (
 )
 from broker.app.results.queue import QueueResult
 from broker.app.results.review import ReviewReport
+from broker.app.results.risk import OfferRiskList
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.submission import JobFileText, SubmissionTerms
@@ -91,6 +93,8 @@ ROUTES = (
     ApiRoute("GET", "/jobs/{id}/placements", Permission.SEE_JOBS, looking.job_placements, PlacementDecisions),
     ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
     ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
+    ApiRoute("GET", "/offers/groups", Permission.SEE_MARKET, looking.group_offers, OfferGroupList),
+    ApiRoute("GET", "/offers/risks", Permission.SEE_MARKET, looking.offer_risks, OfferRiskList),
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
     ApiRoute("GET", "/budgets/{budget}", Permission.SEE_BUDGETS, looking.show_budget, BudgetDetails),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),

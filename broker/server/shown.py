@@ -29,6 +29,7 @@ from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.server.callers import Caller
 from broker.server.pages import JobPage, OfferPage, cursor_of, moment_of, place_of
@@ -135,9 +136,21 @@ def _next(every: Iterable[tuple[int, str]], start: int, most: int) -> Sequence[t
     return kept
 
 
-def offer_page(by: Caller, wanted: OfferFilter, *, limit: int, cursor: str | None = None) -> OfferPage:
-    """Current offers, the cheapest GPU-hour first. Raises `InvalidInput` for a bad cursor, `UnknownName`."""
-    found = matching_offers(by.broker, wanted)
+def offer_page(
+    by: Caller,
+    wanted: OfferFilter,
+    order: OfferOrder = OfferOrder.GPU_PRICE,
+    *,
+    limit: int,
+    cursor: str | None = None,
+) -> OfferPage:
+    """Current offers in that order; only that by the price of a GPU-hour has pages. Raises `InvalidInput` for a bad
+    cursor, `UnknownName`."""
+    found = matching_offers(by.broker, wanted, order)
+    if order is not OfferOrder.GPU_PRICE:
+        if cursor is not None:
+            raise InvalidInput("only the order gpu-price has pages", where="cursor")
+        return OfferPage.from_parts(found, offers=found.rows[:limit], next_cursor=None)
     rest = sorted(found.rows, key=_place)
     if cursor is not None:
         after = place_of(cursor, int, int, str)

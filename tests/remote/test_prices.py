@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.documents import check
 from tests.remote.conftest import Laptop
 
 LISTED = ("offers", "--old", "--gpu", "H100:8")
@@ -41,6 +42,20 @@ def test_filters_of_prices_machines_and_capacity_types_are_the_servers(laptop: L
     assert "near it: " in laptop("offers", "--gpu", "A100-80GB-1of3").out
 
 
+def test_risks_groups_and_orders_are_the_servers(laptop: Laptop) -> None:
+    risks = laptop(*LISTED, "--risk", "--sort", "interruptions", "--json", by="mia")
+    check("offers-risk", risks.json)
+    rates = [one["risk"]["interruptions_per_hour"] for one in risks.json["offers"]]
+    assert rates == sorted(rates) != []
+    groups = laptop(*LISTED, "--group-by", "provider", "-n", "2", "--json")
+    check("offers-groups", groups.json)
+    assert len(groups.json["groups"]) == 2 < groups.json["matching_groups"]
+    assert "2 of" in laptop(*LISTED, "--group-by", "provider", "-n", "2").out
+    providers = [one["provider"] for one in laptop(*LISTED, "--sort", "provider", "--json").json["offers"]]
+    assert providers == sorted(providers) != []
+    assert "expected one or more of gpu" in laptop("offers", "--group-by", ",").err
+
+
 def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
     asked = ("prices", "history", "--provider", "sandbox", "--gpu", "L4:1", "-c", "spot")
     drawn = laptop(*asked, "--chart", by="mia")
@@ -51,9 +66,7 @@ def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("offers", ("--risk",)),
-        ("offers", ("--group-by", "gpu")),
-        ("offers", ("--sort", "age")),
+        ("prices history", ("--known-at", "2026-01-01")),
         ("prices history", ("--at", "2026-01-01")),
     ],
 )

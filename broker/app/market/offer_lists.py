@@ -77,14 +77,14 @@ def offer_groups(broker: Broker, wanted: OfferFilter, by: Sequence[str], limit: 
     return OfferGroupList.from_parts(found, group_by=list(by), matching_groups=len(grouped), groups=grouped[:limit])
 
 
-def dimensions(text: str) -> tuple[str, ...]:
-    """Parse ``gpu,provider``. Raises `UnknownName`, or `InvalidInput` for an empty list."""
+def dimensions(text: str, where: str) -> tuple[str, ...]:
+    """Parse ``gpu,provider``. Raises `UnknownName`, or `InvalidInput` for an empty list, ``where``."""
     names = tuple(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",") if name.strip()))
     for name in names:
         if name not in _DIMENSIONS:
             raise UnknownName("dimension", name, _DIMENSIONS)
     if not names:
-        raise InvalidInput(f"expected one or more of {', '.join(_DIMENSIONS)}; got none", where="--group-by")
+        raise InvalidInput(f"expected one or more of {', '.join(_DIMENSIONS)}; got none", where=where)
     return names
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.results.offers import OfferCounts, OfferGroupList, OfferGroupResult, OfferList, OfferResult
+from broker.app.results.risk import OfferRiskList
 from broker.cli.prices.status_view import converted
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -74,8 +75,17 @@ _COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
 )
 
 
-def table(console: Console, found: OfferList) -> Iterator[RenderableType]:
-    """The table and its footer."""
+def table(console: Console, found: OfferCounts) -> Iterator[RenderableType]:
+    """The table of offers, of their risks, or of groups, and its footer."""
+    if isinstance(found, OfferRiskList):
+        from broker.cli.prices import risk_view
+
+        return risk_view.table(console, found)
+    assert isinstance(found, OfferList | OfferGroupList)
+    return _offers(console, found) if isinstance(found, OfferList) else _groups(console, found)
+
+
+def _offers(console: Console, found: OfferList) -> Iterator[RenderableType]:
     shown = found.offers
     if shown:
         yield from listed(console, _COLUMNS, shown)
@@ -90,8 +100,7 @@ def table(console: Console, found: OfferList) -> Iterator[RenderableType]:
     yield from footer(found, len(shown))
 
 
-def groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
-    """One row per group, and the footer."""
+def _groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
 
     def key(name: str) -> ValueColumn[OfferGroupResult]:
         return ValueColumn(name.replace("_", " "), lambda one: getattr(one, name))

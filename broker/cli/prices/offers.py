@@ -16,6 +16,8 @@ from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
     from broker.app.market.offer_rows import OfferFilter
+    from broker.app.results.offers import OfferCounts
+    from broker.remote.team_api import TeamApi
 
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
@@ -60,17 +62,14 @@ class OffersOptions:
         str | None,
         typer.Option(
             metavar="DIMS",
-            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type; not "
-            "through a server.",
+            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
     ] = None
-    sort: Annotated[OfferOrder, typer.Option(help="Sort order; not through a server.")] = OfferOrder.GPU_PRICE
+    sort: Annotated[OfferOrder, typer.Option(help="Sort order.")] = OfferOrder.GPU_PRICE
     risk: Annotated[
         bool,
         typer.Option(
-            "--risk",
-            help="Show interruption rates, time until capacity returns, and the data behind the estimates; not through "
-            "a server.",
+            "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
         ),
     ] = False
     limit: filters.Limit = None
@@ -88,22 +87,16 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     The first use asks the providers that need no login and answer within seconds (not with --offline); without a
     network, it shows this machine and a price book of list prices, marked as reference. List prices of more than 180
     days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`. A
-    server lists its own offers and asks no provider.
+    server lists its own offers and asks no provider; it shows at most 1,000 groups, risks, or rows in another order.
     """
+    from broker.cli.prices import offer_view
     from broker.core.errors import InvalidInput
 
     terminal = Terminal.of(context)
     if given.risk and given.group_by is not None:
         raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
-    terminal.only_here(
-        {"--group-by": given.group_by, "--risk": given.risk, "--sort": given.sort != OfferOrder.GPU_PRICE}
-    )
-    wanted = _wanted(given)
-    shown = None if given.every else given.limit if as_json else given.limit or _ROWS
-    if terminal.through_server:
-        _show_of_server(terminal, wanted, given, shown)
-    else:
-        _show(terminal, wanted, given, shown)
+    found = _found(terminal, given, None if given.every else given.limit if as_json else given.limit or _ROWS)
+    terminal.result(found, lambda: offer_view.table(terminal.out, found))
 
 
 def _wanted(given: OffersOptions) -> OfferFilter:
@@ -131,46 +124,40 @@ def _wanted(given: OffersOptions) -> OfferFilter:
     )
 
 
-def _show(terminal: Terminal, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> None:
+def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
+    wanted = _wanted(given)
+    if terminal.through_server:
+        return _of_server(terminal.api, wanted, given, limit)
     from broker.app.market import offer_lists
-    from broker.cli.prices import offer_view
 
-    by = () if given.group_by is None else offer_lists.dimensions(given.group_by)
+    by = None if given.group_by is None else offer_lists.dimensions(given.group_by, "--group-by")
     broker = terminal.broker()
     first_look(terminal, broker, offline=given.offline, providers=given.provider or ())
-    if by:
-        groups = offer_lists.offer_groups(broker, wanted, by, limit)
-        terminal.result(groups, lambda: offer_view.groups(terminal.out, groups))
-    elif given.risk:
-        from broker.cli.prices import risk_view
-
-        risks = offer_lists.offer_risks(broker, wanted, given.sort, limit)
-        terminal.result(risks, lambda: risk_view.table(terminal.out, risks))
-    else:
-        found = offer_lists.offer_list(broker, wanted, given.sort, limit)
-        terminal.result(found, lambda: offer_view.table(terminal.out, found))
+    if by is not None:
+        return offer_lists.offer_groups(broker, wanted, by, limit)
+    listed = offer_lists.offer_risks if given.risk else offer_lists.offer_list
+    return listed(broker, wanted, given.sort, limit)
 
 
-def _show_of_server(terminal: Terminal, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> None:
-    from broker.app.results.offers import OfferList
-    from broker.cli.prices import offer_view
+def _of_server(api: TeamApi, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> OfferCounts:
+    from broker.app.results.offers import OfferGroupList, OfferList
+    from broker.app.results.risk import OfferRiskList
     from broker.server.paths import MOST_OFFERS
 
-    found = terminal.api.whole(
-        OfferList,
-        "/offers",
-        "offers",
-        limit,
-        MOST_OFFERS,
-        gpu=given.gpu,
-        provider=given.provider,
-        region=given.region,
-        capacity_type=sorted(wanted.capacity_types) or None,
-        machine_type=given.machine_type,
-        available=given.available or None,
-        live=given.live or None,
-        doubted=given.doubted or None,
-        old=given.old or None,
-        max_price=wanted.max_price and wanted.max_price.as_json(),
-    )
-    terminal.result(found, lambda: offer_view.table(terminal.out, found))
+    asked = {
+        "gpu": given.gpu,
+        "provider": given.provider,
+        "region": given.region,
+        "capacity_type": sorted(wanted.capacity_types) or None,
+        "machine_type": given.machine_type,
+        "available": given.available or None,
+        "live": given.live or None,
+        "doubted": given.doubted or None,
+        "old": given.old or None,
+        "max_price": None if wanted.max_price is None else wanted.max_price.as_json(),
+    }
+    if given.group_by is not None:
+        return api.fetch(OfferGroupList, "/offers/groups", by=given.group_by, limit=limit or MOST_OFFERS, **asked)
+    if given.risk:
+        return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MOST_OFFERS, **asked)
+    return api.whole(OfferList, "/offers", "offers", limit, MOST_OFFERS, sort=given.sort.value, **asked)
