@@ -46,10 +46,9 @@ from broker.agent.outputs import Outputs
 from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.rank import RankContext
-from broker.agent.renames import Renames
 from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
-from broker.agent.scan import Scanner, open_writers
+from broker.agent.scan import Renames, Scanner, open_writers
 from broker.agent.session_watch import SessionWatch
 from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes

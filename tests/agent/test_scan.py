@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.renames import Renames
-from broker.agent.scan import NOTES, Scanner, is_whole, open_writers
+from broker.agent.scan import NOTES, Renames, Scanner, is_whole, open_writers
 
 
 class SeenScanner:

@@ -20,9 +20,8 @@ from broker.agent.environment import Scratch
 from broker.agent.formats import Spec
 from broker.agent.journal import AttemptJournal
 from broker.agent.rank import RankContext
-from broker.agent.renames import Renames
 from broker.agent.saver import Saver
-from broker.agent.scan import Scanner
+from broker.agent.scan import Renames, Scanner
 from broker.agent.store import ObjectFolder
 
 SIZE = 512 << 20

@@ -1,4 +1,6 @@
-"""The tasks that the SkyPilot engine makes: place, machine, files, scripts, and what a node installs."""
+"""The tasks that the SkyPilot engine makes: place, machine, files, scripts, what a node installs, and for how long
+Google's flex start is asked for machines.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,13 @@ from broker.core.errors import (
 )
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.values.clock import ManualClock
 from broker.engines.skypilot import node
-from broker.engines.skypilot.places import CLOUDS
-from broker.engines.skypilot.task import task_config
+from broker.engines.skypilot.flex_start import flex_settings
+from broker.engines.skypilot.places import CLOUDS, infra
+from broker.engines.skypilot.task import resources, task_config
+from providers.pricebook import Pricebook
 from tests.engines.skypilot_bench import launch, offer, zones
 
 
@@ -148,3 +155,45 @@ def test_what_a_node_installs_is_pinned_for_its_python_and_its_hashes_are_requir
     assert all(re.fullmatch(r"\S+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
     assert options == ["--require-hashes", "--only-binary", ":all:", "--requirement", f"{tmp_path}/requirements.txt"]
     assert setup.count(' "$@"') == 2, "with pip and with uv"
+
+
+FLEX = offer("gcp", instance_type="a3-highgpu-8g+flex-start", capacity_type=CapacityType.ON_DEMAND)
+
+
+@pytest.mark.parametrize(
+    ("longest", "seconds"), [(None, 604_800), (timedelta(hours=5), 19_200), (timedelta(days=7), 604_800)]
+)
+def test_machines_are_asked_for_while_the_job_may_run_start_and_end_included(
+    longest: timedelta | None, seconds: int
+) -> None:
+    asked = launch(FLEX, Job(name="train", run="true", max_duration=longest))
+    group = {"run_duration": seconds, "provision_timeout": 900}
+    assert flex_settings(asked) == {"gcp": {"managed_instance_group": group}}
+    wanted = resources(asked, CLOUDS, lambda region: {})
+    assert (wanted["instance_type"], wanted["use_spot"]) == ("a3-highgpu-8g", False)
+
+
+def test_other_machines_are_not_asked_for_in_that_way() -> None:
+    assert flex_settings(launch(offer("gcp", instance_type="a3-highgpu-8g"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "place"),
+    [
+        ("lambda", "us-east-1", "lambda/us-east-1"),
+        ("lambda", "global", "lambda"),
+        ("nebius", "global", "nebius"),
+        ("oci", "global", "oci"),
+        ("runpod", "secure", "runpod"),
+    ],
+)
+def test_a_price_for_all_regions_leaves_the_region_to_skypilot(provider: str, region: str, place: str) -> None:
+    assert infra(offer(provider, region=region, zone=None), provider, lambda region: {}) == place
+
+
+def test_list_prices_name_this_engine_only_where_it_can_rent_the_machine() -> None:
+    listed = Pricebook(clock=ManualClock(datetime(2026, 11, 23, tzinfo=UTC))).offers(OfferQuery())
+    ours = [one for one in listed if isinstance(one, Offer) and one.engine == "skypilot"]
+    assert ours
+    assert {one.provider for one in ours} <= CLOUDS.keys()
+    assert "community" not in {one.region for one in ours}

@@ -41,8 +41,24 @@ guardrails:
 """
 
 
+class RecordedPurchases:
+    """What a broker recorded of purchases."""
+
+    broker: Broker
+
+    def money(self, purchase: Purchase) -> tuple[Money, Money]:
+        """Held and spent for a purchase; the whole ledger balances."""
+        with self.broker.store.reading() as look:
+            assert faults(look.entries()) == []
+            found = list(look.balance(purchase.id).values())
+        return sum((one.held for one in found), Money.ZERO), sum((one.spent for one in found), Money.ZERO)
+
+    def notices(self) -> list[str]:
+        return [one.notice.key.rsplit("/", 1)[0] for one in self.broker.store.outbox.under("purchase/")]
+
+
 @dataclass
-class Shop:
+class Shop(RecordedPurchases):
     """``cloud``: what AWS has and does. ``broker``: over a store with `POLICY` in force, at `NOW`."""
 
     cloud: AwsCloud
@@ -101,16 +117,6 @@ class Shop:
     def bought(self) -> list[dict[str, Any]]:
         """What the account has at AWS."""
         return [row for row in self.cloud.reservations.get(REGION, []) if row["State"] != "payment-failed"]
-
-    def money(self, purchase: Purchase) -> tuple[Money, Money]:
-        """Held and spent for a purchase; the whole ledger balances."""
-        with self.broker.store.reading() as look:
-            assert faults(look.entries()) == []
-            found = list(look.balance(purchase.id).values())
-        return sum((one.held for one in found), Money.ZERO), sum((one.spent for one in found), Money.ZERO)
-
-    def notices(self) -> list[str]:
-        return [one.notice.key.rsplit("/", 1)[0] for one in self.broker.store.outbox.under("purchase/")]
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.entries import faults
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, BOB, EVERYBODYS, OLGA
@@ -32,7 +31,7 @@ from tests.fakes.gcp_rows import small_market
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 from tests.fakes.sfcompute import SfcomputeMarket
 from tests.fakes.vast import VastAccount
-from tests.procurement.conftest import NOW
+from tests.procurement.conftest import NOW, RecordedPurchases
 from tests.procurement.spoilt import SpoiltLine
 
 DAY = timedelta(days=1)
@@ -68,7 +67,7 @@ class Stall:
 
 
 @dataclass
-class MarketBench:
+class MarketBench(RecordedPurchases):
     """A stall with brokers that buy there. ``clock``: theirs."""
 
     stall: Stall
@@ -100,16 +99,6 @@ class MarketBench:
             found = self.advance(purchase)
             self.stall.pay()
         return found
-
-    def money(self, purchase: Purchase) -> tuple[Money, Money]:
-        """Held and spent for a purchase; the whole ledger balances."""
-        with self.broker.store.reading() as look:
-            assert faults(look.entries()) == []
-            found = list(look.balance(purchase.id).values())
-        return sum((one.held for one in found), Money.ZERO), sum((one.spent for one in found), Money.ZERO)
-
-    def notices(self) -> list[str]:
-        return [one.notice.key.rsplit("/", 1)[0] for one in self.broker.store.outbox.under("purchase/")]
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.backtest.reserve.demand import Demand, read_demand
-from broker.backtest.reserve.patterns import pattern_demand
+from broker.backtest.reserve.demand import Demand, pattern_demand, read_demand
 from broker.backtest.reserve.reserve_report import ReserveCell, ReserveReport
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.mixture import Mixture
@@ -44,7 +43,7 @@ class ReserveReplay:
 
     ``warm_up``: hours at the start of every series that are history and cost nothing; by default two weeks, or the term
     if shorter, and none for a series with ``history``. ``history``: files of earlier demand, in the order of the
-    series, those of ``patterns`` (`broker.backtest.reserve.patterns`) last. ``end_known``: see
+    series, those of ``patterns`` (`broker.backtest.reserve.demand`) last. ``end_known``: see
     `broker.economics.reserve.replay`.
     """
 

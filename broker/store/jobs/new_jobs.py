@@ -20,8 +20,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.ledger.budgets import in_scope
 from broker.ledger.entries import Entry, Movement
-from broker.store.engine import rows_at_once
-from broker.store.engine.pipeline import pipelined
+from broker.store.engine.pipeline import insert_rows, pipelined
 from broker.store.jobs import live
 from broker.store.ledger import ledger
 from broker.store.policy import decisions
@@ -69,8 +68,8 @@ class NewJobs:
             decisions.record(connection, *self.decisions)
             ledger.post(connection, self.entries)
             if self.jobs:
-                rows_at_once.insert(connection, EVENT, self.events)
-                rows_at_once.insert(connection, JOB, self.jobs)
+                insert_rows(connection, EVENT, self.events)
+                insert_rows(connection, JOB, self.jobs)
 
 
 def _counts(entry: Entry, budget: BudgetSpec) -> bool:

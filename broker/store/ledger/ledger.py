@@ -31,8 +31,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
-from broker.store.engine import rows_at_once
-from broker.store.engine.pipeline import in_pipeline
+from broker.store.engine.pipeline import in_pipeline, insert_rows
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums, use_sums
@@ -77,7 +76,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     try:
-        rows_at_once.insert(connection, ENTRY, [_to_row(entry) for entry in entries])
+        insert_rows(connection, ENTRY, [_to_row(entry) for entry in entries])
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
@@ -96,7 +95,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
     if in_pipeline(connection):  # the holds of new jobs: the statement fails if they are not the first entries
-        rows_at_once.insert(connection, BALANCE, [_balance_row(group, None) for group in by_job.values()])
+        insert_rows(connection, BALANCE, [_balance_row(group, None) for group in by_job.values()])
         return
     known = []
     for key, group in by_job.items():

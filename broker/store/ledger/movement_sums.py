@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, select
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
-from broker.store.engine import rows_at_once
+from broker.store.engine.pipeline import insert_rows
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.ledger import MOVED
 
@@ -61,7 +61,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
             "at": max(row["at"], at),
         }
     if rows:
-        rows_at_once.insert(connection, MOVED, [rows[key] for key in sorted(rows)], _ADD)
+        insert_rows(connection, MOVED, [rows[key] for key in sorted(rows)], _ADD)
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:

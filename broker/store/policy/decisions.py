@@ -15,8 +15,8 @@ from sqlalchemy import Connection, select
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Verdict
 from broker.ledger.journal import Judgement
-from broker.store.engine import rows_at_once
 from broker.store.engine.fields import value_of
+from broker.store.engine.pipeline import insert_rows
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables.policy import DECISION
 
@@ -28,7 +28,7 @@ _OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
 def record(connection: Connection, *found: Decision) -> None:
     """Store decisions."""
     if found:
-        rows_at_once.insert(connection, DECISION, [_row(decision) for decision in found])
+        insert_rows(connection, DECISION, [_row(decision) for decision in found])
 
 
 def _row(decision: Decision) -> dict[str, object]:

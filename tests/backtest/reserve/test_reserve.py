@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.results.backtests import ReserveBacktest
-from broker.backtest.reserve.demand import read_demand
-from broker.backtest.reserve.patterns import PATTERN_HOURS, PATTERNS, pattern_demand
+from broker.backtest.reserve.demand import PATTERN_HOURS, PATTERNS, pattern_demand, read_demand
 from broker.backtest.reserve.reserve import POLICIES, ReserveReplay, run_reserve_backtest
 from broker.core.errors import InvalidInput, UnknownName
 

@@ -1,4 +1,6 @@
-"""One leader per store, on both databases; the lead goes with its process."""
+"""One leader per store, on both databases; the lead goes with its process. Submissions use snapshots side by
+side; a deletion uses them alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from broker.core.values.clock import ManualClock
-from broker.store import open_store
+from broker.store import Store, open_store
 from broker.store.engine.leader import LeaderRole
 
 HOLD = """
@@ -113,3 +115,20 @@ def test_who_leads_one_duty_holds_up_no_other(url: str, clock: ManualClock) -> N
         assert [leads.enter_context(other.lead(role)) for role in LeaderRole] == [None] * len(LeaderRole)
     one.close()
     other.close()
+
+
+def test_submissions_side_by_side_and_deletions_alone(store: Store) -> None:
+    with store.using_snapshots(), store.using_snapshots(), store.deleting_snapshots(wait=0) as alone:
+        assert not alone
+    with store.deleting_snapshots(wait=0) as alone, store.deleting_snapshots(wait=0) as second:
+        assert (alone, second) == (True, False)
+    with store.deleting_snapshots(wait=0) as alone:
+        assert alone, "given back"
+
+
+def test_a_service_with_all_its_duties_keeps_no_submission_waiting(store: Store) -> None:
+    with ExitStack() as duties:
+        for duty in LeaderRole:
+            assert duties.enter_context(store.lead(duty)) is not None
+        with store.deleting_snapshots(wait=0) as alone:
+            assert alone
