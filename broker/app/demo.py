@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -20,12 +19,12 @@ from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.submit import submit
 from broker.app.market.market import freshen
 from broker.app.policy import policies
+from broker.app.results.service import DemoReport
 from broker.app.service import background
 from broker.app.wiring import Broker, Registries
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import BrokerError
 from broker.core.events.events import Event
-from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
@@ -43,39 +42,6 @@ _PATIENCE_SECONDS = 300.0
 
 class DemoStuck(BrokerError):
     """The demo did not finish in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The demo's figures, from its ledger and events. Money in simulated USD."""
-
-    job_id: str
-    job_state: JobState
-    attempts: int
-    interruptions: int
-    failures: int
-    resumed_from_step: int
-    steps: int
-    steps_redone: int
-    cost: Money
-    on_demand_cost: Money
-    held: Money
-    ledger_balanced: bool
-    seed: int
-    speed: float
-    simulated_seconds: float
-    home: Path
-
-    @property
-    def savings(self) -> Money:
-        return self.on_demand_cost - self.cost
-
-    @property
-    def savings_percent(self) -> float:
-        """Savings in percent against the cheapest on-demand placement of the same work; negative if spot cost more."""
-        if not self.on_demand_cost:
-            return 0.0
-        return round(100 * self.savings.micros / self.on_demand_cost.micros, 1)
 
 
 def example(name: str) -> Path:
@@ -172,7 +138,7 @@ class Demo:
             self.broker.clock.sleep(0.1)
             waited += 0.1
 
-    def summary(self) -> Summary:
+    def summary(self) -> DemoReport:
         """The figures of the finished job."""
         with self.broker.store.reading() as look:
             view, entries = look.job(self._job_id), look.entries(self._job_id)
@@ -182,7 +148,9 @@ class Demo:
         held = balance[MoneyKind.SANDBOX].held if MoneyKind.SANDBOX in balance else Money.ZERO
         resumed = [a.resumed_step for a in view.attempts if a.resumed_step is not None]
         end = view.ended_at or view.submitted_at
-        return Summary(
+        cost, on_demand = sum(spent, Money.ZERO), on_demand_cost(view) or Money.ZERO
+        saved = on_demand - cost
+        return DemoReport(
             job_id=view.id,
             job_state=view.state,
             attempts=view.attempt_count,
@@ -191,8 +159,10 @@ class Demo:
             resumed_from_step=resumed[-1] if resumed else 0,
             steps=max((a.last_step or 0 for a in view.attempts), default=0),
             steps_redone=steps_redone(view),
-            cost=sum(spent, Money.ZERO),
-            on_demand_cost=on_demand_cost(view) or Money.ZERO,
+            cost=cost,
+            on_demand_cost=on_demand,
+            savings=saved,
+            savings_percent=round(100 * saved.micros / on_demand.micros, 1) if on_demand else 0.0,
             held=held,
             ledger_balanced=not ledger_faults(self.broker),
             seed=self.seed,

@@ -9,12 +9,12 @@ from typing import Literal, Self
 from pydantic import Field
 
 from broker.app.market.strategy_backtest import JobBacktest
-from broker.app.results.values import Moment, Result, is_none
+from broker.app.results.values import FourDecimals, Moment, Result, SixDecimals, is_none
 from broker.backtest.memory.images import ImageComparison
 from broker.backtest.memory.published import ErrorSummary, MemoryComparison
 from broker.backtest.placement.report import PlacementCell, PlacementReport, pooled
 from broker.backtest.reserve.reserve_report import Mean, ReserveCell, ReserveReport
-from broker.backtest.serving.published import RatioSummary, ServingComparison
+from broker.backtest.serving.published import ServingComparison
 
 
 class ReplayedWindow(Result):
@@ -39,11 +39,11 @@ class PlacementCellResult(Result):
     deadline_s: float | int
     changeover_s: float | int
     policy: str
-    ratio_mean: float
-    ratio_p95: float
+    ratio_mean: SixDecimals
+    ratio_p95: SixDecimals
     missed: int
-    on_demand_share: float | None
-    interruptions: float | None
+    on_demand_share: SixDecimals | None
+    interruptions: SixDecimals | None
     windows: int
     together: int
     per_window: list[ReplayedWindow] | None = Field(default=None, exclude_if=is_none)
@@ -54,10 +54,6 @@ class PlacementCellResult(Result):
             cell,
             deadline_s=_whole(cell.deadline_s),
             changeover_s=_whole(cell.changeover_s),
-            ratio_mean=round(cell.ratio_mean, 6),
-            ratio_p95=round(cell.ratio_p95, 6),
-            on_demand_share=_six(cell.on_demand_share),
-            interruptions=_six(cell.interruptions),
             windows=len(cell.windows),
             per_window=[
                 ReplayedWindow(
@@ -81,20 +77,20 @@ class PolicyTotal(Result):
 
     policy: str
     mean_cost: str
-    ratio_mean: float
-    ratio_worst: float
-    ratio_p95: float
+    ratio_mean: SixDecimals
+    ratio_worst: SixDecimals
+    ratio_p95: SixDecimals
     missed: int
-    on_demand_share: float | None
-    interruptions: float | None
+    on_demand_share: SixDecimals | None
+    interruptions: SixDecimals | None
 
     @classmethod
     def of(cls, cells: Sequence[PlacementCell]) -> Self:
         whole = pooled(cells)
         return cls.from_parts(
-            PlacementCellResult.of(whole),
+            whole,
             mean_cost=f"{fmean(window.cost for window in whole.windows):.6f}",
-            ratio_worst=round(max(cell.ratio_mean for cell in cells), 6),
+            ratio_worst=max(cell.ratio_mean for cell in cells),
         )
 
 
@@ -162,12 +158,12 @@ class ReserveCellResult(Result):
     series: str
     ratio: float
     policy: str
-    cost: float
-    optimum_cost: float
-    cost_over_optimum: float | None
-    reserved_cost: float
-    on_demand_cost: float
-    idle_unit_hours: float
+    cost: SixDecimals
+    optimum_cost: SixDecimals
+    cost_over_optimum: SixDecimals | None
+    reserved_cost: SixDecimals
+    on_demand_cost: SixDecimals
+    idle_unit_hours: SixDecimals
     units_bought: int | None
     most_held: int | None
     held: list[int] | None = Field(default=None, exclude_if=is_none)
@@ -176,12 +172,10 @@ class ReserveCellResult(Result):
     def of(cls, cell: ReserveCell, *, hourly: bool = False) -> Self:
         return cls.from_parts(
             cell,
-            cost=round(cell.cost, 6),
-            optimum_cost=round(cell.optimum, 6),
-            cost_over_optimum=_six(cell.cost_over_optimum),
-            reserved_cost=round(cell.reserved, 6),
-            on_demand_cost=round(cell.on_demand, 6),
-            idle_unit_hours=round(cell.idle, 6),
+            optimum_cost=cell.optimum,
+            reserved_cost=cell.reserved,
+            on_demand_cost=cell.on_demand,
+            idle_unit_hours=cell.idle,
             units_bought=None if cell.outcome is None else sum(units for _, units in cell.outcome.purchases),
             most_held=None if cell.outcome is None else max(cell.outcome.held),
             held=list(cell.outcome.held) if hourly and cell.outcome is not None else None,
@@ -194,13 +188,12 @@ class ReserveMeanResult(Result):
     ratio: float
     policy: str
     series: int
-    mean_cost_over_optimum: float
-    worst_cost_over_optimum: float
+    mean_cost_over_optimum: SixDecimals
+    worst_cost_over_optimum: SixDecimals
 
     @classmethod
     def of(cls, mean: Mean) -> Self:
-        mean_cost, worst = round(mean.mean, 6), round(mean.worst, 6)
-        return cls.from_parts(mean, mean_cost_over_optimum=mean_cost, worst_cost_over_optimum=worst)
+        return cls.from_parts(mean, mean_cost_over_optimum=mean.mean, worst_cost_over_optimum=mean.worst)
 
 
 class DemandSeries(Result):
@@ -210,7 +203,7 @@ class DemandSeries(Result):
     file: str
     hours: int
     warmup_s: int
-    mean: float
+    mean: SixDecimals
     peak: int
     notes: list[str]
     demand: list[int] | None = Field(default=None, exclude_if=is_none)
@@ -243,7 +236,7 @@ class ReserveBacktest(Result):
                     file=str(demand.where),
                     hours=len(demand.hours),
                     warmup_s=warm_up * 3600,
-                    mean=round(sum(demand.hours[warm_up:]) / len(demand.hours[warm_up:]), 6),
+                    mean=fmean(demand.hours[warm_up:]),
                     peak=max(demand.hours[warm_up:]),
                     notes=list(demand.notes),
                     demand=list(demand.hours[warm_up:]) if hourly else None,
@@ -251,10 +244,6 @@ class ReserveBacktest(Result):
                 for demand, warm_up in zip(report.series, report.warm_ups, strict=True)
             ],
         )
-
-
-def _six(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
 
 
 def _whole(seconds: float) -> float | int:
@@ -273,7 +262,7 @@ class MeasuredMemory(Result):
     gpus: int
     measured_gib: float
     estimated_gib: float
-    error: float
+    error: FourDecimals
     seen: bool
     source: str
     address: str
@@ -289,7 +278,7 @@ class MeasuredMemory(Result):
             gpus=one.measured.layout.gpus,
             measured_gib=one.measured.gib,
             estimated_gib=round(one.estimated_gib, 2),
-            error=round(one.error, 4),
+            error=one.error,
         )
 
 
@@ -297,20 +286,14 @@ class MemoryErrors(Result):
     """Absolute errors of some rows: median, largest, and the share of rows within 10 % and 25 %."""
 
     rows: int
-    median: float
-    worst: float
-    within_10_percent: float
-    within_25_percent: float
+    median: FourDecimals
+    worst: FourDecimals
+    within_10_percent: FourDecimals
+    within_25_percent: FourDecimals
 
     @classmethod
     def of(cls, summary: ErrorSummary) -> Self:
-        return cls(
-            rows=summary.rows,
-            median=round(summary.median, 4),
-            worst=round(summary.worst, 4),
-            within_10_percent=round(summary.within_10, 4),
-            within_25_percent=round(summary.within_25, 4),
-        )
+        return cls.from_parts(summary, within_10_percent=summary.within_10, within_25_percent=summary.within_25)
 
 
 class MeasuredImages(Result):
@@ -325,7 +308,7 @@ class MeasuredImages(Result):
     checkpointing: bool
     measured_gib: float
     estimated_gib: float
-    error: float
+    error: FourDecimals
     measured_per_second: float | None
     speed_ratio: float | None
     seen: bool
@@ -343,7 +326,7 @@ class MeasuredImages(Result):
             size=use.side,
             measured_gib=one.measured.gib,
             estimated_gib=round(one.estimated_gib, 2),
-            error=round(one.error, 4),
+            error=one.error,
             measured_per_second=one.measured.items_per_second,
             speed_ratio=None if one.ratio is None else round(one.ratio, 3),
         )
@@ -396,15 +379,11 @@ class ServingRatios(Result):
     """Estimate over measurement of some rows: median, smallest, largest, and the shares within a factor."""
 
     rows: int
-    median: float
-    smallest: float
-    largest: float
-    within_1_25: float
-    within_2: float
-
-    @classmethod
-    def of(cls, summary: RatioSummary) -> Self:
-        return cls(**{name: round(getattr(summary, name), 4) for name in cls.model_fields})
+    median: FourDecimals
+    smallest: FourDecimals
+    largest: FourDecimals
+    within_1_25: FourDecimals
+    within_2: FourDecimals
 
 
 class ServingBacktest(Result):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
-from broker.app.alerts.sent import Retried
 from broker.app.results.values import Moment, Result
 from broker.store.outbox import Dispatch
 
@@ -31,10 +29,6 @@ class NoticeList(Result):
 
     notices: list[NoticeResult]
 
-    @classmethod
-    def of(cls, found: Sequence[Dispatch]) -> Self:
-        return cls(notices=[NoticeResult.of(one) for one in found])
-
 
 class RetriedNotices(Result):
     """How many notices were to be tried again, how many were sent just now, and why others could not be, by
@@ -43,11 +37,3 @@ class RetriedNotices(Result):
     retried: int
     sent: int
     errors: dict[str, str]
-
-    @classmethod
-    def of(cls, done: Retried) -> Self:
-        return cls(
-            retried=done.count,
-            sent=sum(one.ok for one in done.deliveries),
-            errors={one.target: one.error for one in done.deliveries if not one.ok},
-        )

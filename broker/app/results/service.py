@@ -10,7 +10,6 @@ from broker.app.doctor.providers import Setup
 from broker.app.doctor.result import DoctorFinding, Health, healthy
 from broker.app.results.values import Facts, Figure, Moment, Result
 from broker.app.service.archiving import ArchivedHistory
-from broker.app.service.store_copies import RestoredStore
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
@@ -172,7 +171,8 @@ class ReconcileReport(Result):
 
 
 class DemoReport(Result):
-    """The figures of the demo. Money in simulated USD; ``savings``: against the cheapest on-demand machine."""
+    """The figures of the demo. Money in simulated USD; ``savings``: against the same work on the cheapest on-demand
+    machine, negative if spot cost more."""
 
     simulated: Literal[True] = True
     job_id: str
@@ -273,7 +273,3 @@ class RestoredStoreResult(Result):
 
     restored: StoreCopyResult
     previous: StoreCopyResult
-
-    @classmethod
-    def of(cls, restored: RestoredStore) -> Self:
-        return cls(restored=StoreCopyResult.of(restored.copy), previous=StoreCopyResult.of(restored.previous))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from broker.app.results.values import Result
+from broker.app.results.values import FourDecimals, Result
 from broker.backtest.spending.anomalies import AlarmAccuracy, FoundEpisodes, JudgedSeries
 from broker.backtest.spending.forecasts import EVERY, PERIOD, DayAccuracy, ForecastAccuracy
 
@@ -17,22 +17,15 @@ class ForecastDayResult(Result):
 
     day: int
     windows: int
-    error: float | None
-    error_p90: float | None
-    run_rate_error: float | None
-    coverage: float | None
-    interval_width: float | None
+    error: FourDecimals | None
+    error_p90: FourDecimals | None
+    run_rate_error: FourDecimals | None
+    coverage: FourDecimals | None
+    interval_width: FourDecimals | None
 
     @classmethod
     def of(cls, found: DayAccuracy) -> Self:
-        return cls.from_parts(
-            found,
-            error=_four(found.error),
-            error_p90=_four(found.error_p90),
-            run_rate_error=_four(found.run_rate_error),
-            coverage=_four(found.coverage),
-            interval_width=_four(found.width),
-        )
+        return cls.from_parts(found, interval_width=found.width)
 
 
 class ForecastSeriesResult(Result):
@@ -55,13 +48,13 @@ class ForecastBacktest(Result):
 
     @classmethod
     def of(cls, file: str, found: ForecastAccuracy, notes: Sequence[str]) -> Self:
-        return cls(
+        return cls.from_parts(
+            found,
             file=file,
             period_days=PERIOD,
             window_every_days=EVERY,
             interval=found.covers,
-            days=_days(found.days),
-            series=[ForecastSeriesResult(series=name, days=_days(days)) for name, days in found.of_series.items()],
+            series=[ForecastSeriesResult.from_parts(series=name, days=days) for name, days in found.of_series.items()],
             notes=[*notes, *found.notes],
         )
 
@@ -73,12 +66,12 @@ class EpisodesResult(Result):
     size: float | None
     episodes: int
     found: int
-    recall: float | None
-    delay_days: float | None
+    recall: FourDecimals | None
+    delay_days: FourDecimals | None
 
     @classmethod
     def of(cls, found: FoundEpisodes) -> Self:
-        return cls.from_parts(found, recall=_four(found.recall), delay_days=_four(found.mean_delay))
+        return cls.from_parts(found, delay_days=found.mean_delay)
 
 
 class IncidentResult(Result):
@@ -121,12 +114,12 @@ class AnomalyBacktest(Result):
 
     file: str
     labels: str | None
-    recall: float | None
-    delay_days: float | None
-    alarms_per_30_series_days: float | None
-    alarm_days_per_30_series_days: float | None
+    recall: FourDecimals | None
+    delay_days: FourDecimals | None
+    alarms_per_30_series_days: FourDecimals | None
+    alarm_days_per_30_series_days: FourDecimals | None
     alarms: int
-    held_back: float | None
+    held_back: FourDecimals | None
     series_days: int
     ratio_threshold: float
     surprise_threshold: float
@@ -144,12 +137,11 @@ class AnomalyBacktest(Result):
             found,
             file=file,
             labels=labels,
-            recall=_four(chief.recall),
-            delay_days=_four(chief.mean_delay),
-            alarms_per_30_series_days=_four(found.alarms_per_30),
-            alarm_days_per_30_series_days=_four(found.alarm_days_per_30),
+            recall=chief.recall,
+            delay_days=chief.mean_delay,
+            alarms_per_30_series_days=found.alarms_per_30,
+            alarm_days_per_30_series_days=found.alarm_days_per_30,
             alarms=found.false_alarms,
-            held_back=_four(found.held_back),
             series_days=found.judged_days,
             ratio_threshold=found.sensitivity.ratio,
             surprise_threshold=found.sensitivity.surprise,
@@ -157,11 +149,3 @@ class AnomalyBacktest(Result):
             labels_unjudged=found.unjudged,
             notes=notes,
         )
-
-
-def _days(found: Sequence[DayAccuracy]) -> list[ForecastDayResult]:
-    return [ForecastDayResult.of(one) for one in found]
-
-
-def _four(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

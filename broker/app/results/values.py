@@ -12,7 +12,15 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
 from broker.core.values.money import Money
 
@@ -122,5 +130,7 @@ Figure = Annotated[
     PlainSerializer(figure_of, when_used="json"),
     WithJsonSchema({"type": ["number", "null"]}, mode="serialization"),
 ]
+FourDecimals = Annotated[float, AfterValidator(lambda value: round(value, 4))]
+SixDecimals = Annotated[float, AfterValidator(lambda value: round(value, 6))]
 Facts = Annotated[dict[str, Any], PlainSerializer(plain, return_type=dict[str, Any], when_used="json")]
 """Details by name, whose types differ by name."""

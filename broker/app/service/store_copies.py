@@ -8,31 +8,22 @@ machines are found again by the names of their attempts. Machines and purchases 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from broker.app.access.audit import log
+from broker.app.results.service import RestoredStoreResult, StoreCopyResult
 from broker.app.service.background import step_down
 from broker.app.store_identity import signing_key, store_id
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
-from broker.store.engine.copies import StoreCopy
 from broker.store.engine.leader import LeaderRole
 
 _LOOKS, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredStore:
-    """``copy``: the restored copy; ``previous``: a copy of the store before that."""
-
-    copy: StoreCopy
-    previous: StoreCopy
-
-
-def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
+def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopyResult:
     """Copy the store into a new private file. Jobs continue meanwhile. The copy contains the key that signs orders to
     nodes: protect it like the store itself. Raises as `Store.copy_to`."""
     # Without them the copy would have the identity of another store, to which the machines do not belong.
@@ -40,10 +31,10 @@ def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
     signing_key(broker.store)
     copied = broker.store.copy_to(file)
     log(broker, AuditRecord(broker.clock.now(), by.identity, by.origin, "store.back_up", str(file)))
-    return copied
+    return StoreCopyResult.of(copied)
 
 
-def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStore:
+def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
     """Replace the store by a copy; first a copy of the present store is kept beside it.
 
     A background reconciler is asked to end first. Raises `NotAllowed` while `gpubroker serve` runs, and as
@@ -57,7 +48,7 @@ def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStore:
         previous = broker.store.copy_to(place.with_name(f"{place.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
         copy = broker.store.put_back(file)
         log(broker, AuditRecord(now, by.identity, by.origin, "store.restore", str(file), before=str(previous.path)))
-    return RestoredStore(copy, previous)
+    return RestoredStoreResult.from_parts(restored=copy, previous=previous)
 
 
 def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:

@@ -31,18 +31,18 @@ def memory(
 
     Rows marked "seen" were known when the constants of the estimate were chosen; the others were not.
     """
-    from broker.app.results.backtests import MeasuredImages, MeasuredMemory, MemoryBacktest, MemoryErrors
+    from broker.app.results.backtests import MemoryBacktest
     from broker.backtest.memory.images import compare_images
     from broker.backtest.memory.published import compare, summary
 
     terminal = Terminal.of(context)
     found, images = compare(by_size=by_size, usual_loss=usual_loss), compare_images()
-    result = MemoryBacktest(
-        rows=[MeasuredMemory.of(one) for one in found],
-        all=MemoryErrors.of(summary(found)),
-        unseen=MemoryErrors.of(summary(one for one in found if not one.measured.seen)),
-        images=[MeasuredImages.of(one) for one in images],
-        unseen_images=MemoryErrors.of(summary(one for one in images if not one.measured.seen)),
+    result = MemoryBacktest.from_parts(
+        rows=found,
+        all=summary(found),
+        unseen=summary(one for one in found if not one.measured.seen),
+        images=images,
+        unseen_images=summary(one for one in images if not one.measured.seen),
     )
     terminal.result(result, lambda: _tables(terminal, result))
 

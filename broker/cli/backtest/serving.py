@@ -23,15 +23,15 @@ def serving(context: typer.Context, as_json: AsJson = False) -> None:
     A ratio above 1 is an estimate that is too fast. Rows marked "seen" were known when the constants of the estimate
     were chosen; the others were not.
     """
-    from broker.app.results.backtests import MeasuredServing, ServingBacktest, ServingRatios
+    from broker.app.results.backtests import ServingBacktest
     from broker.backtest.serving.published import compare, summary
 
     terminal = Terminal.of(context)
     found = compare()
-    result = ServingBacktest(
-        rows=[MeasuredServing.of(one) for one in found],
-        all=ServingRatios.of(summary(found)),
-        unseen=ServingRatios.of(summary(one for one in found if not one.measured.seen)),
+    result = ServingBacktest.from_parts(
+        rows=found,
+        all=summary(found),
+        unseen=summary(one for one in found if not one.measured.seen),
     )
     terminal.result(result, lambda: _tables(terminal, result))
 

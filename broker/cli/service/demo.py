@@ -40,7 +40,6 @@ def demo(
     kills, the checkpoints and the ledger are real. Exits with 0 if the job succeeded, else 7.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
-    from broker.app.results.service import DemoReport
     from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
@@ -59,7 +58,7 @@ def demo(
             story.give_up()
             terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
             raise typer.Exit(130) from None
-        summary = DemoReport.from_parts(story.summary())
+        summary = story.summary()
         if as_json:
             terminal.answer(summary)
         else:

@@ -35,11 +35,10 @@ def list_(
 ) -> None:
     """List alerts by recipient: sent, waiting, or failed and why."""
     from broker.app.alerts.sent import sent
-    from broker.app.results.notices import NoticeList
     from broker.cli.service.notices_view import dispatch
 
     terminal = Terminal.of(context)
-    found = NoticeList.of(sent(terminal.broker(), failed=failed, limit=limit))
+    found = sent(terminal.broker(), failed=failed, limit=limit)
     nothing = "everything was delivered" if failed else "no alerts were sent yet"
     terminal.result(found, lambda: map(dispatch, found.notices) if found.notices else [nothing])
 
@@ -48,11 +47,10 @@ def list_(
 def retry(context: typer.Context, as_json: AsJson = False) -> None:
     """Send undelivered alerts again, also those that were given up. Exits with 5 if a delivery failed."""
     from broker.app.alerts.sent import retry as retried
-    from broker.app.results.notices import RetriedNotices
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    done = RetriedNotices.of(retried(terminal.broker()))
+    done = retried(terminal.broker())
     failed = [f"not yet sent to {target} ({why}), will be retried" for target, why in done.errors.items()]
     tried = f"{formats.plural(done.retried, 'alert')} to try again; {done.sent} sent"
     terminal.result(done, lambda: [tried, *failed])

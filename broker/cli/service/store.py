@@ -29,11 +29,10 @@ def backup(
     The copy is complete as of one moment, checked, and readable by you alone: it holds the key that signs orders to
     machines. Run folders with checkpoints and outputs are not in it; they lie in GPUBROKER_RUNS.
     """
-    from broker.app.results.service import StoreCopyResult
     from broker.app.service.store_copies import back_up
 
     terminal = Terminal.of(context)
-    copied = StoreCopyResult.of(back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor))
+    copied = back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor)
     if as_json:
         terminal.answer(copied)
         return
@@ -119,7 +118,6 @@ def restore(
     Refused while `gpubroker serve` runs. What happened since the copy was made is not in it: open jobs go on, and find
     their machines again; machines started since then are found by `gpubroker doctor --sweep`.
     """
-    from broker.app.results.service import RestoredStoreResult
     from broker.app.service.store_copies import restore as use_case
     from broker.store.engine.copies import examined
 
@@ -131,7 +129,7 @@ def restore(
             raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
         question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest)})?"
         typer.confirm(question, default=False, abort=True, err=True)
-    done = RestoredStoreResult.of(use_case(broker, file, by=terminal.actor))
+    done = use_case(broker, file, by=terminal.actor)
     if as_json:
         terminal.answer(done)
         return
