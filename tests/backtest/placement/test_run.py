@@ -46,7 +46,7 @@ def test_the_document(request_: PlacementReplay) -> None:
     assert len(cells) == 2 * 2 * len(ALL)
     assert set(cells[0]) == {
         "family", "pool", "deadline_s", "changeover_s", "policy", "ratio_mean", "ratio_p95", "missed",
-        "on_demand_share", "interruptions", "windows", "per_window",
+        "on_demand_share", "interruptions", "windows", "per_window", "together",
     }  # fmt: skip
     assert [cell["policy"] for cell in cells[: len(ALL)]] == list(ALL)
     for cell in cells:
