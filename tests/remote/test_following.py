@@ -1,0 +1,57 @@
+"""A job's events and output through a team server, so far and as they come."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.app.jobs import jobs
+from broker.app.results.jobs import JobLogs, LoggedLine
+from broker.core.events.outcomes import JobState
+from broker.remote import output
+from broker.remote.team_api import TeamApi
+from tests.remote.conftest import Laptop, TeamService
+
+
+def test_a_job_that_waits_for_a_person_is_shown_and_not_followed_on(laptop: Laptop) -> None:
+    done = laptop("jobs", "show", "asking", "--wait", by="mia")
+    assert done.code == 6
+    assert "submitted by mia" in done.out
+    assert "waiting for approval by adam, apple, mia" in done.out
+    assert "adam or apple can decide" in done.out, "nobody decides their own request"
+    assert laptop("jobs", "logs", "asking", "--follow", by="mia").code == 0
+
+
+def test_all_output_is_printed_or_the_end_of_it(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "logs", lambda *_: (f"line {n}" for n in range(12_000)))
+    assert laptop("jobs", "logs", "mine", by="mia").out.splitlines() == [f"line {n}" for n in range(12_000)]
+    for most in (3, 6_000):
+        end = laptop("jobs", "logs", "mine", "--tail", str(most), "--json", by="mia").json
+        assert [one["line"] for one in end["lines"]] == [f"line {n}" for n in range(12_000 - most, 12_000)]
+    assert laptop("jobs", "logs", "mine", "--attempt", "9", by="mia").code == 2
+
+
+def test_output_is_followed_to_the_end_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LOOK_EVERY", 0.0)
+    looks = iter([(JobState.RUNNING, 2), (JobState.RUNNING, 2), (JobState.SUCCEEDED, 3)])
+    printed = 0
+
+    def fetch(kind: type, path: str, start: int = 0, **_: object) -> object:
+        nonlocal printed
+        if kind is JobLogs:
+            return JobLogs(id="j", lines=[LoggedLine(attempt=1, line=str(n)) for n in range(start, printed)])
+        state, printed = next(looks)
+        return SimpleNamespace(state=state, waits_for_people=False, attempts=[])
+
+    api = cast(Any, SimpleNamespace(fetch=fetch))
+    told = output.follow(cast(TeamApi, api), "j")
+    assert [one and one.text for one in told] == ["0", "1", None, None, "2"]
+
+
+def test_only_what_one_may_decide_is_listed_on_request(laptop: Laptop, service: TeamService) -> None:
+    def asked(by: str) -> list[str]:
+        return [one["job"] for one in laptop("approvals", "list", "--mine", "--json", by=by).json["requests"]]
+
+    assert (asked("mia"), asked("apple")) == ([], [service.world.asking])
