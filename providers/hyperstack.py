@@ -83,6 +83,7 @@ class Hyperstack:
         if not isinstance(there, bool):
             raise Unfit("malformed_row", f"{what}: stock_available is {short(there)}")
         kind = CapacityType.SPOT if said.endswith(_SPOT) else CapacityType.ON_DEMAND
+        linked = "SXM" in card or "NVLink" in card
         yield Offer(
             provider=self.name,
             region=region,
@@ -96,7 +97,7 @@ class Hyperstack:
             source=self._source,
             cpus=figure(row.get("cpu")),
             memory_gib=figure(row.get("ram")),
-            interconnect=_link(card) if count > 1 else None,
+            interconnect=(Interconnect.NVLINK if linked else Interconnect.PCIE) if count > 1 else None,
             availability=Availability.AVAILABLE if there else Availability.UNAVAILABLE,
             unavailable_because="" if there else "out of stock there",
             max_age=_MAX_AGE[kind],
@@ -132,7 +133,3 @@ def _accelerator(card: str) -> str:
     memory = _MEMORY.search(card)
     plain = _MEMORY.sub("", card).replace("-NVLink", "").replace("-SE", "")
     return accelerator(plain, plain.rpartition("-")[0], card, memory_gib=float(memory[1]) if memory else None)
-
-
-def _link(card: str) -> Interconnect:
-    return Interconnect.NVLINK if "SXM" in card or "NVLink" in card else Interconnect.PCIE

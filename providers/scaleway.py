@@ -174,7 +174,7 @@ class Scaleway:
             price=self._price(row, f"{kind} in {zone or region}"),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=_threads(hardware.get("cpu")),
+            cpus=figure(cpu.get("threads")) if isinstance(cpu := hardware.get("cpu"), dict) else None,
             memory_gib=_gib(hardware.get("ram")),
             interconnect=(Interconnect.NVLINK if "SXM" in kind else Interconnect.PCIE) if count > 1 else None,
             availability=availability,
@@ -259,10 +259,6 @@ def _card(gpu: Row, kind: str) -> str:
     if named and gpu.get("count") != int(named[2]):
         raise Unfit("conflicting_row", f"{kind}: {short(gpu.get('count'))} GPUs")
     return card
-
-
-def _threads(cpu: object) -> float | None:
-    return figure(cpu.get("threads")) if isinstance(cpu, dict) else None
 
 
 def _gib(ram: object) -> float | None:

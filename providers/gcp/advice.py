@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from broker.core.errors import BrokerError
 from broker.core.market import traffic
@@ -138,14 +137,11 @@ def _preempted(asking: GcpCaller, region: str, machine_type: str, exposure: floa
             "instance_properties": {"machine_type": machine_type, **_SPOT},
         },
     )
-    shares = [record.preemption_rate for record in answer.preemption_history if _is_share(record)]
+    rates = [record.preemption_rate for record in answer.preemption_history]
+    shares = [rate for rate in rates if 0 <= rate <= 1]  # without NaN
     if not shares:
         return None
     return abs(math.log1p(-min(sum(shares) / len(shares), _HIGHEST_SHARE))) / exposure
-
-
-def _is_share(record: Any) -> bool:
-    return bool(0 <= record.preemption_rate <= 1)  # False for NaN
 
 
 def _seconds(duration: str) -> float | None:

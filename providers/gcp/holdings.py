@@ -150,7 +150,10 @@ def commitments(asking: GcpCaller) -> Iterator[Reservation]:
 def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> Found:
     """Current reservations as offers: one per zone and machine, with the machines of all its reservations. Excludes
     reservations that a machine must name, because no engine does."""
-    known = {(shape.zone, shape.name, _gpus(shape)): shape for shape in shapes}
+    known = {
+        (shape.zone, shape.name, (shape.accelerator_type, shape.count) if shape.attached else None): shape
+        for shape in shapes
+    }
     yield from together(_one(known, one, now) for one in held)
 
 
@@ -197,10 +200,6 @@ def is_of_order(id: str) -> bool:
 def _mark(name: str) -> str:
     """The purchase whose order has that name."""
     return name if is_purchase(name) else ""
-
-
-def _gpus(shape: GcpMachine) -> tuple[str, int] | None:
-    return (shape.accelerator_type, shape.count) if shape.attached else None
 
 
 def _attached(properties: Any) -> tuple[str, int] | None:

@@ -28,7 +28,8 @@ def row_by_row(body: bytes, client: str, answer: str, key: str, scoped: bool, un
     if scoped:
         kept: Any = {}
         for scope, inner in _scopes(told.get("items"), unread):
-            row_type = _row_type(page.DESCRIPTOR.fields_by_name["items"].message_type.fields_by_name["value"], key)
+            scoped_list = page.DESCRIPTOR.fields_by_name["items"].message_type.fields_by_name["value"]
+            row_type = _type_of(scoped_list.message_type.fields_by_camelcase_name[key])
             kept[scope] = {key: list(_readable(inner.get(key), row_type, unread))}
         rest = {"items": kept}
     else:
@@ -76,10 +77,6 @@ def _read(told: dict[str, Any], message: Any) -> None:
     from google.protobuf import json_format
 
     json_format.ParseDict(told, message, ignore_unknown_fields=True)
-
-
-def _row_type(scoped_list: Any, key: str) -> Any:
-    return _type_of(scoped_list.message_type.fields_by_camelcase_name[key])
 
 
 def _type_of(field: Any) -> Any:
