@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import answers, policies
+from broker.app.policy import active, policies
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -27,7 +27,7 @@ def policy_list(by: By) -> Response:
     found = shown_policies.in_force(by.caller, files=True).active
     values = {
         "active": found,
-        "versions": answers.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "versions": active.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
     return drawn("policies.html", by, values, title="Policies", at=AT)

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from broker.app.access.audit import audit_log
 from broker.app.access.people import people
 from broker.app.access.tokens import tokens
-from broker.app.policy import answers
+from broker.app.policy import active
 from broker.app.results.access import AuditLog, PeopleList, TokenList
 from broker.server import shown_policies
 from broker.server.looking import By, answer
@@ -27,7 +27,7 @@ def policy_in_force(
 
 def policy_versions(by: By) -> Response:
     """Every version of the policy: when it was applied, by whom, and why."""
-    return answer(answers.versions(by.broker))
+    return answer(active.versions(by.broker))
 
 
 def list_people(by: By) -> Response:

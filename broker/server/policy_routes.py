@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.jobs.received import received
-from broker.app.policy import answers, policies
+from broker.app.policy import changing, policies, trials
 from broker.app.results.trials import RecordedDecisions
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
@@ -90,7 +90,7 @@ def rollback_policy(by: By, key: Key, body: RollbackBody) -> Response:
 def check_policy(by: By, body: PolicyBody) -> Response:
     """Whether the files are valid, with likely mistakes. Changes nothing."""
     check_names(body.files)
-    return answer(answers.check(by.broker, body.files))
+    return answer(changing.check(by.broker, body.files))
 
 
 def explain_policy(by: By, body: ExplainBody) -> Response:
@@ -99,13 +99,13 @@ def explain_policy(by: By, body: ExplainBody) -> Response:
     if body.files is not None:
         by.require(Permission.CHANGE_POLICIES, None)
         check_names(body.files)
-    found = answers.explain(by.broker, job, body.files, by=by.actor)
+    found = trials.explain(by.broker, job, body.files, by=by.actor)
     return answer(found if _sees_all(by) else found.model_copy(update={"facts": None, "inputs": {}}))
 
 
 def job_decisions(by: By, id: str) -> Response:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
-    found = answers.decisions_about(by.broker, by.job(id).id)
+    found = trials.decisions_about(by.broker, by.job(id).id)
     if not _sees_all(by):
         found = RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in found.decisions])
     return answer(found)
@@ -115,7 +115,7 @@ def backtest_policy(by: By, body: BacktestBody) -> Response:
     """Recorded decisions judged by these files: which would be others, and the difference in cost. Changes nothing."""
     check_names(body.files)
     until = body.until or by.broker.clock.now()
-    return answer(answers.judged_again(by.broker, body.files, body.since, until, _LONGEST_REPLAY))
+    return answer(trials.judged_again(by.broker, body.files, body.since, until, _LONGEST_REPLAY))
 
 
 def policy_findings(

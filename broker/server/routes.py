@@ -23,8 +23,14 @@ from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOu
 from broker.app.results.offers import OfferGroupList
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
 from broker.app.results.plans import PlanResult
-from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
-from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
+from broker.app.results.policies import (
+    AppliedPolicy,
+    CheckedPolicy,
+    PolicyExplanation,
+    PolicyInForce,
+    PolicyVersionList,
+)
+from broker.app.results.policy_preview import PolicyPreviewResult
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
 from broker.app.results.purchases import (

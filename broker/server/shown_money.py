@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from broker.app.billing import anomalies, budgets, outcomes, report, units
 from broker.app.billing.report import SpendRow, SpendSource
 from broker.app.capacity import capacity
-from broker.app.policy import answers
+from broker.app.policy import trials
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList
@@ -120,7 +120,7 @@ def capacity_list(by: Caller, *, ask: bool = False) -> CapacityList:
 
 def capacity_use(by: Caller, since: datetime | None = None) -> CapacityFindingList:
     """Findings from recorded use since then (default: 90 days) on owning, reserving and renting."""
-    return answers.findings(by.broker, since or by.broker.clock.now() - USE_OF)
+    return trials.findings(by.broker, since or by.broker.clock.now() - USE_OF)
 
 
 def purchase_list(by: Caller, *, closed: bool = False) -> PurchaseList:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from broker.app.access.once import ChangeAnswer, once
-from broker.app.policy import answers
+from broker.app.policy import active, changing, trials
 from broker.app.results.policies import PolicyInForce
 from broker.app.results.policy_preview import PolicyPreviewResult
 from broker.core.access.permissions import Permission
@@ -27,7 +27,7 @@ def in_force(by: Caller, *, files: bool = False) -> PolicyInForce:
     other team: no budgets over several teams, no names or texts of files, no note of the change. ``files``: include the
     texts of the files, for callers with roles in all teams."""
     teams = by.access.teams(Permission.SEE_POLICIES)
-    found = answers.in_force(by.broker, files=files and teams is None)
+    found = active.in_force(by.broker, files=files and teams is None)
     if found.active is None or teams is None:
         return found
     seen = _concerning(by.broker.policy(), teams)
@@ -53,9 +53,9 @@ def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
 
 
 def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
-    """As `answers.seen_before`, for files with valid names."""
+    """As `trials.seen_before`, for files with valid names."""
     check_names(files)
-    return answers.seen_before(by.broker, files, past=past)
+    return trials.seen_before(by.broker, files, past=past)
 
 
 def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None) -> ChangeAnswer:
@@ -70,7 +70,7 @@ def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int |
     return once(
         broker,
         asked,
-        lambda: answers.apply(broker, files, note, by=by.actor, base=base),
+        lambda: changing.apply(broker, files, note, by=by.actor, base=base),
         lambda done: ChangeAnswer.of(done, f"version {done.number}"),
     )
 

@@ -95,7 +95,7 @@ DOCUMENTS: Mapping[str, str] = {
     "policy-preview": "policy_preview:PolicyPreviewResult",  # also of `policy apply` and `rollback` with --dry-run
     "policy-show": "policies:PolicyInForce",
     "policy-test": "trials:PolicyTestResult",
-    "policy-versions": "policy_preview:PolicyVersionList",
+    "policy-versions": "policies:PolicyVersionList",
     "prices-accept": "prices:AcceptedPrices",
     "prices-book": "book:BookReport",
     "prices-history": "price_history:PriceHistoryList",

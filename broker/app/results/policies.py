@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, JsonValue
 
-from broker.app.policy.policies import Explained
 from broker.app.results.values import Moment, Result, Seconds, is_none
 from broker.app.results.verdicts import VerdictResult
 from broker.core.job.jobs import Workload
@@ -17,6 +16,9 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet, Rule
 from broker.core.values.money import Money
 from broker.store.records import PolicyVersion
+
+if TYPE_CHECKING:
+    from broker.app.policy.policies import Explained
 
 
 class RuleResult(Result):
@@ -288,3 +290,13 @@ def _parts_of(policy: PolicySet) -> dict[str, Any]:
             for scope, order, source in policy.order_exceptions
         ],
     }
+
+
+class PolicyVersionList(Result):
+    """Every activation of a set of policy files, the newest first."""
+
+    versions: list[Activation]
+
+    @classmethod
+    def of(cls, found: Sequence[PolicyVersion]) -> Self:
+        return cls(versions=[Activation.of(one) for one in found])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
 from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.preview import BudgetChange, PolicyPreview
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.results.budgets import BudgetScope
-from broker.app.results.policies import Activation
 from broker.app.results.trials import PolicyBacktest
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
-from broker.store.records import PolicyVersion
 
 
 class ObjectingRule(Result):
@@ -114,13 +111,3 @@ class PolicyPreviewResult(Result):
         return cls.from_parts(
             seen, active_version=seen.before, past=past and PastChanges.from_parts(past, decisions=past.found)
         )
-
-
-class PolicyVersionList(Result):
-    """Every activation of a set of policy files, the newest first."""
-
-    versions: list[Activation]
-
-    @classmethod
-    def of(cls, found: Sequence[PolicyVersion]) -> Self:
-        return cls(versions=[Activation.of(one) for one in found])

@@ -16,7 +16,8 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.policies import AppliedPolicy
-    from broker.app.results.policy_preview import PolicyPreviewResult, PolicyVersionList
+    from broker.app.results.policy_preview import PolicyPreviewResult
+from broker.app.results.policies import PolicyVersionList
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
@@ -120,12 +121,12 @@ def versions(context: typer.Context, as_json: AsJson = False) -> None:
 
 def activations(terminal: Terminal) -> PolicyVersionList:
     """Every activation, the newest first."""
-    from broker.app.policy import answers
-    from broker.app.results.policy_preview import PolicyVersionList
+    from broker.app.policy import active
+    from broker.app.results.policies import PolicyVersionList
 
     if terminal.through_server:
         return terminal.api.fetch(PolicyVersionList, "/policies/versions")
-    return answers.versions(terminal.broker())
+    return active.versions(terminal.broker())
 
 
 def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
@@ -150,16 +151,16 @@ def _of_files(terminal: Terminal, files: Sequence[Path], reason: str = "") -> _C
 
 
 def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPreviewResult:
-    from broker.app.policy import answers
+    from broker.app.policy import trials
     from broker.app.results.policy_preview import PolicyPreviewResult
 
     if terminal.through_server:
         return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body, past=past)
-    return answers.seen_before(terminal.broker(), change.body["files"], past=past)
+    return trials.seen_before(terminal.broker(), change.body["files"], past=past)
 
 
 def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
-    from broker.app.policy import answers
+    from broker.app.policy import changing
     from broker.app.results.policies import AppliedPolicy
     from broker.app.service import background
 
@@ -167,7 +168,7 @@ def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
         asked = {**change.body, "reason": change.reason, "base": base}
         return terminal.api.request(AppliedPolicy, change.path, asked)
     broker = terminal.broker()
-    done = answers.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
+    done = changing.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
     background.revive(broker)  # waiting jobs may be allowed now
     return done
 

@@ -37,7 +37,7 @@ def findings(
     Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.
     """
-    from broker.app.policy import answers
+    from broker.app.policy import trials
     from broker.app.results.capacity_plan import CapacityFindingList
 
     terminal = Terminal.of(context)
@@ -45,7 +45,7 @@ def findings(
     if terminal.through_server:
         found = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
     else:
-        found = answers.findings(terminal.broker(), start)
+        found = trials.findings(terminal.broker(), start)
     terminal.result(found, lambda: _screen(found))
 
 

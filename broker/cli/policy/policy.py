@@ -27,7 +27,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
     allow nothing.
     """
-    from broker.app.policy import answers
+    from broker.app.policy import changing
     from broker.app.policy.policies import cases_among
     from broker.app.results.policies import CheckedPolicy
     from broker.cli.policy import policy_view
@@ -37,7 +37,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     if terminal.through_server:
         found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
     else:
-        found = answers.check(terminal.broker(), texts)
+        found = changing.check(terminal.broker(), texts)
     found = found.model_copy(update={"left_out": [str(one) for one in cases_among(files)]})
     if not as_json:
         terminal.say(*policy_view.warnings(found.warnings), *policy_view.left_out_cases(found.left_out))
@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Show the active policy: its rules, and time and user of its activation; through a server, the rules that name no
     other team than yours."""
-    from broker.app.policy import answers
+    from broker.app.policy import active
     from broker.app.results.policies import PolicyInForce
     from broker.cli.policy import policy_view
 
@@ -71,7 +71,7 @@ def show(
             terminal.say("The server shows the texts of the files to those who may see all teams.")
     else:
         terminal.adopt()
-        found = answers.in_force(terminal.broker(), files=files)
+        found = active.in_force(terminal.broker(), files=files)
     if history:
         found = found.model_copy(update={"history": applying.activations(terminal).versions})
     terminal.result(found, lambda: policy_view.in_force(terminal.out, found))
@@ -114,19 +114,19 @@ def explain(
 
 
 def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
-    from broker.app.policy import answers
+    from broker.app.policy import trials
     from broker.app.results.trials import RecordedDecisions
 
     if terminal.through_server:
         from broker.remote.sending import job_id
 
         return terminal.api.fetch(RecordedDecisions, f"/jobs/{job_id(terminal.api, reference)}/decisions")
-    return answers.decisions_about(terminal.broker(), reference)
+    return trials.decisions_about(terminal.broker(), reference)
 
 
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
     from broker.app.jobs.job_input import read_job
-    from broker.app.policy import answers
+    from broker.app.policy import trials
     from broker.app.results.policies import PolicyExplanation
     from broker.core.job.file import print_job
 
@@ -135,7 +135,7 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
         body = {"job_file": print_job(job), "files": files}
         return terminal.api.query(PolicyExplanation, "/policies/explain", body)
     terminal.adopt()
-    return answers.explain(terminal.broker(), job, files, by=terminal.actor)
+    return trials.explain(terminal.broker(), job, files, by=terminal.actor)
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
@@ -178,7 +178,7 @@ def backtest(
 ) -> None:
     """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
     difference in cost. Changes nothing."""
-    from broker.app.policy import answers
+    from broker.app.policy import trials
     from broker.app.results.trials import PolicyBacktest
     from broker.cli.policy import trial_view
 
@@ -189,7 +189,7 @@ def backtest(
         body = {"files": texts, "since": start.isoformat(), "until": end and end.isoformat()}
         found = terminal.api.query(PolicyBacktest, "/policies/backtest", body)
     else:
-        found = answers.judged_again(terminal.broker(), texts, start, end or now)
+        found = trials.judged_again(terminal.broker(), texts, start, end or now)
     terminal.result(found, lambda: trial_view.backtested(terminal.out, found))
 
 
