@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -115,3 +115,10 @@ def _within(regions: Iterable[str], territory: Iterable[str], residency: str) ->
             hint="leave --region out, or name regions of that territory, such as 'eu-west-*'",
         )  # fmt: skip
     return tuple(found)
+
+
+def check_providers(named: Iterable[str], known: Collection[str]) -> None:
+    """Raises `UnknownName` for a provider, or a pattern, that matches none that is ``known``."""
+    for name in named:
+        if not any(fnmatchcase(one, name) for one in known):
+            raise UnknownName("provider", name, known, where="--provider")

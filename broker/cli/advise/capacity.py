@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from broker.app.advise.places import Places
-    from broker.app.advise.same_machine import RentedAs
     from broker.app.results.cost_advice import CapacityAdvice
     from broker.economics.rules import RulesOfThumb
-    from broker.economics.ways import WaysCompared, WaysInputs
 
 EXAMPLES = examples(
     "gpubroker advise capacity --gpu H100 --hours-per-day 12 --years 3",
@@ -79,6 +76,8 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     machines are counted whole. With --gpu, missing prices are looked up for one machine at one provider: the one with
     the most capacity types, of those named.
     """
+    from broker.app.advise import ways
+    from broker.app.advise.prices import current_offers
     from broker.app.results.cost_advice import CapacityAdvice
     from broker.economics.units import positive
     from broker.economics.ways import WaysInputs, compare
@@ -97,10 +96,14 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     }
     watts, elsewhere = 0.0, None
     if given.gpu is not None:
-        server_usd, watts = _server(given.gpu, given.gpus_per_machine, server_usd, thumb, notes)
-        provider, term_years, elsewhere = _rents(
-            terminal, given.gpu, given.gpus_per_machine, given.where, prices, (term_years, given.years), notes
-        )
+        server_usd, watts = ways.server(given.gpu, given.gpus_per_machine, server_usd, thumb, notes)
+        if None in prices.values():
+            offers = current_offers(terminal.settings().store_url, partial(terminal.broker, look_after=False))
+            within = given.where.places(terminal), replace(given.where, provider=None).places(terminal)
+            found = ways.rents(offers, f"{given.gpu}:{given.gpus_per_machine}", within, prices, given.years, notes)
+            if found is not None:
+                provider, elsewhere = found.provider, found.elsewhere
+                term_years = found.term_years or term_years
     case = applied(
         WaysInputs,
         given,
@@ -116,15 +119,15 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
         resale_share=thumb.resale_share if given.resale_share is None else given.resale_share,
         spot_overhead=_spot_overhead(given, thumb, notes),
     )
-    found = compare(case)
-    notes += _assumed(case)
+    compared = compare(case)
+    notes += ways.assumed(case)
     less = ""
     if elsewhere is not None:
-        told, is_less = _cheaper_elsewhere(found, case, *elsewhere)
+        told, is_less = ways.cheaper_elsewhere(compared, case, *elsewhere)
         notes.insert(0, told)
         less = told if is_less else ""
     advice = CapacityAdvice.from_parts(
-        found,
+        compared,
         gpu=given.gpu,
         gpus=given.gpus,
         provider=provider,
@@ -155,107 +158,6 @@ def _share(given: CapacityTypeOptions) -> float:
     return 1.0 if utilisation is None else utilisation
 
 
-def _server(
-    gpu: str, per_machine: int, server_usd: float | None, thumb: RulesOfThumb, notes: list[str]
-) -> tuple[float | None, float]:
-    """The price of a server with its cards (looked up if not given), and its power in use in watts."""
-    from broker.core.values.accelerators import lookup
-
-    card = lookup(gpu)
-    watts = (card.tdp_w or 0.0) * per_machine * thumb.server_watts_per_card_watt
-    if server_usd is None and card.street_price:
-        cards = sum(card.street_price) / 2 * per_machine
-        server_usd = cards * thumb.server_per_card_price
-        notes.append(
-            f"server: ${server_usd:,.0f}, {per_machine} × the middle of street prices of {card.name}, "
-            f"× {thumb.server_per_card_price:g} for the rest of it"
-        )
-    notes.append(f"power of a server in use: {watts:,.0f} W")
-    return server_usd, watts
-
-
-def _rents(
-    terminal: Terminal,
-    gpu: str,
-    per_machine: int,
-    where: inputs.PlaceOptions,
-    prices: dict[CapacityType, float | None],
-    times: tuple[float, float],
-    notes: list[str],
-) -> tuple[str | None, float, tuple[str, float] | None]:
-    """Fill in missing prices. Returns the provider, the term of its reservation in years, and another provider with a
-    lower on-demand price of such a machine, with that price (USD per hour)."""
-    from broker.app.advise.prices import current_offers
-    from broker.app.advise.same_machine import cheapest_elsewhere, same_machine
-    from broker.cli.render import formats
-    from broker.core.values.accelerators import canonical
-
-    term_years, years = times
-    provider = where.only_provider
-    if all(price is not None for price in prices.values()):
-        return provider, term_years, None
-    places = where.places(terminal)
-    offers = current_offers(terminal.settings().store_url, partial(terminal.broker, look_after=False))
-    name = canonical(gpu)
-    try:
-        machine = same_machine(filter(places.has, offers), name, per_machine, most_term_months=12 * years)
-    except InvalidInput as error:
-        if any(price is not None for price in prices.values()):
-            return provider, term_years, None
-        inputs.check_providers(places.providers, {offer.provider for offer in offers})
-        raise _none_in(error, places) from error
-    for way, price in machine.prices.items():
-        if prices[way] is None:
-            prices[way] = price.usd_per_hour
-            kind = _kind_of_price(way, price)
-            term = f", term {price.term_months} months" if price.term_months else ""
-            notes.append(
-                f"{formats.purchase_type(way)}: ${price.usd_per_hour:,.2f}/h of {name}:{per_machine}, "
-                f"{machine.provider}/{price.region}, {kind} of {price.as_of:%Y-%m-%d}{term}"
-            )
-            if price.term_months:
-                term_years = price.term_months / 12
-    missing = [formats.purchase_type(way) for way, price in prices.items() if price is None]
-    if missing:
-        notes.append(f"no {' and no '.join(missing)} price of that machine at {machine.provider}: omitted")
-    anywhere = replace(where, provider=None).places(terminal)  # another provider within the same limits
-    return machine.provider, term_years, cheapest_elsewhere(filter(anywhere.has, offers), machine)
-
-
-def _none_in(error: InvalidInput, places: Places) -> InvalidInput:
-    if not places.limited:
-        return error
-    limits = "within --provider, --region, --residency and --compliance"
-    return InvalidInput(f"{error.message} {limits}", hint=f"widen these limits; or {error.hint}")
-
-
-def _kind_of_price(way: CapacityType, price: RentedAs) -> str:
-    """``price``, ``list price``, or ``old list price``, which `gpubroker offers` would not show."""
-    from datetime import UTC, datetime
-
-    from broker.app.market.offer_rows import LIST_AGE, LIST_AGE_OF_SPOT
-
-    if not price.reference:
-        return "price"
-    most = LIST_AGE_OF_SPOT if way is CapacityType.SPOT else LIST_AGE
-    return "old list price" if datetime.now(UTC) - price.as_of > most else "list price"
-
-
-def _cheaper_elsewhere(found: WaysCompared, case: WaysInputs, provider: str, usd_per_hour: float) -> tuple[str, bool]:
-    """The provider that rents such a machine for less on demand, in words, and whether that is cheaper than every
-    compared way."""
-    from broker.economics.estimates import about
-
-    told = f"{provider} rents such a machine on demand for ${usd_per_hour:,.2f}/h (--provider {provider})"
-    here = next((one for one in found.ways if one.way is CapacityType.ON_DEMAND), None)
-    if here is None or not case.on_demand_usd_per_hour:
-        return told, False
-    there = here.npv_usd * usd_per_hour / case.on_demand_usd_per_hour
-    less = there < min(one.npv_usd for one in found.ways)
-    what = "less than every way here" if less else "which is not less"
-    return f"{told}: {about(there)} in present value, {what}", less
-
-
 def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
     """The share of hours on spot that are repeated or spent waiting: given, measured in the recorded runs, or
     assumed."""
@@ -267,22 +169,6 @@ def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[
     card, at_once = canonical(given.gpu) if given.gpu else "", min(given.gpus, given.gpus_per_machine)
     notes.append(thumb.spot_text(card, at_once))
     return thumb.spot_overhead_on(card, at_once)[0]
-
-
-def _assumed(case: WaysInputs) -> list[str]:
-    """The assumptions, and the costs that count as 0."""
-    zero = {
-        "staff": case.staff_usd_per_gpu_hour,
-        "discount rate": case.discount_rate,
-        "price decline": case.price_decline,
-        "lead time": case.lead_time_weeks,
-    }
-    return [
-        f"in use {24 * case.utilisation:.1f} h/day for {case.years:g} years; a year is 8,760 hours",
-        f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, resale {case.resale_share:.0%}; no building, no network",
-        f"reserved: every hour is paid, in terms of {case.term_years:g} years",
-        *(f"{name}: 0" for name, value in zero.items() if not value),
-    ]
 
 
 def _screen(console: Console, found: CapacityAdvice) -> Iterator[RenderableType]:

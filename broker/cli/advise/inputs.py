@@ -252,6 +252,7 @@ def market(
     """
     from datetime import UTC, datetime
 
+    from broker.app.advise.places import check_providers
     from broker.app.advise.prices import known
 
     own = stated_prices(stated, only)
@@ -263,17 +264,6 @@ def market(
     if places is not None and places.limited and not found.rows:
         terminal.say("no price is known within --provider, --region, --residency and --compliance")
     return found.with_stated(own)
-
-
-def check_providers(named: tuple[str, ...], known: set[str]) -> None:
-    """Raises `UnknownName` for a provider, or a pattern, that matches none that is ``known``."""
-    from fnmatch import fnmatchcase
-
-    from broker.core.errors import UnknownName
-
-    for name in named:
-        if not any(fnmatchcase(one, name) for one in known):
-            raise UnknownName("provider", name, known, where="--provider")
 
 
 def with_held(terminal: Terminal, prices: CurrentPrices, rules: RulesOfThumb) -> CurrentPrices:
