@@ -3,6 +3,7 @@ decisions are judged again."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from fastapi import Query
@@ -84,7 +85,9 @@ def rollback_policy(by: By, key: Key, body: RollbackBody) -> Response:
     """Make an earlier version active again, as a new version."""
     version = policies.version_before(by.broker, body.version)
     note = policies.rollback_note(version, body.reason)
-    return told(shown_policies.apply(by, version.files, note, key, body.base))
+    # Not the files and the note: if the request is repeated, another version is the previous one.
+    request = json.dumps(["policy.rollback", body.version, body.reason, body.base])
+    return told(shown_policies.apply(by, version.files, note, key, body.base, request))
 
 
 def check_policy(by: By, body: PolicyBody) -> Response:

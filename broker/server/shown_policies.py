@@ -58,14 +58,17 @@ def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> P
     return trials.seen_before(by.broker, files, past=past)
 
 
-def apply(by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None) -> ChangeAnswer:
-    """Make these files the active policy. ``base``: the version that the caller has seen; None: any. Raises
-    `InvalidInput` for invalid files, and if another version is active."""
+def apply(
+    by: Caller, files: Mapping[str, str], note: str, key: str, base: int | None = None, request: str | None = None
+) -> ChangeAnswer:
+    """Make these files the active policy. ``base``: the version that the caller has seen; None: any. ``request``: the
+    whole request as text, where it does not have the files and the note themselves. Raises `InvalidInput` for invalid
+    files, and if another version is active."""
     check_names(files)
     broker, note = by.broker, one_line(note)
     before = broker.store.active_policy()
     number = before.number if before else 0
-    said = json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
+    said = request or json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
     asked = request_of(by, key, ("policy.apply", "policy"), said, f"version {number}" if before else "no policy")
     return once(
         broker,
