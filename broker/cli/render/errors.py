@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _MOST_PROBLEMS = 200  # shown for one file; --json has all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than tabs and line breaks."""
 
 
 def error_text(error: BrokerError) -> Text:
@@ -100,7 +101,7 @@ def _cut(line: str, column: int) -> tuple[str, int]:
     at = max(column - 1, 0)
     start = max(0, at - _LONGEST_LINE // 2) if len(line) > _LONGEST_LINE else 0
     shown = line[start : start + _LONGEST_LINE]
-    return _CONTROL.sub("?", shown.replace("\t", " ")), min(at - start, len(shown))
+    return CONTROL.sub("?", shown.replace("\t", " ")), min(at - start, len(shown))
 
 
 def _lines_of(where: str) -> list[str]:
@@ -116,7 +117,7 @@ def _lines_of(where: str) -> list[str]:
 
 def _clean(text: str) -> str:
     """The text without control characters, so that the content of a file cannot control the terminal."""
-    return _CONTROL.sub("?", text)
+    return CONTROL.sub("?", text)
 
 
 def keep_traceback(error: BaseException) -> Path | None:
