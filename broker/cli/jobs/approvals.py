@@ -12,7 +12,7 @@ from broker.cli import completion, filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.approvals import ApprovalList, StandingGrantResult
@@ -108,6 +108,8 @@ def grant(
     its rules at every place and price, up to its total. A request that the policies now deny cannot be approved.
     Standing grants cannot be created through a server.
     """
+    from rich.text import Text
+
     from broker.cli.jobs.jobs import history_of
     from broker.core.events.events import ApprovalGiven
 
@@ -120,7 +122,11 @@ def grant(
         return
 
     def approved() -> str:
-        happened = [event.body for event in history_of(terminal, after.id).events]
+        try:
+            happened = [event.body for event in history_of(terminal, after.id).events]
+        except BrokerError as error:  # the decision is made, whether or not its rules can be shown
+            terminal.say(Text(f"the rules of the approval cannot be shown: {error}", style="yellow"))
+            return "approval recorded"
         last = [body for body in happened if isinstance(body, ApprovalGiven)][-1:]
         rules = last[0].rules if last and last[0].by else ()
         return f"approved ({', '.join(rules)})" if rules else "no approval needed: no active rule requires it any more"

@@ -12,6 +12,7 @@ from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.policies import PolicyExplanation
@@ -106,6 +107,9 @@ def explain(
 
     terminal = Terminal.of(context)
     if not job.exists() and job.suffix not in (".yaml", ".yml"):
+        if policy:
+            hint = "give its job file; `policy backtest` judges past decisions again"
+            raise InvalidInput("a submitted job has the verdicts on record", where="--policy", hint=hint)
         decisions = _decisions(terminal, str(job))
         terminal.result(decisions, lambda: trial_view.recorded(terminal.out, decisions))
         return
