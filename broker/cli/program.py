@@ -158,7 +158,7 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        terminal.say("Stopped.")
+        terminal.stopped()
         return 130
     except BrokenPipeError as error:
         return terminal.cut_off() or terminal.crashed(error)

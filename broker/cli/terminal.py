@@ -98,6 +98,16 @@ class Terminal:
 
         return Live("", console=console, auto_refresh=False, transient=True)
 
+    def stopped(self) -> None:
+        """Print that Ctrl-C ended the command; also if a change may have been made at the server."""
+        server = self.__dict__.get("server")
+        if server is None or not server.changing:
+            self.say("Stopped.")
+            return
+        from broker.remote.team_api import LOOK_FIRST, NOT_KNOWN
+
+        self.say(f"Stopped; {NOT_KNOWN}: {LOOK_FIRST}.")
+
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
@@ -127,7 +137,7 @@ class Terminal:
         """Check options that a team server does not offer, by name. Raises `NotThroughServer` if the command acts
         through a server and one has a value."""
         for name, value in options.items():
-            if self.through_server and value:
+            if self.through_server and value not in (None, False, [], ()):
                 raise NotThroughServer(f"{self._command} {name}")
 
     @cached_property
@@ -257,11 +267,11 @@ def _trimmed(part: RenderableType) -> RenderableType:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from broker.cli.render.console import HarmlessConsole
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _UNBOUNDED
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, soft_wrap=False)
+    return HarmlessConsole(stderr=stderr, width=width, markup=False, emoji=False, soft_wrap=False)
 
 
 def to_json(document: Any) -> str:

@@ -13,10 +13,10 @@ from broker.app.jobs.sealed_secrets import missing_secrets, note_of_missing_secr
 from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
 from broker.app.results.plans import PlanResult
 from broker.app.results.submission import JobFileText, SubmissionTerms
-from broker.core.errors import BrokerError, InvalidInput, StoreProblem
+from broker.core.errors import BrokerError, InvalidInput, Malformed, StoreProblem
 from broker.core.job.file import parse_job, print_job
 from broker.core.job.jobs import Job
-from broker.remote.team_api import Document, TeamApi
+from broker.remote.team_api import SAME_VERSION, Document, TeamApi
 from broker.snapshots.upload import Progress, no_progress
 
 _TREES, _FILES = "trees", "files"
@@ -121,11 +121,12 @@ class JobNotFound(BrokerError):
 
 def job_id(api: TeamApi, reference: str) -> str:
     """The id of the newest job of that name, or of the one job whose id begins so. Raises `JobNotFound`."""
-    found = list(api.pages("/jobs", "jobs", 2, reference=reference))
-    named = [one for one in found if reference in (one["id"], one["name"])]
-    if named:
-        return str(named[0]["id"])
-    if len(found) == 1:
-        return str(found[0]["id"])
+    try:
+        found = [(str(one["id"]), one["name"]) for one in api.pages("/jobs", "jobs", 2, reference=reference)]
+    except (KeyError, TypeError) as error:
+        raise Malformed("the server's list of jobs cannot be read", where=api.url, hint=SAME_VERSION) from error
+    named = [id for id, name in found if reference in (id, name)]
+    if named or len(found) == 1:
+        return named[0] if named else found[0][0]
     said = "more than one job begins so" if found else "no such job"
     raise JobNotFound(f"{said}: {reference}", hint="`gpubroker jobs list` lists those of your teams")

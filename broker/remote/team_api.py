@@ -20,6 +20,10 @@ from broker.server.paths import CONTENTS, VERSION
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
 _TRIES = 3
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+SAME_VERSION = "use the same version here and on the server"
+NOT_KNOWN = "whether the change was made is not known"
+LOOK_FIRST = "look whether the server has it before you repeat the command"
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
 R = TypeVar("R", bound=Result)
@@ -58,6 +62,7 @@ class TeamApi:
         self.url = login.url
         headers = {"Authorization": f"Bearer {login.token}"}
         self._http = connected(login.url, _TIMEOUT, transport, headers)
+        self.changing = False
 
     def __enter__(self) -> Self:
         return self
@@ -82,21 +87,19 @@ class TeamApi:
     def request(self, kind: type[R], path: str, body: Mapping[str, Any] | None = None) -> R:
         """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
         key."""
-        return self._read(kind, self.change(path, body), "the change was made, but ")
-
-    def rows(self, kind: type[R], path: str, rows: str, limit: int, **parameters: Any) -> Iterator[R]:
-        """At most ``limit`` results of a list that comes in pages. ``rows``: the name of the list in the document."""
-        return (self._read(kind, row) for row in self.pages(path, rows, limit, **parameters))
+        done = self.change(path, body)
+        id = done.get("id")
+        return self._read(kind, done, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
         """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists
         with what they have on each page. ``page``: the most rows that the server puts on one."""
         most = sys.maxsize if limit is None else limit
         found = last = self.get(path, limit=min(most, page), **parameters)
-        while last.get("next_cursor") and (left := most - len(found[rows])) > 0:
+        while (left := most - len(self._rows(found, rows))) > 0 and last.get("next_cursor"):
             last = self.get(path, limit=min(left, page), cursor=last["next_cursor"], **parameters)
             for name, value in last.items():
-                found[name] = found[name] + value if isinstance(value, list) else value
+                found[name] = found.get(name, []) + value if isinstance(value, list) else value
         return self._read(kind, found)
 
     def _read(self, kind: type[R], document: Document, before: str = "") -> R:
@@ -106,7 +109,7 @@ class TeamApi:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
             said = f"{before}the answer is not what this version of gpubroker expects: {field}: {first['msg']}"
-            raise Malformed(said, where=self.url, hint="use the same version here and on the server") from error
+            raise Malformed(said, where=self.url, hint=SAME_VERSION) from error
 
     def get(self, path: str, **parameters: Any) -> Document:
         """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server
@@ -119,17 +122,38 @@ class TeamApi:
         cursor: str | None = None
         while limit > 0:
             found = self.get(path, limit=min(limit, 200), cursor=cursor, **parameters)
-            yield from found[rows]
-            limit -= len(found[rows])
+            some = self._rows(found, rows)
+            yield from some
+            limit -= len(some)
             cursor = found.get("next_cursor")
             if cursor is None:
                 return
 
+    def _rows(self, document: Document, name: str) -> list[Any]:
+        rows = document.get(name)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            said = f"the answer is not what this version of gpubroker expects: it has no list {name}"
+            raise Malformed(said, where=self.url, hint=SAME_VERSION)
+        return rows
+
     def change(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
         """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
-        key."""
+        key. While it is not known whether the change was made, ``changing`` is true; if the answer stays lost, the
+        `Unreachable` that is raised says so."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
-        return self._repeated("POST", VERSION + path, json=dict(body or {}), headers=headers)
+        try:
+            document = self._repeated("POST", VERSION + path, json=dict(body or {}), headers=headers, changes=True)
+        except Unreachable as error:
+            if not self.changing:
+                raise
+            self.changing = False
+            hint = f"{LOOK_FIRST}; a repeated command may make it a second time"
+            raise Unreachable(f"{error.message}; {NOT_KNOWN}", where=error.where, hint=hint) from error
+        except BrokerError:
+            self.changing = False
+            raise
+        self.changing = False
+        return document
 
     def ask(self, path: str, body: Mapping[str, Any], **parameters: Any) -> Document:
         """The document that a POST request returns, for queries too long for an address. Changes nothing. Repeated if
@@ -163,14 +187,14 @@ class TeamApi:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
 
-    def _repeated(self, method: str, path: str, **more: Any) -> Document:
+    def _repeated(self, method: str, path: str, *, changes: bool = False, **more: Any) -> Document:
         tries = Retrying(
             retry=retry_if_exception_type(Unreachable),
             stop=stop_after_attempt(_TRIES),
             wait=wait_exponential(multiplier=0.5, max=4),
             reraise=True,
         )
-        answer: httpx.Response = tries(self._sent, method, path, **more)
+        answer: httpx.Response = tries(self._posted if changes else self._sent, method, path, **more)
         if answer.is_error:
             raise self._refusal(answer)
         try:
@@ -180,6 +204,15 @@ class TeamApi:
         if not isinstance(document, dict):
             raise Malformed("the answer is not a document of gpubroker", where=self.url, hint="check the address")
         return document
+
+    def _posted(self, method: str, path: str, **more: Any) -> httpx.Response:
+        before, self.changing = self.changing, True
+        try:
+            return self._sent(method, path, **more)
+        except Unreachable as error:
+            if isinstance(error.__cause__, _UNSENT):
+                self.changing = before
+            raise
 
     def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:

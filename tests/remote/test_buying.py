@@ -148,4 +148,6 @@ def test_an_answer_that_cannot_be_read_says_that_the_change_was_made(
 ) -> None:
     monkeypatch.setattr(TeamApi, "change", lambda api, path, body: {"id": "purchase-1"})
     done = laptop("capacity", "buy", "1", by="mia")
-    assert (done.code, "the change was made, but the answer is not what" in done.err) == (5, True), done.err
+    assert (done.code, "the change was made (purchase-1), but the answer is not what" in done.err) == (5, True), (
+        done.err
+    )

@@ -32,10 +32,13 @@ def _read(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, dict):
         return value
     body = dict(value)
-    seq, at, attempt = body.pop("seq"), datetime.fromisoformat(body.pop("at")), body.pop("attempt")
-    if "reason" in body:
-        body.pop("because", None)
-    return ev.Event(info.data["id"], seq, at, attempt, ev.body_from(body))
+    try:
+        seq, at, attempt = body.pop("seq"), datetime.fromisoformat(body.pop("at")), body.pop("attempt")
+        if "reason" in body:
+            body.pop("because", None)
+        return ev.Event(info.data["id"], seq, at, attempt, ev.body_from(body))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an event of a job: {error}") from error
 
 
 HistoryEvent = Annotated[

@@ -161,7 +161,7 @@ def anomalies(
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    terminal.only_here({"--answer": answer, "--day": day, "--reason": reason})
+    terminal.only_here({"--answer": answer, "--day": day, "--reason": reason or None})
     if answer is not None or day is not None:
         found = _answered(terminal, team, day, answer, reason)
     elif terminal.through_server:

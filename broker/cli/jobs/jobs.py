@@ -85,7 +85,9 @@ def _listed(terminal: Terminal, mine: bool, **wanted: Unpack[JobCriteria]) -> Jo
     from broker.app.results.jobs import JobList
 
     if terminal.through_server:
-        user = terminal.api.get("/me")["person"]["name"] if mine else None
+        from broker.app.results.access import CallerIdentity
+
+        user = terminal.api.fetch(CallerIdentity, "/me").person.name if mine else None
         state = [one.value for one in wanted["states"]] or None
         return terminal.api.whole(
             JobList, "/jobs", "jobs", wanted["limit"], 200, state=state, team=wanted["team"], user=user
