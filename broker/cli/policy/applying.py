@@ -15,9 +15,8 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.results.policies import AppliedPolicy
+    from broker.app.results.policies import AppliedPolicy, PolicyVersionList
     from broker.app.results.policy_preview import PolicyPreviewResult
-from broker.app.results.policies import PolicyVersionList
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
