@@ -147,7 +147,7 @@ def test_what_a_server_tells_does_not_control_the_terminal(
 
 
 def test_an_empty_value_is_not_the_same_as_no_option(laptop: Laptop) -> None:
-    for command, option in ((("jobs", "list"), "--array"), (("offers",), "--group-by")):
+    for command, option in ((("jobs", "list"), "--array"), (("prices", "history"), "--at")):
         refused = laptop(*command, option, "", by="mia")
         assert (refused.code, f"{command[-1]} {option}` does not work" in refused.err) == (2, True), refused.err
 
