@@ -35,10 +35,10 @@ DOCUMENTS: Mapping[str, str] = {
     "audit": "access:AuditLog",
     "backtest-anomalies": "spending_backtests:AnomalyBacktest",
     "backtest-forecast": "spending_backtests:ForecastBacktest",
-    "backtest-memory": "backtests:MemoryBacktest",
+    "backtest-memory": "estimate_backtests:MemoryBacktest",
     "backtest-placement": "backtests:PlacementBacktest",
     "backtest-reserve": "backtests:ReserveBacktest",
-    "backtest-serving": "backtests:ServingBacktest",
+    "backtest-serving": "estimate_backtests:ServingBacktest",
     "budget-list": "budgets:BudgetList",
     "budget-show": "budgets:BudgetDetails",  # with a name
     "budget-show-all": "budgets:BudgetDetailsList",

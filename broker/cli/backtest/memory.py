@@ -12,7 +12,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.results.backtests import MemoryBacktest, MemoryErrors
+    from broker.app.results.estimate_backtests import MemoryBacktest, MemoryErrors
 
 EXAMPLES = examples("gpubroker backtest memory", "gpubroker backtest memory --by-size --json")
 
@@ -31,7 +31,7 @@ def memory(
 
     Rows marked "seen" were known when the constants of the estimate were chosen; the others were not.
     """
-    from broker.app.results.backtests import MemoryBacktest
+    from broker.app.results.estimate_backtests import MemoryBacktest
     from broker.backtest.memory.images import compare_images
     from broker.backtest.memory.published import compare, summary
 

@@ -12,7 +12,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.app.results.backtests import ServingBacktest, ServingRatios
+    from broker.app.results.estimate_backtests import ServingBacktest, ServingRatios
 
 EXAMPLES = examples("gpubroker backtest serving", "gpubroker backtest serving --json")
 
@@ -23,7 +23,7 @@ def serving(context: typer.Context, as_json: AsJson = False) -> None:
     A ratio above 1 is an estimate that is too fast. Rows marked "seen" were known when the constants of the estimate
     were chosen; the others were not.
     """
-    from broker.app.results.backtests import ServingBacktest
+    from broker.app.results.estimate_backtests import ServingBacktest
     from broker.backtest.serving.published import compare, summary
 
     terminal = Terminal.of(context)
