@@ -155,13 +155,13 @@ def purchases(console: Console, found: PurchaseList, *, every: bool) -> list[Ren
         ValueColumn("purchase", lambda one: one.id),
         ValueColumn("state", _state, folds=True),
         ValueColumn("machines", lambda one: _machines(one.quote)),
-        ValueColumn("place", lambda one: _place(one.quote), 4),
-        ValueColumn("starts", lambda one: formats.moment(one.quote.starts), 2),
-        ValueColumn("ends", lambda one: formats.moment(one.quote.ends), 3),
+        ValueColumn("place", lambda one: _place(one.quote), 5),
+        ValueColumn("starts", lambda one: formats.moment(one.quote.starts), 3),
+        ValueColumn("ends", lambda one: formats.moment(one.quote.ends), 4),
         ValueColumn("held", lambda one: one.held_usd.rounded(2), align="right"),
-        ValueColumn("paid", lambda one: one.charged_usd.rounded(2), align="right"),
-        ValueColumn("buyer", lambda one: one.user, 1),
-        ValueColumn("team", lambda one: one.team or "", 5),
+        ValueColumn("paid", lambda one: one.charged_usd.rounded(2), 1, align="right"),
+        ValueColumn("buyer", lambda one: one.user, 2),
+        ValueColumn("team", lambda one: one.team or "", 6),
     )
     return listed(console, columns, found.purchases)
 

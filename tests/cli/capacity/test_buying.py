@@ -138,6 +138,11 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "not bought: rejected" in gone.out
     shown = gpubroker("capacity", "show", id)
     assert "purchase failed by bob" in shown.out
+    rejected = PurchaseList.model_validate(gpubroker("capacity", "purchases", "--all", "--json").json)
+    paid = found.purchases[0].model_copy(update={"charged_usd": found.purchases[0].held_usd})
+    both = PurchaseList(purchases=[paid, *rejected.purchases])
+    narrow.print(*purchases_view.purchases(narrow, both, every=True))
+    assert id in narrow.export_text(), "also beside a longer state"
 
 
 @pytest.mark.parametrize(
