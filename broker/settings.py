@@ -241,7 +241,9 @@ class Settings(BaseSettings):
     ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
     """
 
-    model_config = SettingsConfigDict(env_prefix="GPUBROKER_", env_nested_delimiter="__", extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="GPUBROKER_", env_nested_delimiter="__", env_ignore_empty=True, extra="forbid"
+    )
 
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("gpubroker")))
     store: str | None = None

@@ -74,3 +74,8 @@ def test_a_later_file_wins_setting_by_setting(files: tuple[Path, Path]) -> None:
     prices = read_settings().prices
     assert [prices["aws"].every, prices["aws"].timeout] == [timedelta(minutes=7), timedelta(seconds=40)]
     assert prices["gcp"].every == timedelta(hours=1)
+
+
+def test_an_empty_variable_is_as_if_it_were_not_set(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_HOME", "")
+    assert read_settings().home.is_absolute(), "not the folder in which the command happens to run"
