@@ -33,7 +33,8 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
         if tx.people() or not administrator:
             only_administrators(tx, by)
         if tx.person(name) is not None:
-            raise InvalidInput(f"{name} exists already", hint="`gpubroker people list`")
+            more = f"`gpubroker people grant {name} administrator`" if administrator else "`gpubroker people list`"
+            raise InvalidInput(f"{name} exists already", hint=more)
         roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
         person = Person(name, broker.clock.now(), service, roles)
         tx.keep_person(person)

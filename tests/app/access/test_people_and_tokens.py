@@ -43,6 +43,9 @@ def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) 
         people.add(broker, "ann", by=ANN)
     assert "people add ann --administrator" in refused.value.hint
     assert people.add(broker, "ann", by=ANN, administrator=True).roles == {Role.ADMINISTRATOR}
+    with pytest.raises(InvalidInput, match="ann exists already") as taken:
+        people.add(broker, "ann", by=ANN, administrator=True)
+    assert taken.value.hint == "`gpubroker people grant ann administrator`"
     with pytest.raises(NotAllowed, match="bob is none") as refused:
         people.add(broker, "bob", by=BOB, administrator=True)
     assert refused.value.hint == "ask ann"
