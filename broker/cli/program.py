@@ -1,8 +1,8 @@
 """The program: its commands, error handling and exit codes.
 
 Exit codes: 0 done, 1 unexpected error, 2 usage error or invalid file, 3 denied by a policy, 4 no feasible capacity,
-5 provider or engine error, 6 approval needed, 7 the job failed, 130 interrupted with Ctrl-C, 141 the reader of the
-output closed it.
+5 provider or engine error, or the team server cannot be reached or does not accept the login, 6 approval needed, 7 the
+job failed, 130 interrupted with Ctrl-C, 141 the reader of the output closed it.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ COMMANDS = {
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
-# All others act through the team server that the user is logged in to, or are refused.
 OF_THIS_MACHINE = frozenset(
     {
         *("demo", "init", "simulate", "backtest", "advise", "doctor", "schema"),
-        *("serve", "store", "reconcile", "login", "logout", "whoami"),
+        *("serve", "reconcile", "login", "logout", "whoami"),
     }
 )
+"""Commands that a login does not change. All others act through the team server that the user is logged in to, or are
+refused: so is ``store``, since a copy of this machine's own store would pass for a backup of the team's. ``serve`` and
+``reconcile`` can mean no other store than that of the machine that they run on, and have to run where an administrator
+is logged in to the same or another server."""
 
 PARTS_OF_THIS_MACHINE = frozenset({("policy", "schema"), ("policy", "test")})
 """Commands of groups that act through a server, but need neither a server nor a store themselves."""

@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 _UNBOUNDED = 100_000
 # The exit code when the reader of the output closed it, as the shell reports it for other programs.
 CUT_OFF = 128 + signal.SIGPIPE
+_ABOUT_ONE_JOB = ("ssh", "exec", "jobs attach", "jobs diff", "jobs show")
 
 
 class NotThroughServer(AskAPerson):
     """A command that acts for a team and that the server does not offer. ``command``: without ``gpubroker``."""
 
     def __init__(self, command: str) -> None:
-        super().__init__(
-            f"`gpubroker {command}` does not work through a team server",
-            hint="run it where the server runs; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine",
-        )
+        hint = "run it where the server runs"
+        if not command.startswith(_ABOUT_ONE_JOB):  # which the store of this machine does not have
+            hint += "; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine, which is not the server's"
+        super().__init__(f"`gpubroker {command}` does not work through a team server", hint=hint)
 
 
 class Terminal:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from broker.app.doctor.result import DoctorFinding
     from broker.app.results.service import CheckedArea, DoctorReport, ProviderSetup
     from broker.app.wiring import Broker
 
 _PLAIN_LOGINS = ("api_key", "client_id")  # names of logins that say no more than the provider's name
+_THROUGH_SERVER = re.compile(r"\bgpubroker (?=jobs|policy|prices)")  # commands that act through a server
 
 EXAMPLES = examples(
     "gpubroker doctor",
@@ -52,10 +56,14 @@ def doctor(
 ) -> None:
     """Show what works on this machine, what is missing, and how to fix it.
 
-    Exits with 2 if something is broken.
+    While you are logged in to a team server, it checks this machine all the same, and not the server. Exits with 2 if
+    something is broken.
     """
     terminal = Terminal.of(context)
+    login = _login(terminal)
     if sweep:
+        if login is not None:
+            terminal.say(f"{login.message}.")
         from broker.cli.service import sweep as sweeping
 
         raise typer.Exit(sweeping.sweep(terminal, end=end, yes=yes, as_json=as_json))
@@ -71,10 +79,27 @@ def doctor(
     found = list(use_case.examine(open_broker))
     if rebuild and healthy([one for one in found if one.area in ("settings", "store")]):
         found += use_case.prove(open_broker())
+    if login is not None:
+        own = r"GPUBROKER_SERVER=off \g<0>"
+        found = [login, *(replace(one, fix=_THROUGH_SERVER.sub(own, one.fix)) for one in found)]
     report = DoctorReport.of(found)
     terminal.result(report, lambda: _screen(report, verbose=verbose))
     if not report.healthy:
         raise typer.Exit(2)
+
+
+def _login(terminal: Terminal) -> DoctorFinding | None:
+    """What a login to a team server means for these checks; None without one."""
+    from broker.app.doctor.result import DoctorFinding, Health
+
+    try:
+        server = terminal.server
+    except InvalidInput as error:
+        return DoctorFinding("login", Health.PROBLEM, str(error), error.hint)
+    if server is None:
+        return None
+    said = f"what follows is about this machine and its own store, not about {server.url}, to which you are logged in"
+    return DoctorFinding("login", Health.NOTE, said, facts={"server": server.url})
 
 
 def _screen(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:

@@ -54,6 +54,7 @@ def serve(
 ) -> None:
     """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the page.
 
+    It serves the store of this machine, also while you are logged in to a server.
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
     others stand by and take over; with GPUBROKER_SERVE__SHARE_JOBS=true, on PostgreSQL, each reconciles its share of
     the jobs. Without an instance, running jobs continue, but no job is re-placed.

@@ -1,4 +1,5 @@
-"""`gpubroker store`: back up the store, restore it, archive what is old, and compact it."""
+"""`gpubroker store`: back up the store, restore it, archive what is old, and compact it. Refused while logged in to a
+team server, whose store is not on this machine."""
 
 from __future__ import annotations
 
@@ -122,8 +123,8 @@ def restore(
     from broker.store.engine.copies import examined
 
     terminal = Terminal.of(context)
-    found = examined(file)
     broker = terminal.broker(look_after=False)
+    found = examined(file)
     if not yes:
         if not terminal.asks:
             raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")

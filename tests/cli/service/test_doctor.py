@@ -56,6 +56,20 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
     assert "pip install 'gpubroker[torch]" in gpubroker("doctor", "--verbose").out
 
 
+def test_a_login_is_told_first_and_advice_is_for_the_store_of_this_machine(
+    gpubroker: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUBROKER_SERVER", "https://gpus.example.org")
+    monkeypatch.setenv("GPUBROKER_TOKEN", "t")
+    found = gpubroker("doctor", "--json").json["findings"]
+    assert (found[0]["area"], found[0]["facts"]) == ("login", {"server": "https://gpus.example.org"})
+    advice = [one["fix"] for one in found if "gpubroker policy apply" in one["fix"]]
+    assert advice == ["GPUBROKER_SERVER=off gpubroker policy apply FILES"]
+    assert "not about https://gpus.example.org" in gpubroker("doctor").out
+    monkeypatch.delenv("GPUBROKER_SERVER")
+    assert "GPUBROKER_SERVER is not" in gpubroker("doctor").out
+
+
 def test_variables_that_are_no_settings(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_POLCY", "x")
     monkeypatch.setenv("GPUBROKER_CHECKPOINT_DIR", "/somewhere")  # set for jobs, not a setting
