@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,10 +22,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SavedLogin:
-    """``url``: of the server, without a path. ``token``: an API token, a secret."""
+    """``url``: of the server, without a path. ``token``: an API token, a secret. ``by_variable``: from the environment,
+    so that a new login would not replace it."""
 
     url: str
     token: str
+    by_variable: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<SavedLogin {self.url}>"
@@ -39,7 +41,8 @@ def place(environment: Mapping[str, str] = os.environ) -> Path:
 
 def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
     """The login from the environment, or else the saved one; None if commands use a store of this machine. Sends no
-    request. Raises `InvalidInput` for a server without a token and for a file that cannot be read."""
+    request. Raises `InvalidInput` for a server without a token, a token without a server, and a file that cannot be
+    read."""
     server = environment.get(SERVER)
     if server == "off":
         return None
@@ -47,7 +50,10 @@ def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
         token = environment.get(TOKEN, "")
         if not token:
             raise InvalidInput(f"{SERVER} is set and {TOKEN} is not", hint=f"set both, or {SERVER}=off")
-        return SavedLogin(server_url(server), token)
+        return SavedLogin(server_url(server), token, by_variable=True)
+    if environment.get(TOKEN):  # otherwise the command would act as another person than the token's
+        hint = f"set {SERVER} to the server's address, or unset {TOKEN}; {SERVER}=off uses the store of this machine"
+        raise InvalidInput(f"{TOKEN} is set and {SERVER} is not", hint=hint)
     file = place(environment)
     try:
         kept = json.loads(file.read_bytes())

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from broker.app.access.tokens import enter
 from broker.app.wiring import Broker
-from broker.core.access.permissions import SCOPES, Access, Permission
+from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
@@ -93,14 +93,28 @@ class Caller:
                 return None
 
 
+_WORDS = {Permission.BUY: "buy capacity or ask for quotes"}
+_NOT_BY_LOGIN = (TokenScope.STATEMENTS, TokenScope.ADMISSION)  # `gpubroker login` does not request them
+
+
+def _how_to_get(access: Access, scope: TokenScope | None) -> str:
+    named = " ".join(f"--scope {one}" for one in dict.fromkeys((TokenScope.READ, scope)))
+    made = (
+        "an administrator makes a token where the server runs: "
+        f"`gpubroker tokens create {access.person.name} {named}`; set GPUBROKER_SERVER and GPUBROKER_TOKEN to use it"
+    )
+    return made if scope in _NOT_BY_LOGIN else f"log in with it: `gpubroker login URL {named}`; or {made}"
+
+
 def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
     """The error for a missing permission. It does not reveal what the caller may not see."""
     scope = SCOPES[permission]
     if scope not in access.scopes:
         has = ", ".join(sorted(access.scopes))
         return RoleMissing(
-            f"the token has only {has}; `{permission}` needs the scope {scope}",
-            hint="an administrator makes one with that scope: `gpubroker tokens create`",
+            f"the login or token has only {has}; to {_WORDS.get(permission, permission.replace('_', ' '))}, it needs "
+            f"the scope {scope}",
+            hint=_how_to_get(access, scope),
         )
     return RoleMissing(
         f"{access.person.name} has no role that allows `{permission}`{where}", hint="an administrator gives roles"

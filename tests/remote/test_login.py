@@ -68,6 +68,16 @@ def test_login_whoami_logout(
     check("whoami-local", laptop("whoami", "--json").json)
 
 
+def test_a_login_buys_only_if_it_is_asked_for(
+    service: TeamService, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", entering(service))
+    for scopes in ((), ("--scope", "read", "--scope", "purchases")):
+        assert laptop("login", service.url, *scopes).code == 0
+        assert ("purchases" in laptop("whoami", "--json").json["scopes"]) is bool(scopes)
+        laptop("logout")
+
+
 def test_a_refused_login_saves_nothing(
     service: TeamService, laptop: Laptop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +117,9 @@ def test_a_login_is_replaced_and_forgotten(tmp_path: Path) -> None:
     assert current(here | {"GPUBROKER_SERVER": "c", "GPUBROKER_TOKEN": "t"}) == SavedLogin("https://c", "t")
     with pytest.raises(InvalidInput, match="GPUBROKER_TOKEN is not"):
         current(here | {"GPUBROKER_SERVER": "c"})
+    with pytest.raises(InvalidInput, match="GPUBROKER_SERVER is not"):
+        current(here | {"GPUBROKER_TOKEN": "t"})
+    assert current(here | {"GPUBROKER_SERVER": "off", "GPUBROKER_TOKEN": "t"}) is None
     forget(here)
     forget(here)
     assert current(here) is None

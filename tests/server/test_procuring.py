@@ -98,6 +98,7 @@ def test_a_token_for_jobs_buys_nothing(world: Company, market: SfcomputeMarket) 
     token = world.token("mia", TokenScope.READ, TokenScope.JOBS, TokenScope.APPROVALS)
     refused = ask(world, "/purchases", "mia", {"quote": quoted(world), "team": "nlp"}, token=token)
     assert (refused.status_code, "needs the scope purchases" in refused.text) == (403, True)
+    assert "`gpubroker tokens create mia --scope read --scope purchases`" in refused.json()["hint"]
 
 
 def test_what_was_bought_is_withdrawn_shown_and_sold(world: Company, market: SfcomputeMarket) -> None:

@@ -15,10 +15,13 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.remote.device_login import ShownCode
 
-LOGIN_EXAMPLES = examples("gpubroker login https://gpus.example.org", "gpubroker login gpus.example.org --scope read")
+LOGIN_EXAMPLES = examples(
+    "gpubroker login https://gpus.example.org", "gpubroker login gpus.example.org --scope read --scope purchases"
+)
 LOGOUT_EXAMPLES = examples("gpubroker logout")
 WHOAMI_EXAMPLES = examples("gpubroker whoami", "gpubroker whoami --json")
-_SCOPES = ("read", "jobs", "approvals", "policies")
+_USUAL_SCOPES = ("read", "jobs", "approvals", "policies")
+_SCOPES = (*_USUAL_SCOPES, "purchases")
 _LONGEST = 60  # characters of a machine's name
 
 
@@ -27,7 +30,10 @@ def login(
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the team server, as in a browser.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="What commands may do here: read, jobs, approvals, policies. Repeatable. Default: all."),
+        typer.Option(
+            help="What commands may do here: read, jobs, approvals, policies, purchases. Repeatable. "
+            "Default: all but purchases, so that a stolen login cannot buy."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,10 +43,12 @@ def login(
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
     """
     from broker.remote.device_login import log_in
-    from broker.remote.logins import keep, server_url
+    from broker.remote.logins import SERVER, TOKEN, keep, server_url
 
     terminal = Terminal.of(context)
-    wanted = scope or list(_SCOPES)
+    if terminal.environment.get(TOKEN):
+        raise InvalidInput(f"{TOKEN} is set and takes precedence over a login", hint=f"unset {SERVER} and {TOKEN}")
+    wanted = scope or list(_USUAL_SCOPES)
     for name in wanted:
         if name not in _SCOPES:
             raise InvalidInput(f"unknown scope {name!r}", where="--scope", hint=f"known: {', '.join(_SCOPES)}")
@@ -65,8 +73,9 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
     from broker.remote import device_login, logins
 
     terminal = Terminal.of(context)
-    if logins.SERVER in terminal.environment:
-        raise InvalidInput(f"the login comes from {logins.SERVER}", hint=f"unset {logins.SERVER} and {logins.TOKEN}")
+    for name in (logins.SERVER, logins.TOKEN):
+        if name in terminal.environment:
+            raise InvalidInput(f"the login comes from {name}", hint=f"unset {logins.SERVER} and {logins.TOKEN}")
     revoked = False
     try:
         saved = logins.current(terminal.environment)
