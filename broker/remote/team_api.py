@@ -10,16 +10,19 @@ from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import ValidationError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
 from broker.app.results.values import Result, plain
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable, place
 from broker.remote.connecting import connected
-from broker.remote.logins import SavedLogin
+from broker.remote.logins import SERVER, TOKEN, SavedLogin
 from broker.server.paths import CONTENTS, VERSION
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
 _TRIES = 3
+FOLLOWING = 18
+"""The tries of a command that follows a job: with the pauses between them a minute, in which a server restarts."""
+_LONGEST = 90.0  # seconds for more tries than the usual ones, if each takes long
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 SAME_VERSION = "use the same version here and on the server"
 NOT_KNOWN = "whether the change was made is not known"
@@ -54,7 +57,8 @@ def _findings(document: Mapping[str, Any], said: str) -> Iterator[str]:
 
 
 class TeamApi:
-    """The API of one server. Close it after use. Every method may raise `ServerRefusal`, `LoginMissing` (the token is
+    """The API of one server. Close it after use. ``tries``: how often a request is sent to a server that cannot be
+    reached. Every method may raise `ServerRefusal`, `LoginMissing` (the token is
     not accepted), `Throttled`, `Unreachable` and `Malformed`."""
 
     def __init__(self, login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
@@ -63,6 +67,8 @@ class TeamApi:
         headers = {"Authorization": f"Bearer {login.token}"}
         self._http = connected(login.url, _TIMEOUT, transport, headers)
         self.changing = False
+        self.tries = _TRIES
+        self._by_variable = login.by_variable
 
     def __enter__(self) -> Self:
         return self
@@ -185,12 +191,12 @@ class TeamApi:
                     raise self._refusal(answer)
                 yield from answer.iter_raw()
         except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, path) from error
 
     def _repeated(self, method: str, path: str, *, changes: bool = False, **more: Any) -> Document:
         tries = Retrying(
             retry=retry_if_exception_type(Unreachable),
-            stop=stop_after_attempt(_TRIES),
+            stop=stop_after_attempt(self.tries) | (stop_after_attempt(_TRIES) & stop_after_delay(_LONGEST)),
             wait=wait_exponential(multiplier=0.5, max=4),
             reraise=True,
         )
@@ -218,7 +224,7 @@ class TeamApi:
         try:
             answer = self._http.request(method, path, **more)
         except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, path) from error
         self._reached(answer)
         return answer
 
@@ -226,9 +232,11 @@ class TeamApi:
         if answer.status_code in (502, 503, 504):
             raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
 
-    def _unreachable(self, error: httpx.TransportError) -> Unreachable:
+    def _unreachable(self, error: httpx.TransportError, path: str) -> Unreachable:
         said = f"the server cannot be reached: {error or type(error).__name__}"
-        hint = "check the address and the network; GPUBROKER_SERVER=off uses the store of this machine"
+        hint = "check the address and the network"
+        if not path.startswith(f"{VERSION}/jobs"):  # which the store of this machine does not have
+            hint += "; GPUBROKER_SERVER=off uses the store of this machine, which is not the server's"
         return Unreachable(said, where=self.url, hint=hint)
 
     def _refusal(self, answer: httpx.Response) -> BrokerError:
@@ -237,6 +245,10 @@ class TeamApi:
         except ValueError:
             document = {}
         if answer.status_code == 401:
+            if self._by_variable:
+                said = f"the server does not accept the token in {TOKEN}: it is invalid, has expired or was revoked"
+                hint = f"{TOKEN} takes precedence over a login: replace it; or unset {SERVER} and {TOKEN}, and log in"
+                return LoginMissing(said, where=self.url, hint=hint)
             said = "the server does not accept this login: it has expired or was revoked"
             return LoginMissing(said, where=self.url, hint=f"`gpubroker login {self.url}`")
         if answer.status_code == 429:

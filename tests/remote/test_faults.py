@@ -66,6 +66,59 @@ def test_a_change_without_an_answer_may_have_been_made(
     assert "not known" not in laptop("capacity", "purchases", by="mia").err
 
 
+FOLLOWING = [("jobs", "show", "mine", "--wait"), ("jobs", "logs", "mine", "-f")]
+
+
+@pytest.mark.parametrize("command", FOLLOWING)
+def test_a_server_that_restarts_or_is_gone_does_not_lose_the_follower_of_a_job(
+    laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    id, request, pauses, broken = service.world.mine, httpx.Client.request, list[float](), list[int]()
+
+    def failing(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        if path.endswith(f"/jobs/{id}") and pauses.count(-1) and len(broken) < fails:
+            broken.append(1)
+            raise httpx.ConnectError("refused")
+        return request(client, method, path, **more)
+
+    def looked(seconds: float) -> None:
+        """Between two looks; the third one ends the test as the person would."""
+        pauses.append(-1)
+        if pauses.count(-1) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(httpx.Client, "request", failing)
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr("time.sleep", looked)
+    fails = 10
+    done = laptop(*command, by="mia")
+    assert (done.code, len(broken)) == (130, 10), done.err
+    fails = 1_000
+    pauses.clear()
+    done = laptop(*command, by="mia")
+    assert done.code == 5
+    assert f"the job continues: `gpubroker jobs show {id}`" in done.err
+    assert "GPUBROKER_SERVER=off" not in done.err
+    assert 50 < sum(one for one in pauses if one > 0) < 130
+
+
+def test_a_revoked_token_does_not_end_the_job_that_was_followed(
+    laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = httpx.Client.request
+
+    def revoked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        monkeypatch.setattr(httpx.Client, "request", gone)
+        return request(client, method, path, **more)
+
+    def gone(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+        return httpx.Response(401, json={}, request=httpx.Request(method, f"http://server{path}"))
+
+    monkeypatch.setattr(httpx.Client, "request", revoked)
+    done = laptop("jobs", "logs", "mine", "-f", by="mia")
+    assert (done.code, f"the job continues: `gpubroker jobs show {service.world.mine}`" in done.err) == (5, True)
+
+
 def test_ctrl_c_during_a_change_says_that_it_may_have_been_made(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.core.actors import ProcessAccount
+from broker.remote.logins import SavedLogin, keep
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 from tests.server.world import JOB
@@ -179,8 +180,11 @@ def test_a_refused_job_is_run_again_by_name(service: TeamService, laptop: Laptop
     assert laptop("approvals", "refuse", again.json["id"], by="apple").code == 0
 
 
-def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: Laptop) -> None:
+def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: Laptop, tmp_path: Path) -> None:
     for arguments in (
+        ("store", "backup", str(tmp_path / "copy.db")),
+        ("store", "restore", str(tmp_path / "copy.db"), "--yes"),
+        ("store", "compact"),
         ("prices", "book"),
         ("jobs", "diff", "a", "b"),
         ("people", "add", "eve"),
@@ -192,16 +196,34 @@ def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: La
         alone = f"`gpubroker {arguments[0]}` does not work through a team server"
         assert refused.code == 2, refused.err
         assert told in refused.err or alone in refused.err, refused.err
+        assert ("GPUBROKER_SERVER=off" in refused.err) is (arguments[:2] != ("jobs", "diff"))
 
 
 def test_a_revoked_login_says_how_to_log_in_again(
     laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPUBROKER_SERVER", service.url)
-    monkeypatch.setenv("GPUBROKER_TOKEN", f"gpb_{'0' * 12}_{'0' * 64}")
+    token = f"gpb_{'0' * 12}_{'0' * 64}"
+    keep(SavedLogin(service.url, token))
     refused = laptop("jobs", "list")
     assert refused.code == 5
     assert f"gpubroker login {service.url}" in refused.err
+    monkeypatch.setenv("GPUBROKER_SERVER", service.url)
+    monkeypatch.setenv("GPUBROKER_TOKEN", token)
+    refused = laptop("jobs", "list")
+    assert (refused.code, "GPUBROKER_TOKEN takes precedence" in refused.err) == (5, True)
+    assert "gpubroker login" not in refused.err, "the variable would win over it"
+
+
+def test_a_token_without_a_server_does_not_act_as_the_person_of_the_login(
+    laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(SavedLogin(service.url, service.world.usual("mia")))
+    monkeypatch.setenv("GPUBROKER_TOKEN", service.world.usual("vic"))
+    for command in (("whoami",), ("jobs", "list"), ("logout",), ("login", service.url)):
+        refused = laptop(*command)
+        assert (refused.code, "GPUBROKER_TOKEN" in refused.err) == (2, True), refused.err
+    monkeypatch.delenv("GPUBROKER_TOKEN")
+    assert "mia" in laptop("whoami").out, "nothing was logged out"
 
 
 def test_a_server_that_is_not_there_is_named(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:

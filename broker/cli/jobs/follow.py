@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from broker.app.jobs import details, jobs
 from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.app.results.job_history import JobHistory
+from broker.app.results.program_name import program
 from broker.app.results.story import MachineContext, course_of
 from broker.app.service import background
 from broker.app.wiring import Broker
@@ -22,7 +23,7 @@ from broker.cli.jobs.job_view import come_back, state_text, step_words
 from broker.cli.render import formats
 from broker.cli.render.event_format import line
 from broker.cli.terminal import Terminal
-from broker.core.errors import RetryLater
+from broker.core.errors import LoginMissing, RetryLater
 from broker.core.events.agent_events import CommandStarted
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
@@ -62,10 +63,28 @@ def follow(terminal: Terminal, job_id: str, *, output: bool = False) -> JobHisto
     """
     try:
         job = _OfServer(terminal.api, job_id) if terminal.through_server else _OfStore(terminal.broker(), job_id)
-        return _follow(terminal, job, output)
+        with staying(terminal, job_id):
+            return _follow(terminal, job, output)
     except KeyboardInterrupt:
         detached(terminal, job_id)
         return None
+
+
+@contextmanager
+def staying(terminal: Terminal, job_id: str) -> Iterator[None]:
+    """Follow a job through a server that may restart: requests are repeated for about a minute. What ends the following
+    does not end the job: errors say so, with the command to find it."""
+    if not terminal.through_server:
+        yield
+        return
+    from broker.remote.team_api import FOLLOWING
+
+    terminal.api.tries = FOLLOWING
+    try:
+        yield
+    except (RetryLater, LoginMissing) as error:
+        error.hint = "; ".join(filter(None, [error.hint, f"the job continues: `{program()} jobs show {job_id}`"]))
+        raise
 
 
 def detached(terminal: Terminal, job_id: str) -> None:

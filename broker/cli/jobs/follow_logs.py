@@ -10,6 +10,7 @@ import typer
 
 from broker.app.jobs import jobs, logs
 from broker.app.jobs.logs import LogLine
+from broker.cli.jobs.follow import staying
 from broker.cli.jobs.job_output import line_of_job, print_output
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -50,9 +51,11 @@ def follow_logs(terminal: Terminal, reference: str, attempt: int | None, tail: i
         from broker.remote import output
         from broker.remote.sending import job_id
 
-        lines = output.follow(terminal.api, job_id(terminal.api, reference), attempt)
+        id = job_id(terminal.api, reference)
+        lines = output.follow(terminal.api, id, attempt)
     else:
-        lines = logs.follow(terminal.broker(), _find(terminal, reference, attempt).id, attempt)
+        id = _find(terminal, reference, attempt).id
+        lines = logs.follow(terminal.broker(), id, attempt)
     shown, lot = 0, list[str]()
 
     def show(line: LogLine) -> None:
@@ -72,15 +75,16 @@ def follow_logs(terminal: Terminal, reference: str, attempt: int | None, tail: i
         lot.clear()
 
     try:
-        before = iter(lines.__next__, None)  # ends at None, after which new output begins
-        for line in before if tail is None else deque(before, maxlen=tail):
-            show(line)
-        flush()
-        for new in lines:
-            if new is None:
-                flush()
-            else:
-                show(new)
+        with staying(terminal, id):
+            before = iter(lines.__next__, None)  # ends at None, after which new output begins
+            for line in before if tail is None else deque(before, maxlen=tail):
+                show(line)
+            flush()
+            for new in lines:
+                if new is None:
+                    flush()
+                else:
+                    show(new)
     except KeyboardInterrupt:
         flush()
         terminal.say("Stopped. The job continues.")
