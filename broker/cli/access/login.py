@@ -32,12 +32,12 @@ def login(
         list[str] | None,
         typer.Option(
             help="What commands may do here: read, jobs, approvals, policies, purchases. Repeatable. "
-            "Default: all but purchases, so that a stolen login cannot buy."
+            "Default: all but purchases (quotes included), so that a stolen login cannot buy."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Log in to a team server: every command about jobs, money, policies and people then acts through it, as you.
+    """Log in to a team server: commands about jobs, money, prices, policies and capacity then act through it, as you.
 
     Prints a code; enter it at the server's page, where you sign in. The token is saved in a file that only you can
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
