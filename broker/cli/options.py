@@ -16,7 +16,7 @@ JobReference = Annotated[
     typer.Argument(
         metavar="JOB",
         autocompletion=completion.jobs,
-        help="Job ID, unique ID prefix, or name (the newest job of that name).",
+        help="Job ID, unique ID prefix, or name (the open job of that name, else the newest).",
     ),
 ]
 PolicyFiles = Annotated[

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import yaml
 
+from broker.app.jobs.jobs import refuse_several
 from broker.app.jobs.sealed_secrets import missing_secrets, note_of_missing_secrets, sealed_for
 from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
 from broker.app.results.plans import PlanResult
 from broker.app.results.submission import JobFileText, SubmissionTerms
-from broker.core.errors import BrokerError, InvalidInput, Malformed, StoreProblem
+from broker.core.errors import InvalidInput, Malformed, StoreProblem, UnknownName
+from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job, print_job
 from broker.core.job.jobs import Job
 from broker.remote.team_api import SAME_VERSION, Document, TeamApi
 from broker.snapshots.upload import Progress, no_progress
 
 _TREES, _FILES = "trees", "files"
+_MATCHES = 50  # jobs of one name that are looked at, open ones first
+_KNOWN = 50  # jobs among which one of a similar name is looked for
 
 
 class _ServerPool:
@@ -54,8 +58,8 @@ def planned(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> P
 
 def with_ids(api: TeamApi, job: Job) -> Job:
     """The job with the full ids of the jobs that it comes after or resumes. Jobs whose results it takes must be given
-    by their ids, because the folders of the results are named as the job file names the jobs. Idempotent. Raises
-    `JobNotFound`."""
+    by their ids, because the folders of the results are named as the job file names the jobs. Idempotent. Raises as
+    `job_id`."""
     after = tuple(one if one.inputs else one.model_copy(update={"job": job_id(api, one.job)}) for one in job.after)
     point = job.resume_from
     if point is not None:
@@ -113,20 +117,18 @@ def _key(terms: SubmissionTerms) -> str:
     return terms.secrets_key
 
 
-class JobNotFound(BrokerError):
-    """There is no job of that name or id that the person may see."""
-
-    exit_code = 2
-
-
 def job_id(api: TeamApi, reference: str) -> str:
-    """The id of the newest job of that name, or of the one job whose id begins so. Raises `JobNotFound`."""
+    """The id of the job that `broker.app.jobs.jobs.find` finds, among those that the person may see. Raises as it
+    does."""
     try:
-        found = [(str(one["id"]), one["name"]) for one in api.pages("/jobs", "jobs", 2, reference=reference)]
-    except (KeyError, TypeError) as error:
+        rows = api.pages("/jobs", "jobs", _MATCHES, reference=reference)
+        found = [(str(one["id"]), one["name"], JobState(one["state"]).final) for one in rows]
+        known = [] if found else [str(one["id"]) for one in api.pages("/jobs", "jobs", _KNOWN)]
+    except (KeyError, TypeError, ValueError) as error:
         raise Malformed("the server's list of jobs cannot be read", where=api.url, hint=SAME_VERSION) from error
-    named = [id for id, name in found if reference in (id, name)]
+    if reference not in (id for id, _, _ in found):
+        refuse_several(reference, [id for id, name, ended in found if name == reference and not ended])
+    named = [id for id, name, _ in found if reference in (id, name)]
     if named or len(found) == 1:
         return named[0] if named else found[0][0]
-    said = "more than one job begins so" if found else "no such job"
-    raise JobNotFound(f"{said}: {reference}", hint="`gpubroker jobs list` lists those of your teams")
+    raise UnknownName("job", reference, known or [id for id, _, _ in found])

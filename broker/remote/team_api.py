@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,8 +13,9 @@ import httpx
 from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
+from broker.app.results.errors import ErrorDetails, kind_of
 from broker.app.results.values import Result, plain
-from broker.core.errors import BrokerError, LoginMissing, Malformed, Throttled, Unreachable, place
+from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Problem, Throttled, Unreachable
 from broker.remote.connecting import connected
 from broker.remote.logins import SERVER, TOKEN, SavedLogin
 from broker.server.paths import CONTENTS, VERSION
@@ -38,28 +40,24 @@ class ServerRefusal(BrokerError):
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         said = str(document.get("detail", "refused"))
-        super().__init__(
-            "\n".join([said, *_findings(document, said)]),
-            where=str(document.get("where", "")),
-            hint=str(document.get("hint", "")),
-        )
+        super().__init__(said, where=str(document.get("where", "")), hint=str(document.get("hint", "")))
         self.kind = str(document.get("kind", ""))
         self.document = document
         code = document.get("exit_code")
         self.exit_code = code if isinstance(code, int) else 5
 
 
-def _findings(document: Mapping[str, Any], said: str) -> Iterator[str]:
-    """Each problem in a file with its position, unless the message names it already."""
-    for one in document.get("problems") or ():
-        if isinstance(one, dict) and one.get("line") and str(one.get("message", "")) not in said:
-            yield f"  {place(str(document.get('where', '')), one['line'], one.get('column', 0))}: {one['message']}"
+def _invalid_input(found: ErrorDetails) -> InvalidInput:
+    """The same error as without a server, with its findings."""
+    problems = [Problem(**{**one.model_dump(), "known": tuple(one.known)}) for one in found.problems]
+    others = [_invalid_input(one) for one in found.others or ()]
+    return InvalidInput(found.message, where=found.where, hint=found.hint, problems=problems, others=others)
 
 
 class TeamApi:
     """The API of one server. Close it after use. ``tries``: how often a request is sent to a server that cannot be
-    reached. Every method may raise `ServerRefusal`, `LoginMissing` (the token is
-    not accepted), `Throttled`, `Unreachable` and `Malformed`."""
+    reached. Every method may raise `ServerRefusal`, `InvalidInput`, `LoginMissing` (the token is not accepted),
+    `Throttled`, `Unreachable` and `Malformed`."""
 
     def __init__(self, login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
         """``transport``: replaces the network in tests. Sends no request."""
@@ -257,4 +255,8 @@ class TeamApi:
             return Throttled("the server asks for fewer requests", after=seconds, where=self.url)
         if not isinstance(document, dict) or "detail" not in document:
             return Malformed(f"the server answers {answer.status_code}", where=self.url, hint="check the address")
+        if document.get("kind") == kind_of(InvalidInput("")):
+            with suppress(ValidationError):
+                details = {**document, "message": document["detail"]}
+                return _invalid_input(ErrorDetails.model_validate(details, extra="ignore"))
         return ServerRefusal(document)

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from broker.app.access.tokens import enter
 from broker.app.wiring import Broker
-from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
+from broker.core.access.permissions import IN_WORDS, SCOPES, Access, Permission, TokenScope
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
@@ -93,7 +93,6 @@ class Caller:
                 return None
 
 
-_WORDS = {Permission.BUY: "buy capacity or ask for quotes"}
 _NOT_BY_LOGIN = (TokenScope.STATEMENTS, TokenScope.ADMISSION)  # `gpubroker login` does not request them
 
 
@@ -112,12 +111,12 @@ def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
     if scope not in access.scopes:
         has = ", ".join(sorted(access.scopes))
         return RoleMissing(
-            f"the login or token has only {has}; to {_WORDS.get(permission, permission.replace('_', ' '))}, it needs "
-            f"the scope {scope}",
+            f"the login or token has only {has}; {IN_WORDS[permission]} needs the scope {scope}",
             hint=_how_to_get(access, scope),
         )
     return RoleMissing(
-        f"{access.person.name} has no role that allows `{permission}`{where}", hint="an administrator gives roles"
+        f"{access.person.name} has no role that allows {IN_WORDS[permission]}{where}",
+        hint="an administrator gives roles",
     )
 
 

@@ -59,9 +59,9 @@ _KEY_HINT = (
 
 
 class HttpProblem(Result):
-    """A problem detail of RFC 9457. ``kind``, ``hint``, ``where``, ``problems`` and ``alternatives`` are those of the
-    command line's errors, ``exit_code`` is its exit code. For a server fault it gives only ``request_id``; the server's
-    log has the details."""
+    """A problem detail of RFC 9457. ``kind``, ``hint``, ``where``, ``problems``, ``alternatives`` and ``others`` are
+    those of the command line's errors, ``exit_code`` is its exit code. For a server fault it gives only ``request_id``;
+    the server's log has the details."""
 
     type: str
     title: str
@@ -72,6 +72,7 @@ class HttpProblem(Result):
     where: str
     problems: list[ProblemResult]
     alternatives: list[AlternativeResult] | None = Field(default=None, exclude_if=is_none)
+    others: list[ErrorDetails] | None = Field(default=None, exclude_if=is_none)
     exit_code: int
     request_id: str
 
@@ -98,6 +99,7 @@ def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
         where=told.where,
         problems=told.problems,
         alternatives=told.alternatives,
+        others=told.others,
         exit_code=error.exit_code,
         request_id=request_id,
     )

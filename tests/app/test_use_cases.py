@@ -178,6 +178,22 @@ def test_jobs_are_found_by_id_by_a_beginning_and_by_name(broker: Broker) -> None
         jobs.find(broker, view.id.replace("llama", "lama"))
 
 
+def test_a_name_means_the_open_job_and_of_several_none(broker: Broker) -> None:
+    older, newer = (submit(broker, job(broker, name="loc"), by=ANN) for _ in range(2))
+    with pytest.raises(InvalidInput) as refused:
+        jobs.find(broker, "loc")
+    assert str(refused.value) == f"2 open jobs are named 'loc': {newer.id}, {older.id}; give an id"
+    assert jobs.find(broker, newer.id).id == newer.id
+    over = ev.JobEnded(state=JobState.CANCELLED)
+    with broker.store.writing() as tx:
+        tx.append(newer.id, [(None, over)], broker.clock.now())  # it waits for the machine of the older one
+    assert jobs.find(broker, "loc").id == older.id, "the newest has ended, and the older one still costs"
+    end(broker, older.id, Cause.PAID_UNTIL)
+    with broker.store.writing() as tx:
+        tx.append(older.id, [(None, over)], broker.clock.now())
+    assert jobs.find(broker, "loc").id == newer.id
+
+
 def test_an_empty_store_adopts_policies_once_and_never_again(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(POLICY.replace("AMOUNT", "$5"))

@@ -9,10 +9,12 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.core.actors import ProcessAccount
+from broker.core.events.events import AttemptEnded, JobEnded
+from broker.core.events.outcomes import Cause, JobState
 from broker.remote.logins import SavedLogin, keep
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
-from tests.server.world import JOB
+from tests.server.world import JOB, STRANGER, submitted
 
 
 @pytest.fixture
@@ -69,7 +71,27 @@ def test_what_a_person_may_not_see_is_not_listed(service: TeamService, laptop: L
     assert service.world.mine in listed
     assert service.world.foreign not in listed
     refused = laptop("jobs", "show", service.world.foreign, by="mia")
-    assert (refused.code, "no such job" in refused.err) == (2, True)
+    assert (refused.code, "unknown job 'foreign-" in refused.err) == (2, True)
+    assert "did you mean" not in refused.err
+    near = laptop("jobs", "show", service.world.mine + "x", by="mia")
+    assert (near.code, f"unknown job '{service.world.mine}x'; did you mean '{service.world.mine}'?" in near.err) == (
+        2,
+        True,
+    )
+
+
+def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamService, laptop: Laptop) -> None:
+    world = service.world
+    older, newer = (submitted(world.broker, "loc", "mia", "nlp") for _ in range(2))
+    hidden = submitted(world.broker, "loc", STRANGER, "vision")
+    for command in ("cancel", "show"):
+        refused = laptop("jobs", command, "loc", by="mia")
+        assert (refused.code, f"2 open jobs are named 'loc': {newer}, {older}; give an id" in refused.err) == (2, True)
+    with world.broker.store.writing() as tx:
+        tx.append(newer, [(1, AttemptEnded(cause=Cause.PAID_UNTIL))], world.broker.clock.now())
+        tx.append(newer, [(None, JobEnded(state=JobState.CANCELLED))], world.broker.clock.now())
+    assert laptop("jobs", "cancel", "loc", "--json", by="mia").json["id"] == older
+    assert not jobs.find(world.broker, hidden).cancel_requested
 
 
 @pytest.mark.parametrize(
@@ -129,7 +151,7 @@ def test_secrets_and_jobs_by_name_are_those_of_this_machine(laptop: Laptop, proj
     assert later.code == 0, later.err
     assert [one["job"].startswith("asking-") for one in later.json["after"]] == [True]
     unknown = laptop("submit", str(job), "--after", "nothing", "--yes", by="mia")
-    assert (unknown.code, "no such job: nothing" in unknown.err) == (2, True)
+    assert (unknown.code, "unknown job 'nothing'" in unknown.err) == (2, True)
 
 
 def test_what_is_denied_or_asked_ends_as_without_a_server(laptop: Laptop, project: Path) -> None:

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.app.policy import changing
+from broker.app.policy.policies import read_files
+from broker.cli.render.errors import error_text
+from broker.core.errors import InvalidInput
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 
@@ -37,13 +41,25 @@ def job(tmp_path: Path) -> str:
     return str(tmp_path / "job.yaml")
 
 
-def test_files_are_checked_by_the_server_with_line_and_column(laptop: Laptop, policy: str, tmp_path: Path) -> None:
+def test_mistakes_in_files_are_shown_as_without_a_server(
+    service: TeamService, laptop: Laptop, policy: str, tmp_path: Path
+) -> None:
     done = laptop("policy", "check", policy, "--json", by="adam")
     check("policy-check", done.json)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(STRICT.replace("max_price", "max_prize"))
-    refused = laptop("policy", "check", str(wrong))
-    assert (refused.code, "wrong.yaml:4" in refused.err) == (2, True), refused.err
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    for command in (("check",), ("apply", "--dry-run"), ("backtest", "--from", "1d")):
+        for files in ([wrong], [empty], [wrong, empty]):
+            with pytest.raises(InvalidInput) as here:
+                changing.check(service.world.broker, read_files(files))
+            refused = laptop("policy", *command, *map(str, files), by="adam")
+            assert (refused.code, refused.err) == (2, f"{error_text(here.value)}\n")
+            assert "unknown key" in refused.err or files == [empty]
+    document = laptop("policy", "check", str(wrong), "--json", by="adam").json["error"]
+    assert (document["kind"], document["where"]) == ("invalid_input", str(wrong))
+    assert [one["unknown_key"] for one in document["problems"]] == [True, True]
     assert laptop("policy", "check", policy, by="mia").code == 3
 
 

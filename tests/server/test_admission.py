@@ -133,8 +133,8 @@ def test_the_budget_that_jobs_share_is_the_limit(gate: Gate) -> None:
     ("more", "status", "said"),
     [
         ({"user": "nobody"}, 403, "not on record"),
-        ({"user": "vic"}, 403, "no role that allows `submit`"),
-        ({"user": "otto"}, 403, "no role that allows `submit` in team nlp"),
+        ({"user": "vic"}, 403, "no role that allows submitting jobs"),
+        ({"user": "otto"}, 403, "no role that allows submitting jobs in team nlp"),
         ({"minutes": None}, 422, "no time limit"),
         ({"gres": "gpu:h100:2,gpu:l4:1"}, 422, "GPUs of one type"),
         ({"gres": "gpu:nonsense:1"}, 422, "nonsense"),

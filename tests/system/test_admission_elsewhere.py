@@ -132,7 +132,7 @@ def submitted(
 def test_the_lua_plugin_gives_slurm_the_brokers_verdict(gate: ServedGate, tmp_path: Path) -> None:
     assert submitted(gate, tmp_path).startswith("0 outside:slurm-")
     assert [(one["user"], one["team"], one["gpus"]) for one in gate.launches()] == [("mia", "nlp", 2)]
-    assert "vic has no role that allows `submit`" in submitted(gate, tmp_path, who="vic")
+    assert "vic has no role that allows submitting jobs" in submitted(gate, tmp_path, who="vic")
     assert submitted(gate, tmp_path, array="0-1").endswith("-1 nil\n"), "nobody holds the money of its tasks"
     admitted = submitted(gate, tmp_path, array="7%1", arrays="yes", around="MORE = {}; JUDGED = true")
     assert admitted.startswith("0 outside:slurm-")

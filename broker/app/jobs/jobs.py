@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 
 EARLIER = 50  # jobs of one name that are searched for an open session
 _MATCHES = 200  # jobs read, with the same name or the same beginning of the id, at most
+_OPEN = [state.value for state in JobState if not state.final]
+_NAMED = 10  # ids in a message
 
 
 def find(broker: Broker, reference: str) -> JobView:
-    """The job with that id, the newest job of that name, or the only job whose id begins with ``reference``; an array
-    and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`, and `UnreadableJob` for a job that
-    this version cannot read."""
+    """The job with that id, the open job of that name, the newest ended one if none is open, or the only job whose id
+    begins with ``reference``; an array and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`,
+    `InvalidInput` if several open jobs have that name, and `UnreadableJob` for a job that this version cannot read."""
     with broker.store.reading() as look:
         exact = look.job(reference)
         if exact is not None:
             return exact
-        named = look.jobs(name=reference, limit=1)
+        named = _named(look, reference, 1)
+        if named and look.unreadable:  # one of the same name
+            raise look.unreadable[0]
         if named:
+            refuse_several(reference, [view.id for view in named if not view.state.final])
             return named[0]
-        task = look.jobs(name=reference, limit=1, with_tasks=True)
-        if task:
-            return task[0]
         begun = look.jobs_begun(reference, limit=2) if reference else []
         if not begun and reference and not look.unreadable:
             begun = _tasks_begun(look, reference)
@@ -50,12 +52,26 @@ def find(broker: Broker, reference: str) -> JobView:
     raise UnknownName("job", reference, known)
 
 
+def refuse_several(name: str, open_ids: Sequence[str]) -> None:
+    """Raises `InvalidInput` if several open jobs have the name: a change to the wrong one would cost money."""
+    if len(open_ids) > 1:
+        ids = ", ".join(open_ids[:_NAMED]) + (", …" if len(open_ids) > _NAMED else "")
+        raise InvalidInput(f"{len(open_ids)} open jobs are named {name!r}: {ids}; give an id")
+
+
+def _named(look: StoreReading, name: str, limit: int) -> list[JobView]:
+    """The jobs and tasks of that name: the open ones, then those of the newest ``limit`` that have ended; both newest
+    first."""
+    found = list(look.jobs(name=name, states=_OPEN, limit=_MATCHES, with_tasks=True))
+    return found + [view for view in look.jobs(name=name, limit=limit, with_tasks=True) if view.state.final]
+
+
 def matches(broker: Broker, reference: str, teams: Collection[str] | None, limit: int) -> Sequence[JobView]:
     """The jobs that ``reference`` may mean, as in `find`, among those of the teams (None: all): by id, then by name,
-    newest first, then by the beginning of the id."""
+    open ones first, newest first, then by the beginning of the id."""
     with broker.store.reading() as look:
         exact = look.job(reference)
-        found = [exact] if exact is not None else list(look.jobs(name=reference, limit=_MATCHES, with_tasks=True))
+        found = [exact] if exact is not None else _named(look, reference, _MATCHES)
         if not found and reference:
             found = list(look.jobs_begun(reference, limit=_MATCHES))
     return [one for one in found if teams is None or one.job.team in teams][:limit]

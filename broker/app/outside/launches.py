@@ -121,12 +121,12 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
     if team is None:
         teams = access.teams(Permission.SUBMIT) or frozenset()
         if not teams:
-            raise NotAllowed(f"{user} has no role that allows `submit`", hint="an administrator gives roles")
+            raise NotAllowed(f"{user} has no role that allows submitting jobs", hint="an administrator gives roles")
         if len(teams) != 1:
             raise InvalidInput(f"whose budget pays? {user} has to name one of {', '.join(sorted(teams))}")
         team = next(iter(teams))
     if not access.may(Permission.SUBMIT, team):
-        raise NotAllowed(f"{user} has no role that allows `submit` in team {team}")
+        raise NotAllowed(f"{user} has no role that allows submitting jobs in team {team}")
     return person.name, team
 
 

@@ -30,7 +30,7 @@ def listing(console: Console, found: ApprovalList) -> Iterator[RenderableType]:
     """The requests, the next command, the standing grants, and the purchases of capacity."""
     yield from _requests(console, found.requests) if found.requests else ["No approval requests."]
     if mine := next((one for one in found.requests if one.mine), None):
-        yield f"You can decide: `gpubroker approvals grant {mine.job}`, or `refuse`."
+        yield from ("You can decide:", f"  gpubroker approvals grant {mine.job}    (or refuse)")
     notices = [notice for one in found.requests for notice in one.notices if notice.delivered_at is None]
     yield from (Text(notices_view.dispatch(one), style="yellow") for one in notices)
     if found.standing:
@@ -54,28 +54,28 @@ def _requests(console: Console, found: list[ApprovalRequest]) -> list[Renderable
 
     all_wait = all(one.state is ApprovalState.WAITING for one in found)
     columns: tuple[ValueColumn[ApprovalRequest], ...] = (
-        ValueColumn("Job", lambda one: one.job),
-        ValueColumn("Requester", lambda one: one.asked_by, 2),
-        ValueColumn("Amount", lambda one: formats.money(one.total), align="right"),
-        ValueColumn("State", lambda one: Text(one.state.value, style=_STYLES[one.state]), 3 if all_wait else 0),
-        ValueColumn("Expires", expires, 1),
-        ValueColumn("Approvers", lambda one: ", ".join(one.decided_by) or one.whom, 1),
-        ValueColumn("Reason", reason, folds=True),
-        ValueColumn("Covers", lambda one: one.covers, folds=True),
+        ValueColumn("job", lambda one: one.job),
+        ValueColumn("requester", lambda one: one.asked_by, 2),
+        ValueColumn("amount", lambda one: formats.money(one.total), align="right"),
+        ValueColumn("state", lambda one: Text(one.state.value, style=_STYLES[one.state]), 3 if all_wait else 0),
+        ValueColumn("expires", expires, 1),
+        ValueColumn("approvers", lambda one: ", ".join(one.decided_by) or one.whom, 1),
+        ValueColumn("reason", reason, folds=True),
+        ValueColumn("covers", lambda one: one.covers, folds=True),
     )
-    return listed(console, columns, found)
+    return listed(console, columns, found, formats.plural(len(found), "request"))
 
 
 def _standing(console: Console, found: list[StandingGrantResult]) -> list[RenderableType]:
     columns: tuple[ValueColumn[StandingGrantResult], ...] = (
         ValueColumn("#", lambda one: str(one.number), align="right"),
-        ValueColumn("For", _beneficiaries, folds=True),
-        ValueColumn("By", lambda one: one.by, 1),
-        ValueColumn("Amount", lambda one: formats.money(one.total), align="right"),
-        ValueColumn("Left", lambda one: formats.money(one.total - one.used) if one.active else "", align="right"),
-        ValueColumn("Until", lambda one: "revoked" if one.revoked_at else formats.moment(one.until)),
-        ValueColumn("Rules", lambda one: ", ".join(one.rules), 2, folds=True),
-        ValueColumn("Note", lambda one: one.reason, 3, folds=True),
+        ValueColumn("for", _beneficiaries, folds=True),
+        ValueColumn("by", lambda one: one.by, 1),
+        ValueColumn("amount", lambda one: formats.money(one.total), align="right"),
+        ValueColumn("left", lambda one: formats.money(one.total - one.used) if one.active else "", align="right"),
+        ValueColumn("until", lambda one: "revoked" if one.revoked_at else formats.moment(one.until)),
+        ValueColumn("rules", lambda one: ", ".join(one.rules), 2, folds=True),
+        ValueColumn("note", lambda one: one.reason, 3, folds=True),
     )
     return listed(console, columns, found)
 

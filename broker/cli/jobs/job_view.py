@@ -207,7 +207,7 @@ def _what_helps(job: JobDetails) -> list[str]:
     if job.asked is not None:
         until = f" before {formats.moment(job.asked.expires_at)}" if job.asked.expires_at else ""
         return [
-            f"{job.asked.whom} can decide{until}: {program()} approvals grant {job.id} (or refuse)",
+            f"{job.asked.whom} can decide{until}:\n    {program()} approvals grant {job.id}    (or refuse)",
             f"an approval covers: {job.asked.covers}",
         ]
     end = f"to end it: {program()} jobs cancel {job.id}"
@@ -215,14 +215,15 @@ def _what_helps(job: JobDetails) -> list[str]:
         case PauseKind.LAUNCHES_FAILED:
             return [
                 f"to see why they failed: {program()} jobs attempts {job.id}",
-                f"to resume once that is corrected: {program()} jobs extend {job.id}",
+                f"to resume once that is corrected:\n    {program()} jobs extend {job.id}",
                 end,
             ]
         case PauseKind.STOPPED_BY_POLICY:
-            return [f"to resume once the rule allows it or asks for approval: {program()} jobs extend {job.id}", end]
+            resume = f"to resume once the rule allows it or asks for approval:\n    {program()} jobs extend {job.id}"
+            return [resume, end]
         case PauseKind.LIMIT:
             more = f"{program()} jobs extend {job.id} --max-cost USD (or --max-duration TIME)"
-            return [f"to raise its limit: {more}", end]
+            return [f"to raise its limit:\n    {more}", end]
         case None:
             return []
 

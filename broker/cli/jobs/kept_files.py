@@ -141,7 +141,7 @@ def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = Fal
 
 
 def _id(terminal: Terminal, job: str) -> str:
-    """The id of the job at the server. Raises `JobNotFound`."""
+    """The id of the job at the server. Raises as `broker.remote.sending.job_id`."""
     from broker.remote.sending import job_id
 
     return job_id(terminal.api, job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,12 +49,14 @@ class ChangeOptions:
 @dataclass(frozen=True, slots=True)
 class _Change:
     """A change of policies. ``body``: what a server is asked for at ``path``; on this machine the ``files`` of it (text
-    by path). ``reason``: for the record; ``command``: for messages; ``left_out``: files of test cases."""
+    by path). ``reason``: for the record; ``command``: for messages; ``paths``: as the user gave them; ``left_out``:
+    files of test cases."""
 
     body: Mapping[str, Any]
     reason: str
     command: str
     path: str = "/policies"
+    paths: Sequence[Path] = ()
     left_out: Sequence[str] = ()
 
 
@@ -142,11 +145,26 @@ def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
     return named
 
 
+@contextmanager
+def errors_at(files: Sequence[Path]) -> Iterator[None]:
+    """Errors of a server about files that it knows by name get the paths of the files, so that their lines are
+    shown."""
+    try:
+        yield
+    except InvalidInput as error:
+        from broker.app.policy.policies import read_files
+
+        paths = {Path(path).name: path for path in read_files(files)}
+        for one in (error, *error.others):
+            one.where = paths.get(one.where, one.where)
+        raise
+
+
 def _of_files(terminal: Terminal, files: Sequence[Path], reason: str = "") -> _Change:
     from broker.app.policy.policies import cases_among
 
     left_out = tuple(map(str, cases_among(files)))
-    return _Change({"files": texts(terminal, files)}, reason, "policy apply", left_out=left_out)
+    return _Change({"files": texts(terminal, files)}, reason, "policy apply", paths=files, left_out=left_out)
 
 
 def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPreviewResult:
@@ -154,7 +172,8 @@ def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPr
     from broker.app.results.policy_preview import PolicyPreviewResult
 
     if terminal.through_server:
-        return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body, past=past)
+        with errors_at(change.paths):
+            return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body, past=past)
     return trials.seen_before(terminal.broker(), change.body["files"], past=past)
 
 
@@ -165,7 +184,8 @@ def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
 
     if terminal.through_server:
         asked = {**change.body, "reason": change.reason, "base": base}
-        return terminal.api.request(AppliedPolicy, change.path, asked)
+        with errors_at(change.paths):
+            return terminal.api.request(AppliedPolicy, change.path, asked)
     broker = terminal.broker()
     done = changing.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
     background.revive(broker)  # waiting jobs may be allowed now

@@ -36,7 +36,8 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     terminal = Terminal.of(context)
     texts = applying.texts(terminal, files)
     if terminal.through_server:
-        found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
+        with applying.errors_at(files):
+            found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
     else:
         found = changing.check(terminal.broker(), texts)
     found = found.model_copy(update={"left_out": [str(one) for one in cases_among(files)]})
@@ -137,7 +138,8 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
     job, files = read_job(file, terminal.now()), applying.texts(terminal, policy) if policy else None
     if terminal.through_server:
         body = {"job_file": print_job(job), "files": files}
-        return terminal.api.query(PolicyExplanation, "/policies/explain", body)
+        with applying.errors_at(policy or ()):
+            return terminal.api.query(PolicyExplanation, "/policies/explain", body)
     terminal.adopt()
     return trials.explain(terminal.broker(), job, files, by=terminal.actor)
 
@@ -191,7 +193,8 @@ def backtest(
     start, end = filters.moment("--since", since, now), filters.moment("--until", until, now) if until else None
     if terminal.through_server:
         body = {"files": texts, "since": start.isoformat(), "until": end and end.isoformat()}
-        found = terminal.api.query(PolicyBacktest, "/policies/backtest", body)
+        with applying.errors_at(files):
+            found = terminal.api.query(PolicyBacktest, "/policies/backtest", body)
     else:
         found = trials.judged_again(terminal.broker(), texts, start, end or now)
     terminal.result(found, lambda: trial_view.backtested(terminal.out, found))

@@ -84,6 +84,26 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
+IN_WORDS: Mapping[Permission, str] = {
+    Permission.SEE_MARKET: "seeing prices and offers",
+    Permission.SEE_JOBS: "seeing jobs",
+    Permission.SEE_OUTPUT: "seeing the output of jobs",
+    Permission.SEE_BUDGETS: "seeing budgets",
+    Permission.SEE_ALL_TEAMS: "seeing all teams",
+    Permission.SEE_POLICIES: "seeing policies",
+    Permission.SUBMIT: "submitting jobs",
+    Permission.JUDGE_LAUNCHES: "judging launches of another scheduler",
+    Permission.CHANGE_OWN_JOBS: "changing one's own jobs",
+    Permission.CHANGE_TEAM_JOBS: "changing the jobs of the team",
+    Permission.BUY: "buying capacity or asking for quotes",
+    Permission.APPROVE: "approving",
+    Permission.SEE_PEOPLE: "seeing people and the audit log",
+    Permission.CHANGE_POLICIES: "changing policies",
+    Permission.FREEZE_STATEMENTS: "freezing statements",
+    Permission.ADMINISTER: "administering people, roles and tokens",
+}
+"""Each permission as a message names it."""
+
 NOT_FOR_SERVICES = frozenset({TokenScope.APPROVALS, TokenScope.POLICIES, TokenScope.STATEMENTS, TokenScope.PURCHASES})
 """Scopes that a token of a service account cannot have."""
 

@@ -269,8 +269,9 @@ class Client:
         return submitted
 
     def job(self, reference: str) -> SubmittedJob:
-        """The job with that id, that unique beginning of an id, or that name (the newest of several). Raises
-        `UnknownName`, and `UnreadableJob` for one that this version cannot read."""
+        """The job with that id, that unique beginning of an id, or that name (the open one, else the newest).
+        Raises `UnknownName`, `InvalidInput` if several open jobs have that name, and `UnreadableJob` for one that this
+        version cannot read."""
         return SubmittedJob(self._broker, jobs.find(self._broker, reference).id, self._actor)
 
     def jobs(

@@ -52,10 +52,7 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
     """At most ``limit`` jobs after that position, newest first; without tasks of arrays."""
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
-    # Few jobs are in a state that is not final: a filter by team must not make the database use the index of all jobs
-    # of the team.
-    all_open = bool(wanted.states) and not any(JobState(state).final for state in wanted.states)
-    team = func.coalesce(c.team, "") if all_open else c.team
+    team = func.coalesce(c.team, "") if _all_open(wanted.states) else c.team
     if wanted.teams is not None:
         query = query.where(team.in_(sorted(wanted.teams)))
     if wanted.team is not None:
@@ -88,12 +85,20 @@ def newest(
     """
     c = JOB.c
     query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
-    query = query.where(*(c[column] == value for column, value in wanted.items() if value is not None))
+    for column, value in wanted.items():
+        if value is not None:
+            query = query.where((func.coalesce(c[column], "") if _all_open(states) else c[column]) == value)
     if states:
         query = query.where(c.state.in_(states))
     if not with_tasks:
         query = query.where(no_task(alone=query.whereclause is None))
     return connection.execute(query).all()
+
+
+def _all_open(states: Sequence[str]) -> bool:
+    """Whether no such state is final. Few jobs are in these: another filter must not make the database use the index
+    of all jobs of a team or a name."""
+    return bool(states) and not any(JobState(state).final for state in states)
 
 
 def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[Any]:

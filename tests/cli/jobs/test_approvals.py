@@ -54,7 +54,7 @@ def test_the_list_says_whom_how_much_and_why(gpubroker: Gpubroker) -> None:
     assert only(gpubroker, "--mine", by=OLGA)["mine"]
     shown = gpubroker("approvals", "list", by=OLGA).out
     assert "waiting" in shown
-    assert f"You can decide: `gpubroker approvals grant {found['job']}`" in shown
+    assert f"You can decide:\n  gpubroker approvals grant {found['job']} " in shown
 
 
 def test_granting_needs_the_right_person(gpubroker: Gpubroker) -> None:

@@ -143,8 +143,8 @@ def test_with_known_work_the_hold_is_enough_for_a_stated_share_of_runs(gpubroker
     text = " ".join(gpubroker("plan", job).out.split())
     assert "enough for 95 % of runs of this `work:` (the policy's `hold_quantile`); more is held while it runs" in text
     for limit, covered in (("", 95.0), ("max_cost: $3\n", None)):
-        assert gpubroker("submit", write("one.yaml", work + limit), "--yes", "--detach").code == 0
-        assert gpubroker("jobs", "show", "trial", "--json").json["hold_quantile"] == covered
+        sent = gpubroker("submit", write("one.yaml", work + limit), "--yes", "--detach", "--json").json
+        assert gpubroker("jobs", "show", sent["id"], "--json").json["hold_quantile"] == covered
     whole, terms = held("100%")
     assert (terms["limited_by"], terms["quantile"]) == ("max_duration", None)
     assert held("50%")[0] < usual < whole
