@@ -186,7 +186,7 @@ def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
     while time.monotonic() - began < 3 * beat or _something_is_left(scratch):
         if time.monotonic() - began >= 3 * beat + _PATIENCE:
             return False
-        time.sleep(min(beat, 0.05))
+        time.sleep(min(beat, 0.05))  # nothing tells of the beat of another process: look again
     return not scratch.alive.exists() or scratch.alive.stat().st_mtime_ns == touched
 
 

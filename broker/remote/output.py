@@ -54,4 +54,4 @@ def follow(api: TeamApi, job_id: str, attempt: int | None = None) -> Iterator[Lo
         if any(one.state.final for one in job.attempts if one.number == attempt):
             return
         yield None
-        time.sleep(LOOK_EVERY)
+        time.sleep(LOOK_EVERY)  # each look is a request, which the server counts

@@ -136,8 +136,9 @@ class CurrentPrices:
     def cheapest_gpu_hour(self, accelerator: str) -> Quote | None:
         """The cheaper of `gpu_hour` on demand and on spot; one that is stale, or on which no job starts, comes last."""
         quotes = (self.gpu_hour(accelerator, kind) for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT))
-        order = lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour)  # noqa: E731
-        return min(filter(None, quotes), default=None, key=order)
+        return min(
+            filter(None, quotes), default=None, key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour)
+        )
 
     def launchable(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> bool:
         """Whether an engine starts jobs on some machine with this accelerator."""

@@ -122,7 +122,7 @@ class _OfStore:
         if self._looks % _REVIVE_EVERY == 0:
             background.revive(self._broker)
         self._looks += 1
-        self._broker.clock.sleep(_LOOK_EVERY)
+        self._broker.clock.sleep(_LOOK_EVERY)  # another process writes the store, and does not tell of it
 
 
 class _OfServer:
@@ -142,7 +142,7 @@ class _OfServer:
     def rest(self) -> None:
         from broker.remote.output import LOOK_EVERY
 
-        time.sleep(LOOK_EVERY)
+        time.sleep(LOOK_EVERY)  # each look is a request, which the server counts
 
 
 def _follow(terminal: Terminal, followed: _FollowedJob, output: bool) -> JobHistory:
