@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from broker.cli.renames import renamed
 from broker.core.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _LIMITS = {
 
 def misuse(error: TyperException, command: str) -> InvalidInput:
     """The error to print instead. ``command``: the command that was run, such as ``gpubroker jobs list``."""
+    if replaced := _renamed(error, command.removeprefix("gpubroker").strip()):
+        return InvalidInput(replaced)
     context = getattr(error, "ctx", None)
     hint = f"see `{command} --help`"
     if getattr(error, "option_name", "") == "--dry-run" and getattr(context, "info_name", "") in ("plan", "submit"):
@@ -35,6 +38,14 @@ def misuse(error: TyperException, command: str) -> InvalidInput:
     if told:
         return InvalidInput(told, where=_option(error), hint=hint)
     return InvalidInput(_unknown(error) or _sentence(error.format_message()), hint=hint)
+
+
+def _renamed(error: TyperException, command: str) -> str:
+    """What replaced the option or command that is unknown; empty for any other error."""
+    if type(error).__name__ == "NoSuchOption":
+        return renamed(command, getattr(error, "option_name", ""))
+    found = _COMMAND.fullmatch(error.format_message())
+    return renamed(command, found[1].strip("'")) if found else ""
 
 
 def _number(error: TyperException) -> str:

@@ -1,0 +1,16 @@
+"""Commands and options that were removed or renamed, and what to use instead. A release may empty the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# A command, a group, or a command with an option, without `gpubroker`: what to say of it. The answer begins with the
+# key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
+RENAMES: Mapping[str, str] = {}
+
+
+def renamed(command: str, part: str = "") -> str:
+    """What to use instead of the option or subcommand ``part`` of a command, or of the command itself; empty if the
+    table does not know it."""
+    key = f"{command} {part}".strip()
+    return f"`gpubroker {key}` {RENAMES[key]}" if key in RENAMES else ""

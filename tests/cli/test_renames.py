@@ -1,0 +1,70 @@
+"""Removed and renamed commands and options answer with what replaced them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from broker.cli import renames
+from tests.cli.conftest import Gpubroker
+from tests.cli.test_program import ALL
+
+COMMANDS = dict(ALL)
+GROUPS = {words[:n] for words in COMMANDS for n in range(1, len(words))}
+
+
+@pytest.mark.parametrize("row", sorted(renames.RENAMES))
+def test_a_removed_command_or_option_answers_with_its_replacement(gpubroker: Gpubroker, row: str) -> None:
+    text = f"`gpubroker {row}` {renames.RENAMES[row]}"
+    *words, last = row.split()
+    if last.startswith("-"):
+        assert tuple(words) in COMMANDS, "the command of the option is gone: give it a row of its own"
+        attempts = [[*words, last, "x"], [*words, f"{last}=x"] if last.startswith("--") else [*words, last]]
+    else:
+        assert tuple(row.split()) not in COMMANDS.keys() | GROUPS
+        attempts = [row.split(), [*row.split(), "--json"], [*row.split(), "x", "--help"]]
+    for attempt in attempts:
+        done = gpubroker(*attempt)
+        assert (done.code, done.err) == (2, "") if "--json" in attempt else (2, f"error: {text}\n")
+        done = gpubroker(*attempt, "--json")
+        assert (done.code, done.json["error"]["message"]) == (2, text)
+
+
+@pytest.mark.parametrize("row", sorted(renames.RENAMES))
+def test_a_replacement_exists(row: str) -> None:
+    """Commands in backquotes, with their options; an option alone is one of the row's command."""
+    for quoted in re.findall(r"`([^`]+)`", renames.RENAMES[row]):
+        words = shlex.split(quoted)
+        if words[0].startswith("--"):
+            words = ["gpubroker", *row.split()[:-1], *words]
+        if words.pop(0) != "gpubroker":
+            continue
+        found = next(n for n in (3, 2, 1) if tuple(words[:n]) in COMMANDS.keys() | GROUPS)
+        options = {word.partition("=")[0] for word in words[found:] if word.startswith("-")}
+        command = COMMANDS.get(tuple(words[:found]))
+        known = {name for parameter in command.params for name in parameter.opts} if command else set()
+        assert options <= known
+
+
+@pytest.mark.parametrize(
+    ("key", "arguments"),
+    [
+        ("sell", ["sell"]),
+        ("sell", ["sell", "now", "--json"]),
+        ("prices sell", ["prices", "sell", "--least", "3"]),
+        ("prices watch sell", ["prices", "watch", "sell"]),
+        ("offers --cheap", ["offers", "--cheap", "3"]),
+        ("offers --cheap", ["offers", "--cheap=3", "--help"]),
+        ("prices watch add --cheap", ["prices", "watch", "add", "--json", "--cheap"]),
+    ],
+)
+def test_rows_are_found_at_any_level(
+    gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch, key: str, arguments: list[str]
+) -> None:
+    monkeypatch.setattr(renames, "RENAMES", {key: "is now `gpubroker offers`"})
+    done = gpubroker(*arguments)
+    said = done.json["error"]["message"] if "--json" in arguments else done.err
+    assert done.code == 2
+    assert f"`gpubroker {key}` is now `gpubroker offers`" in said
