@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev
 FOCUS_PYTHON ?= python3.12
@@ -14,15 +15,21 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
 
-install: $(STAMP)  ## create .venv with gpubroker and everything that tests and demo need
+install: $(STAMP)  ## create .venv with gpubroker and everything that the tests need
 
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"gpubroker needs Python 3.11 or newer; {sys.executable} is {v}. Try: make PYTHON=python3.12 install")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
-demo: install  ## the whole story on the simulated market, in under a minute
+$(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $(BASE) $@
+
+demo: $(BASE)  ## a job from market prices to the bill, on the simulated market, in about a minute
 	$(BIN)/gpubroker demo
 
 test: install  ## the quick complete run: types, style, architecture, every test on SQLite

@@ -70,8 +70,7 @@ def test_the_figures_follow_from_ledger_and_events(tmp_path: Path) -> None:
     document = json.loads(done.stdout)  # one document, and nothing beside it
     check_document("demo", document)
     assert document["job_state"] == "succeeded"
-    assert document["attempts"] >= 2
-    assert document["interruptions"] >= 1
+    assert (document["attempts"], document["interruptions"]) == (3, 2)
     assert document["resumed_from_step"] > 0
     assert float(document["savings"]) > 0
     assert Path(document["home"]) == store_of(home).parent
@@ -186,7 +185,7 @@ def test_the_person_goes_away_with_the_screen(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_the_seed_decides_when_and_where_capacity_is_taken_away(tmp_path: Path) -> None:
+def test_the_seed_decides_when_capacity_is_taken_away(tmp_path: Path) -> None:
     stories: list[Recount] = []
     for seed in ("1", "2"):
         home = tmp_path / seed
@@ -196,6 +195,4 @@ def test_the_seed_decides_when_and_where_capacity_is_taken_away(tmp_path: Path) 
         assert document["seed"] == int(seed)
         assert document["interruptions"] >= 1
         stories.append(check(home, document))
-    minute = 60_000_000
-    (zone, at), (other_zone, other_at) = (story.interruptions()[0] for story in stories)
-    assert zone != other_zone or abs(at - other_at) > minute
+    assert stories[0].interruptions()[0][1] != stories[1].interruptions()[0][1]
