@@ -1,7 +1,8 @@
 """The demo: one job from market to bill, on the simulated market; everything else is real.
 
 It uses its own store, in which time runs up to 240 times as fast, so that two hours of training pass in half a minute.
-On a slow or busy machine time runs slower (`demo_speed`), so that the story stays the same. The training, the agents, the background reconciler, the interruptions (a notice, then SIGKILL), the checkpoints
+On a slow or busy machine time runs slower (`demo_speed`), so that the story stays the same. The training, the agents,
+the background reconciler, the interruptions (a notice, then SIGKILL), the checkpoints
 and the ledger are those of every job.
 """
 

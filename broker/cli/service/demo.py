@@ -27,7 +27,7 @@ EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo -
 def demo(
     context: typer.Context,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the market: decides the prices, and when machines are interrupted.")
+        int | None, typer.Option(min=0, help="Seed of the market: decides prices and when machines are interrupted.")
     ] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Show it on the page as well, while it runs and then until Ctrl-C.")
@@ -37,7 +37,8 @@ def demo(
     """Run one job on a simulated market in about a minute: prices, plan, policy, launch, interruptions, resume, bill.
 
     Market and money are simulated, in a separate store, and time runs up to 240 times as fast, slower on a slow or busy
-    machine. The training, the agents, the kills, the checkpoints and the ledger are real. Exits with 0 if the job succeeded, else 7.
+    machine. The training, the agents, the kills, the checkpoints and the ledger are real. Exits with 0 if the job
+    succeeded, else 7.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
     from broker.core.events.outcomes import JobState
