@@ -271,7 +271,6 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
             (one.defaults.hold_quantile for one in contents if one.defaults.hold_quantile is not None), default=None
         ),
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
-        keep_events=_longest(one.defaults.keep_events for one in contents),
         keep_prices=_longest(one.defaults.keep_prices for one in contents),
         keep_notices=_longest(one.defaults.keep_notices for one in contents),
         lending=tuple(

@@ -105,10 +105,8 @@ class Defaults(PolicyPart):
     first, after this time without a broker; the shortest of the files and the job applies. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``: `gpubroker serve` and `gpubroker jobs prune` delete files of jobs that ended longer
     ago, except each job's newest checkpoint; ``keep_snapshots``: and the files that such jobs were submitted with, once
-    no result or checkpoint of them is left. ``keep_events``, ``keep_prices``: `gpubroker serve` and `gpubroker store
-    archive` move events of jobs that ended longer ago, and older price history, from the database to Parquet files in
-    the run store. ``keep_notices``: `gpubroker serve` deletes delivered notices that are older. The longest of several
-    files applies; by default all stay.
+    no result or checkpoint of them is left. ``keep_prices``, ``keep_notices``: `gpubroker serve` deletes older price
+    history and older delivered notices. The longest of several files applies; by default all stay.
     ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
     and 100% for others; the highest of several files applies.
@@ -125,7 +123,6 @@ class Defaults(PolicyPart):
     keep_results: PositiveDuration | None = None
     keep_logs: PositiveDuration | None = None
     keep_snapshots: PositiveDuration | None = None
-    keep_events: KeptHistory | None = None
     keep_prices: KeptHistory | None = None
     keep_notices: KeptNotices | None = None
     hold_quantile: HoldQuantile | None = None

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
 _EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
+_REMOVED = {
+    "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
+}
 _TELLING = 3  # letters of a key that identify it
 
 
@@ -210,7 +213,10 @@ class Together:
 
 
 def at_home(problem: Problem) -> Problem:
-    """The problem of an unknown key in a guardrail, extended by the rule that has the key, or by similar keys."""
+    """The problem of an unknown key, extended by what replaced a removed key, by the rule that has the key, or by
+    similar keys."""
+    if problem.key in _REMOVED:
+        return replace(problem, message=_REMOVED[problem.key], known=())
     if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
         message = (
             "a budget counts what everybody in its scope spends; only guardrails have exceptions: narrow the scope"

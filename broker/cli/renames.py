@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 # A command, a group, or a command with an option, without `gpubroker`: what to say of it. The answer begins with the
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
-RENAMES: Mapping[str, str] = {}
+RENAMES: Mapping[str, str] = {
+    "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
+}
 
 
 def renamed(command: str, part: str = "") -> str:

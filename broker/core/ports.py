@@ -251,7 +251,7 @@ class LendingTerms:
     share: float | None = None
 
 
-LEAST_HISTORY = timedelta(days=30)  # the minimum of `keep_events` and `keep_prices`
+LEAST_HISTORY = timedelta(days=30)  # the minimum of `keep_prices`
 LEAST_NOTICES = timedelta(days=100)  # the minimum of `keep_notices`: notices of bills may recur for 93 days
 
 
@@ -264,10 +264,9 @@ class PolicyDefaults:
     and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
-    person deletes them. ``keep_events``, ``keep_prices``: how long events of ended jobs, and price history, stay in the
-    database before they move to the archive, and ``keep_notices``, delivered notices before they are deleted; None: for
-    ever. ``hold_quantile``: the share of runs (percent) that the
-    hold of a job with known work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
+    person deletes them. ``keep_prices``, ``keep_notices``: how long price history and delivered notices stay before
+    they are deleted; None: for ever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
+    work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
     ``lending``: who may use bought machines of other teams, at which internal price; of a lending team's entries, the
     first one for a borrower applies.
     """
@@ -287,7 +286,6 @@ class PolicyDefaults:
     keep_results: timedelta | None = None
     keep_logs: timedelta | None = None
     keep_snapshots: timedelta | None = None
-    keep_events: timedelta | None = None
     keep_prices: timedelta | None = None
     keep_notices: timedelta | None = None
     hold_quantile: float | None = None

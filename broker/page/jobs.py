@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.jobs import past_events
+from broker.app.jobs import jobs
 from broker.app.jobs.gpu_use import gpu_use
 from broker.app.results import story
 from broker.core.access.permissions import Permission
@@ -54,7 +54,7 @@ def job(by: By, id: str) -> Response:
     view = by.caller.job(id)
     found = shown.job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
-    happened = past_events.story(by.caller.broker, view).events
+    happened = jobs.events(by.caller.broker, view)
     values = {
         "job": found,
         "places": {attempt.number: story.where(attempt.placement) for attempt in view.attempts},

@@ -14,7 +14,6 @@ from broker.app.jobs import approval_lists, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
-from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import listing
 from broker.app.market.offer_lists import matching_offers
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
@@ -178,7 +177,7 @@ def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
     query = OfferQuery(accelerators=(gpu,))
     found = listing(broker, query)
     then = found.now - ago
-    past = offers_at(broker, then, query=query)
+    past = broker.store.market.offers_at(then, query=query)
     before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
     return [
         CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)

@@ -18,8 +18,8 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from broker.app.access.tokens import enter
+from broker.app.jobs import jobs
 from broker.app.jobs.logs import FollowedOutput, LogLine
-from broker.app.jobs.past_events import story
 from broker.app.results.job_history import event_document
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
@@ -83,7 +83,7 @@ class JobStream:
     def news(self, view: JobView) -> Iterator[str]:
         """The messages about new events and output since the last call."""
         if view.seq > self.seq:
-            for event in story(self.broker, view).events:
+            for event in jobs.events(self.broker, view):
                 if event.seq > self.seq:
                     self.seq = event.seq
                     yield self._message("event", event_document(event))

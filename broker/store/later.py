@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers; one line each, since only a name imported `as` itself is re-exported
-    from broker.store import archive as archive
     from broker.store import outbox as outbox
     from broker.store import proof as proof
     from broker.store.access import access as access
@@ -31,7 +30,7 @@ if TYPE_CHECKING:  # for type checkers; one line each, since only a name importe
     from broker.store.purchases import purchases as purchases
 else:
     _ROOMS = {
-        "": "archive outbox proof",
+        "": "outbox proof",
         ".access": "access",
         ".engine": "compaction copies job_shares rehearsal",
         ".ledger": "anomalies billing_months budget_marks charges month_runs month_use use_sums",

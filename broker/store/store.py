@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.ledger.journal import Journal
     from broker.store.access.access import AccessStore
-    from broker.store.archive import Archive
     from broker.store.engine.copies import StoreCopy
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
@@ -61,12 +60,7 @@ class Store:
     @cached_property
     def market(self) -> MarketHistory:
         """The history of the market, and the freshness of its offers."""
-        return later.market_history.MarketHistory(self._database, self._clock)
-
-    @cached_property
-    def archive(self) -> Archive:
-        """The archive in files of the run store."""
-        return later.archive.Archive(self._database, self._clock)
+        return later.market_history.MarketHistory(self._database)
 
     @cached_property
     def watches(self) -> Watches:

@@ -28,7 +28,6 @@ from broker.core.values.money import Money
 from broker.finops.focus.months import BillingMonth
 from broker.store import Store
 from broker.store.access.access import AccessStore, AccessWriting
-from broker.store.archive import Archive
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.pages import WantedJobs
 from broker.store.jobs.reading import StoreReading
@@ -176,10 +175,6 @@ QUERIES: dict[str, Query] = {
     "MarketHistory.price_series_of": market(lambda m: m.price_series_of([offer(NOW)], SINCE, NOW)),
     "MarketHistory.series": market(lambda m: m.series()),
     "MarketHistory.signal_series": market(lambda m: m.signal_series(offer(NOW), SINCE, NOW)),
-    "Archive.file_of": lambda site: site.broker.store.archive.file_of(site.running[0]),
-    "Archive.files_of": lambda site: site.broker.store.archive.files_of(offer(NOW), SINCE, NOW),
-    "Archive.files_at": lambda site: site.broker.store.archive.files_at(SINCE),
-    "Archive.has_prices": lambda site: site.broker.store.archive.has_prices(),
     "Store.active_policy": lambda site: site.broker.store.active_policy(),
     "Store.policy_history": lambda site: site.broker.store.policy_history(),
     "Store.holdings": lambda site: site.broker.store.holdings(),
@@ -254,12 +249,6 @@ ABOUT_EVERYTHING = {
     "StoreReading.snapshot_uses": "which files no job needs: asked once when files are deleted",
     "StoreReading.all_entries": "the whole ledger, for exports and proofs",
     "StoreReading.kept_sums": "the stored sums, for proofs",
-    "Archive.files": "every file of the archive: some tens a month",
-    "Archive.abandon": "files that a broken-off run of the archive left: none or one",
-    "Archive.begin": "notes one file",
-    "Archive.forget": "removes the note of one file",
-    "Archive.due_events": "which jobs ended long ago, in portions: asked for once a day, by the index of ends",
-    "Archive.take_out": "the events of given jobs, which it deletes",
     "MarketHistory.prune": "deletes what is old, and counts it",
     "AccessReading.people": "everybody who may sign in",
     "Charges.all": "every charge, asked for by tests alone",
@@ -291,7 +280,7 @@ NO_QUERIES = frozenset(
     }
 )
 PARTS = (
-    *(StoreReading, StoreWriting, MarketHistory, Store, Archive),
+    *(StoreReading, StoreWriting, MarketHistory, Store),
     *(Outbox, Charges, Watches, BudgetMarks, AccessStore, AccessWriting),
 )
 

@@ -29,11 +29,18 @@ def test_the_most_patient_file_holds(said: tuple[str, ...], after: timedelta | N
 
 
 def test_plans_keep_a_month_of_history() -> None:
-    assert load(files("{keep_events: 30d, keep_prices: 400d}", "{keep_prices: 90d}")).defaults.keep_prices is not None
-    for key in ("keep_events", "keep_prices"):
-        with pytest.raises(InvalidInput) as refused:
-            load(files(f"{{{key}: 29d}}"))
-        assert "30d or more" in refused.value.problems[0].message
+    assert load(files("{keep_prices: 400d}", "{keep_prices: 90d}")).defaults.keep_prices == timedelta(days=400)
+    with pytest.raises(InvalidInput) as refused:
+        load(files("{keep_prices: 29d}"))
+    assert "30d or more" in refused.value.problems[0].message
+
+
+def test_a_removed_key_says_what_to_do_instead() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load(files("{keep_events: 400d}"))
+    (problem,) = refused.value.problems
+    assert (problem.line, problem.key) == (3, "defaults.keep_events")
+    assert problem.message.endswith("events of ended jobs stay in the database; delete this key")
 
 
 def test_what_was_told_is_not_told_again_soon() -> None:

@@ -116,7 +116,7 @@ def test_a_stream_that_cannot_be_read_ends_with_a_word(
     def broken(*_: object) -> None:
         raise trouble
 
-    monkeypatch.setattr("broker.server.streaming.story", broken)
+    monkeypatch.setattr("broker.server.streaming.jobs.events", broken)
     text = world.get(f"/jobs/{world.mine}/stream", "mia", seconds=0).text
     assert text.endswith('event: end\ndata: {"because": "trouble"}\n\n')
     assert "is gone" not in text, "only the log has the rest"

@@ -8,22 +8,11 @@ _JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_b
 # What each revision added, newest first, as statements that take it away.
 _TAKEN_AWAY = {
     "0039": tuple(f"DROP INDEX notice_{name}" for name in ("begins", "newest", "undelivered")),
-    "0038": (
-        "DROP TABLE archive_intent",
-        *(f"ALTER TABLE archive_file DROP COLUMN {name}" for name in ("runs", "before")),
-    ),
     "0037": (
         "DROP INDEX offer_by_price",
         *(f"ALTER TABLE offer DROP COLUMN {name}" for name in ("accelerator", "count")),
     ),
     "0036": ("DROP TABLE second_factor",),
-    "0035": (
-        "DROP TRIGGER attempt_event_no_delete",
-        "CREATE TRIGGER attempt_event_no_delete BEFORE DELETE ON attempt_event "
-        "BEGIN SELECT RAISE(ABORT, 'attempt_event is append-only'); END",
-        "DROP TABLE archived_job",
-        "DROP TABLE archive_file",
-    ),
     "0034": ("DROP TABLE password_origin",),
     "0033": ("DROP TABLE kept_answer",),
     "0032": ("DROP TABLE holding_proof", "ALTER TABLE holding DROP COLUMN proof"),
@@ -74,24 +63,11 @@ _TAKEN_AWAY = {
         "ALTER TABLE job DROP COLUMN live",
     ),
 }
-# What PostgreSQL does otherwise.
-_ON_POSTGRESQL = {
-    "0035": (
-        "DROP TRIGGER attempt_event_archived_only ON attempt_event",
-        "DROP FUNCTION attempt_event_archived_only()",
-        "DROP TRIGGER attempt_event_append_only ON attempt_event",
-        "CREATE TRIGGER attempt_event_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON attempt_event "
-        "FOR EACH STATEMENT EXECUTE FUNCTION attempt_event_append_only()",
-        "DROP TABLE archived_job",
-        "DROP TABLE archive_file",
-    ),
-}
 
 
 def take_back(connection: Connection, revision: str) -> None:
     """Take away everything that came after this revision."""
-    taken_away = _TAKEN_AWAY if connection.dialect.name == "sqlite" else _TAKEN_AWAY | _ON_POSTGRESQL
-    for number, statements in taken_away.items():
+    for number, statements in _TAKEN_AWAY.items():
         if number > revision:
             for statement in statements:
                 connection.exec_driver_sql(statement)

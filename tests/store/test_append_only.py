@@ -17,8 +17,6 @@ from broker.core.values.money import Money
 from broker.finops.showback import SharingRules, Statement
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store
-from broker.store.archive import DueEvents
-from broker.store.records import ArchiveFile, ArchiveKind, UnfinishedFile
 
 SAME = {
     "attempt_event": "job_id, seq, attempt, at, kind, body",
@@ -74,24 +72,6 @@ def test_raw_sql_cannot_change_what_was_written(filled: Store, url: str, table: 
         with pytest.raises(DBAPIError, match=f"{table} is append-only"), engine.begin() as connection:
             connection.execute(text(sql))
         assert _all(engine, table) == before
-    engine.dispose()
-
-
-def test_only_events_of_an_archived_job_may_go(filled: Store, url: str, clock: ManualClock) -> None:
-    now = clock.now()
-    with filled.writing() as journal:
-        kept = Submitted(job=Job(name="other", run="true"), user="ada", max_duration_seconds=1.0)
-        journal.append("j2", [(None, kept)], now)
-    file = ArchiveFile(ArchiveKind.EVENTS, "archive/events/x.parquet", "x", 1, 1, now, now, "file:///runs")
-    filled.archive.begin(UnfinishedFile(file.path, file.runs))
-    filled.archive.take_out(DueEvents(["j1"], [("j1", 1)], now, now, (0, "")), file)
-    with filled.reading() as look:
-        assert [len(look.events(name)) for name in ("j1", "j2")] == [0, 1]
-    assert filled.archive.file_of("j1") == file
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    refused = pytest.raises(DBAPIError, match="attempt_event is append-only")
-    with refused, engine.begin() as connection:
-        connection.execute(text("DELETE FROM attempt_event WHERE job_id = 'j2'"))
     engine.dispose()
 
 

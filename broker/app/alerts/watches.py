@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from broker.app.alerts import notify
 from broker.app.alerts.routes import recipients
-from broker.app.market.archived_prices import offers_at
 from broker.app.market.place_names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
@@ -134,7 +133,7 @@ def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
     offers = _real(watch, broker.store.offers(watch.query))
     before: list[Offer] = []
     if watch.within is not None:
-        past = offers_at(broker, now - watch.within, query=watch.query)
+        past = broker.store.market.offers_at(now - watch.within, query=watch.query)
         before = _real(watch, [one.offer for one in past])
     return look(watch, offers, before, {}, now)
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from broker.app.billing.charges_file import MOST_CHARGED
+from broker.app.billing.focus_files import load_parquet
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
-from broker.runfolder.archive import load_parquet
 
 TAG = "gpubroker"
 
@@ -106,7 +106,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    arrow, parquet = load_parquet("a Parquet file")
+    arrow, parquet = load_parquet()
     try:
         opened = parquet.ParquetFile(file)
         names = opened.schema_arrow.names

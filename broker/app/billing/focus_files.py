@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Any, Protocol
 
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, MissingExtra
 from broker.finops.focus.charges import Value
 from broker.finops.focus.columns import KINDS, ColumnKind, header
-from broker.runfolder.archive import load_parquet
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -161,7 +160,7 @@ class _ParquetWriter:
 
 @contextmanager
 def _parquet_writer(draft: Path, version: str) -> Iterator[_ParquetWriter]:
-    arrow, parquet = load_parquet("a Parquet file")
+    arrow, parquet = load_parquet()
     types = {
         ColumnKind.TEXT: arrow.string(),
         ColumnKind.MONEY: arrow.decimal128(_DIGITS, _PLACES),
@@ -180,3 +179,13 @@ def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Deci
     if kind is ColumnKind.MONEY:
         return [None if (value := row.get(name)) is None else Decimal(int(value)).scaleb(-6) for row in rows]  # type: ignore[arg-type]
     return [row.get(name) for row in rows]  # type: ignore[misc]
+
+
+def load_parquet() -> tuple[Any, Any]:
+    """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("parquet", "a Parquet file") from error
+    return pyarrow, pyarrow.parquet

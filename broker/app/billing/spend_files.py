@@ -11,9 +11,8 @@ import csv
 from decimal import Decimal
 from pathlib import Path
 
-from broker.app.billing.focus_files import FORMULA, drafted, may_write
+from broker.app.billing.focus_files import FORMULA, drafted, load_parquet, may_write
 from broker.app.results.spend import SpendGroup, SpendReport
-from broker.runfolder.archive import load_parquet
 
 _MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _HOURS = ("gpu_hours", "machine_hours")
@@ -32,7 +31,7 @@ def write_spend(out: Path, found: SpendReport) -> None:
             lines.writerow(header)
             lines.writerows(map(_as_text, _cells(row)) for row in rows)
         return
-    arrow, parquet = load_parquet("a Parquet file")
+    arrow, parquet = load_parquet()
     kinds = [
         *(arrow.string() for _ in dimensions),
         *(arrow.decimal128(38, 6) for _ in _MONEY),

@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from broker.app.market.archived_prices import archived as archived_series
 from broker.app.market.market import wants_sandbox
 from broker.app.market.risk import risks
 from broker.app.wiring import Broker
@@ -18,14 +17,10 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.placement.pricing.estimate import Hazard
-from broker.store.engine.times import from_micros
 from broker.store.jobs.reading import StoreReading
 from broker.whatif.recorded import RecordedJobs, told_waits
 from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, Submission, WorkloadPool
 from broker.whatif.workload_file import ENGINE
-
-if TYPE_CHECKING:
-    from broker.store.market.market_history import ArchivedSeries
 
 # The number of offers used of each machine and capacity type, cheapest first.
 _CHEAPEST = 20
@@ -143,9 +138,7 @@ def _pools(
     for offer in usable:
         groups[offer.accelerator, offer.count, offer.capacity_type].append(offer)
     chosen = [offer for group in groups.values() for offer in _chosen(group)]
-    older = archived_series(broker, chosen, *time)
-    pools = {offer.pool: _pool(look, offer, known, time, older.get(offer.id)) for offer in chosen}
-    return tuple(pools.values())
+    return tuple({offer.pool: _pool(look, offer, known, time) for offer in chosen}.values())
 
 
 def _chosen(group: Iterable[Offer]) -> list[Offer]:
@@ -154,15 +147,11 @@ def _chosen(group: Iterable[Offer]) -> list[Offer]:
     return held + [offer for offer in offers if not offer.may_be_free()][:_CHEAPEST]
 
 
-def _pool(
-    look: StoreReading, offer: Offer, known: Hazard, time: tuple[datetime, datetime], older: ArchivedSeries | None
-) -> WorkloadPool:
+def _pool(look: StoreReading, offer: Offer, known: Hazard, time: tuple[datetime, datetime]) -> WorkloadPool:
     """The offer with its recorded prices, at most one an hour."""
     since, until = time
     prices: dict[int, int] = {}
-    archived = [] if older is None else older.changes
-    past = [(from_micros(one.at), Money(one.micros) + offer.disk) for one in archived if one.micros is not None]
-    for at, price in sorted([*past, *look.price_series(offer, since, until)]):
+    for at, price in look.price_series(offer, since, until):
         if at > until:
             break
         second = max(int((at - since).total_seconds()), 0)

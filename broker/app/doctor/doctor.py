@@ -39,7 +39,7 @@ _EXTRAS = {
     "nebius": ("nebius", "prices and capacity of Nebius, with a login"),
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
     "server": ("fastapi", "the page and the API of `gpubroker serve`"),
-    "parquet": ("pyarrow", "reports as Parquet files, and the archive of old events and prices"),
+    "parquet": ("pyarrow", "reports as Parquet files"),
     "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
     "backtest": ("scipy", "plans of what to reserve, and backtests"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),

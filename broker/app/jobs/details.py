@@ -8,7 +8,6 @@ from typing import Unpack
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
 from broker.app.jobs.keeping import kept_until
-from broker.app.jobs.past_events import story
 from broker.app.results.job_history import JobHistory
 from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
 from broker.app.wiring import Broker
@@ -25,7 +24,7 @@ def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDeta
 def history(broker: Broker, view: JobView, *, followed: bool = False) -> JobHistory:
     """The job with its bill, its progress, and its events up to the state of ``view``. ``followed``: the caller
     restarts a reconciler that stopped, and need not know whether one runs."""
-    told, array, now = story(broker, view), view.job.array, broker.clock.now()
+    array, now = view.job.array, broker.clock.now()
     try:
         kept = kept_until(view, broker.policy().defaults)
     except BrokerError:  # a job is shown even if a policy cannot be read
@@ -38,8 +37,7 @@ def history(broker: Broker, view: JobView, *, followed: bool = False) -> JobHist
         as_of=now,
         time_scale=broker.clock.scale,
         reconciled=followed or broker.store.is_led(),
-        events=told.events,
-        events_missing=told.missing,
+        events=jobs.events(broker, view),
         failed_tasks=[FailedTask.of(array, task) for task in jobs.failed_tasks(broker, view)] if array else [],
         kept_until=kept,
     )

@@ -215,9 +215,9 @@ def last_step(view: JobView) -> int | None:
 
 
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
-    """The job's events in order, without archived ones (`broker.app.jobs.past_events`)."""
+    """The job's events up to the state of ``view``, in order."""
     with broker.store.reading() as look:
-        return look.events(view.id)
+        return look.events(view.id)[: view.seq]
 
 
 def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:

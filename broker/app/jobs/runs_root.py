@@ -3,7 +3,6 @@ their run folders there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from broker.runfolder.run_folders import RunFolders
     from broker.runfolder.signing import AttemptKeys
     from broker.store.jobs.reading import StoreReading
-    from broker.store.records import ArchiveFile
 
 _KEY = "runs"  # the setting of the store with the URL
 
@@ -75,13 +73,6 @@ def root(broker: Broker) -> str:
 def chosen(broker: Broker) -> str:
     """The URL that this process's settings name; if they name none, `root`: where run folders are looked for."""
     return broker.settings.runs or root(broker)
-
-
-def archive_places(broker: Broker, file: ArchiveFile) -> Sequence[str]:
-    """The URLs of the run stores where a file of the archive may be: where it was written, then, in case the folders
-    were moved, where run folders are looked for now."""
-    now = chosen(broker)
-    return [now] if not file.runs or _same(file.runs, now) else [file.runs, now]
 
 
 def run_folders(broker: Broker) -> RunFolders:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from broker.app.market.archived_prices import archived, offers_at
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.market.place_names import check_names
 from broker.core.errors import InvalidInput
@@ -17,7 +16,6 @@ from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.store.market.market_history import ArchivedSeries
     from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
 
 
@@ -126,8 +124,8 @@ def over(
     the cheapest first.
 
     Simulated ones only if the query names their provider; reference prices only if no live source prices the same
-    machine. What was moved to the archive is read there. Raises `InvalidInput` for an empty or future period,
-    `UnknownName` for an unknown provider or region, and as `archived`.
+    machine. Raises `InvalidInput` for an empty or future period, `UnknownName` for an unknown provider or
+    region.
     """
     now = broker.clock.now()
     if start >= now:
@@ -146,8 +144,7 @@ def over(
     ]
     found.sort(key=lambda series: (series.ended is not None, _by_price(series.offer)))
     chosen = found[:most]
-    older = archived(broker, [series.offer for series in chosen], start, end)
-    prices = market.price_series_of([series.offer for series in chosen], start, end, older)
+    prices = market.price_series_of([series.offer for series in chosen], start, end)
     histories = [
         PriceHistory(
             offer=series.offer,
@@ -156,8 +153,8 @@ def over(
             known_until=_known_until(series, end),
             ended=series.ended,
             prices=tuple(prices[series.offer.id]),
-            availability=tuple(market.availability_series(series.offer, start, end, *_of(series.offer, older))),
-            signals=tuple(market.signal_series(series.offer, start, end, *_of(series.offer, older))),
+            availability=tuple(market.availability_series(series.offer, start, end)),
+            signals=tuple(market.signal_series(series.offer, start, end)),
         )
         for series in chosen
         if any(point.price is not None for point in prices[series.offer.id])
@@ -168,22 +165,18 @@ def over(
 
 def at(broker: Broker, wanted: OfferFilter, when: datetime, known_at: datetime | None = None) -> list[PastOffer]:
     """The wanted machines that were offered at a point in time (UTC), cheapest GPU-hour first, by all that is known
-    now, or by what was known at ``known_at``. What was moved to the archive is read there. Raises `InvalidInput` for a
-    time in the future, `UnknownName` as `over`, and as `archived`."""
+    now, or by what was known at ``known_at``. Raises `InvalidInput` for a time in the future, `UnknownName` as
+    `over`."""
     now = broker.clock.now()
     for option, moment in (("--at", when), ("--known-at", known_at)):
         if moment is not None and moment > now:
             raise InvalidInput("this time is in the future", where=option)
     query = replace(wanted.query, capacity_types=tuple(wanted.capacity_types))
-    listed = offers_at(broker, when, known_at, query)
+    listed = broker.store.market.offers_at(when, known_at, query)
     check_names(broker, query, (past.offer for past in listed))
     simulated = SANDBOX in query.providers
     found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and wanted.fits(past.offer)]
     return sorted(found, key=lambda past: _by_price(past.offer))
-
-
-def _of(offer: Offer, older: Mapping[str, ArchivedSeries]) -> Sequence[ArchivedSeries]:
-    return [older[offer.id]] if offer.id in older else []
 
 
 def _real(listed: Iterable[Series], query: OfferQuery) -> list[Series]:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from broker.app.market.archived_prices import archived
 from broker.app.market.market import market_for, query_for
 from broker.app.market.risk import risks
 from broker.app.market.strategy_history import Record, record
@@ -105,8 +104,7 @@ def job_backtest(
         prices=replace(request.prices, gang=steady.nodes),
     )
     _check(asked, job, steady)
-    offers, history = [p.offer for p in chosen], reach + HISTORY
-    past = record(broker.store, offers, as_of, history, GAP, archived(broker, offers, as_of - history, as_of))
+    past = record(broker.store, [p.offer for p in chosen], as_of, reach + HISTORY, GAP)
     starts, note = draw(_room(asked, past, reach, job), asked)
     notes = {
         f"the cheapest {MOST_POOLS} of {len(spot)} pools that serve the job": len(spot) > MOST_POOLS,

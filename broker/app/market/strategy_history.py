@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.core.market.offers import Availability, Offer
 
 if TYPE_CHECKING:
     from broker.store import Store
-    from broker.store.market.market_history import ArchivedSeries
 
 T = TypeVar("T")
 
@@ -36,19 +34,11 @@ class Record:
         return {pool: self.price[pool][tick] for pool, bits in self.available.items() if bits[tick]}
 
 
-def record(
-    store: Store,
-    offers: Sequence[Offer],
-    end: datetime,
-    reach: timedelta,
-    gap: timedelta,
-    older: Mapping[str, ArchivedSeries] = MappingProxyType({}),
-) -> Record:
+def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Record:
     """The record of the last ``reach`` before ``end`` (UTC) of the pools of these offers, one offer for each pool.
 
     A pool is available while it has a price and is not reported as sold out or out of quota. Between polls the newest
-    report holds. Without a price, a pool is unavailable, at its last known price. ``older``: the archived part of their
-    series, by the offers' ids.
+    report holds. Without a price, a pool is unavailable, at its last known price.
     """
     ticks = reach // gap
     start = end - ticks * gap
@@ -56,11 +46,10 @@ def record(
     available: dict[str, list[bool]] = {}
     price: dict[str, list[float]] = {}
     began = ticks
-    told = store.market.price_series_of(offers, start, end, older)
+    told = store.market.price_series_of(offers, start, end)
     for offer in offers:
-        archived = [older[offer.id]] if offer.id in older else []
         prices = [(point.at, point.price) for point in told[offer.id]]
-        stated = store.market.availability_series(offer, start, end, *archived)
+        stated = store.market.availability_series(offer, start, end)
         words = [(point.at, point.availability) for point in stated]
         first = next((at for at, known in prices if known is not None), None)
         if first is None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from broker.app.market.archived_prices import offers_at
 from broker.app.market.market import conditions, query_for, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.job.placements import Placement
@@ -41,7 +40,7 @@ class PastPlacements:
         if self._ends is not None and time.monotonic() >= self._ends:
             self.left += 1
             return ()
-        past = offers_at(self._broker, at, at, query_for(job))
+        past = self._broker.store.market.offers_at(at, at, query_for(job))
         offers = [one.offer for one in past if wants_sandbox(job) or one.offer.provider != SANDBOX]
         if not offers:
             self.left += 1

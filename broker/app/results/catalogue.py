@@ -119,7 +119,6 @@ DOCUMENTS: Mapping[str, str] = {
     "simulate": "simulations:SimulationReport",
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": "service:StoreCopyResult",
-    "store-archive": "service:ArchivedHistoryResult",
     "store-compact": "service:CompactedStoreResult",
     "store-restore": "service:RestoredStoreResult",
     "submit": "jobs:JobDetails",  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`

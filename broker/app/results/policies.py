@@ -71,7 +71,6 @@ class PolicyDefaultsResult(Result):
     keep_results: Seconds | None
     keep_logs: Seconds | None
     keep_snapshots: Seconds | None
-    keep_events: Seconds | None
     keep_prices: Seconds | None
     keep_notices: Seconds | None
     hold_quantile: float | None

@@ -9,14 +9,12 @@ from typing import Literal, Self
 from broker.app.doctor.providers import Setup
 from broker.app.doctor.result import DoctorFinding, Health, healthy
 from broker.app.results.values import Facts, Figure, Moment, Result
-from broker.app.service.archiving import ArchivedHistory
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
 from broker.store.engine.compaction import Compaction
 from broker.store.engine.copies import StoreCopy
-from broker.store.records import ArchiveFile, ArchiveKind
 
 
 class CheckedArea(Result):
@@ -218,54 +216,6 @@ class CompactedStoreResult(Result):
     @classmethod
     def of(cls, found: Compaction) -> Self:
         return cls(size_before=found.before, size_after=found.after)
-
-
-class ArchiveFileResult(Result):
-    """A file of the archive. ``run_store``: the URL of the run store that it was written to, empty where an earlier
-    version did not note it; ``sha256``: of its content; times: the earliest and latest in it."""
-
-    kind: ArchiveKind
-    run_store: str
-    path: str
-    sha256: str
-    rows: int
-    bytes: int
-    since: Moment
-    until: Moment
-
-
-class ArchivedHistoryResult(Result):
-    """What moved to the archive, or would, and its files. A cut-off that is null: that history stays in the database.
-    ``polls``: poll runs deleted; ``protected``: older price changes that launched attempts refer to; ``unfinished``:
-    files that an earlier run left behind and that could not be deleted, each with the reason."""
-
-    dry_run: bool
-    events_before: Moment | None
-    jobs: int
-    events: int
-    prices_before: Moment | None
-    price_changes: int
-    signal_changes: int
-    polls: int
-    protected: int
-    unfinished: list[str]
-    files: list[ArchiveFileResult]
-
-    @classmethod
-    def of(cls, done: ArchivedHistory, files: Sequence[ArchiveFile], *, dry_run: bool) -> Self:
-        prices = done.prices
-        return cls.from_parts(
-            prices,
-            done,
-            dry_run=dry_run,
-            price_changes=prices.prices,
-            signal_changes=prices.signals,
-            unfinished=done.left,
-            files=[
-                ArchiveFileResult.from_parts(one, run_store=one.runs, sha256=one.digest, bytes=one.size)
-                for one in files
-            ],
-        )
 
 
 class RestoredStoreResult(Result):

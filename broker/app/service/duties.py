@@ -19,7 +19,6 @@ from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, un
 from broker.app.outside.launches import OpenLaunch
 from broker.app.outside.overdue import end_overdue
 from broker.app.results.charges import ChargesResult
-from broker.app.service.archiving import archive_history
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
@@ -162,9 +161,9 @@ _WITHIN = timedelta(days=14)
 
 
 class KeepingFiles(PeriodicDuty):
-    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over, and
-    delivered notices older than ``keep_notices``; moves events older than ``keep_events`` and price history older than
-    ``keep_prices`` to the archive. ``say``: receives each error once, also of a single run folder."""
+    """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over,
+    delivered notices older than ``keep_notices``, and price history older than ``keep_prices``. ``say``: receives each
+    error once, also of a single run folder."""
 
     name = "keeping files"
     first_after, every = 600.0, 86_400.0
@@ -175,17 +174,18 @@ class KeepingFiles(PeriodicDuty):
         self._failed: set[str] = set()  # jobs whose run folders failed in a round and were not emptied since
 
     def once(self) -> DeletedFiles:
-        """One round. Raises as `delete_due` and `archive_history`."""
-        if (kept := self._broker.policy().defaults.keep_notices) is not None:
-            self._broker.store.outbox.prune(self._broker.clock.now() - kept)
+        """One round. Raises as `delete_due`, and `StoreProblem`."""
+        defaults, now = self._broker.policy().defaults, self._broker.clock.now()
+        if defaults.keep_notices is not None:
+            self._broker.store.outbox.prune(now - defaults.keep_notices)
+        if defaults.keep_prices is not None:
+            self._broker.store.market.prune(now - defaults.keep_prices)
         done = delete_due(self._broker, _WITHIN, self._failed)
         self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
         trouble = dict(done.trouble)
         if (over := policy_over(self._broker)) is not None:
             delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
-        left = archive_history(self._broker, by=None).left
-        stay = {f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()}
-        self._tell(stay | {f"an unfinished file of the archive is not deleted: {one}" for one in left})
+        self._tell({f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()})
         return done
 
 

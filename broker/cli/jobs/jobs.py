@@ -163,8 +163,6 @@ def show(
             raise typer.Exit(130)
         found = last
     terminal.result(found, lambda: job_view.ending(found) if followed else job_view.story(found))
-    if found.events_missing and not (followed or as_json):
-        terminal.say(found.events_missing)
     if wait:
         from broker.cli.jobs.follow import exit_code
 

@@ -38,8 +38,7 @@ _TIMES = {
         f"keep_{kind}": f"{kind} of ended jobs are kept for {{}}"
         for kind in ("checkpoints", "results", "logs", "snapshots")
     },
-    "keep_events": "events move to the archive {} after the job's end",
-    "keep_prices": "price history moves to the archive after {}",
+    "keep_prices": "price history is kept for {}",
     "keep_notices": "delivered notices are kept for {}",
 }
 

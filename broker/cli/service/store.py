@@ -1,5 +1,5 @@
-"""`gpubroker store`: back up the store, restore it, archive what is old, and compact it. Refused while logged in to a
-team server, whose store is not on this machine."""
+"""`gpubroker store`: back up the store, restore it, and compact it. Refused while logged in to a team server, whose
+store is not on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 app = typer.Typer(
-    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, archive, compact."
+    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, compact."
 )
 
 
@@ -44,7 +44,7 @@ def backup(
 def compact(context: typer.Context, as_json: AsJson = False) -> None:
     """Sum up what closed jobs used and spent, and give the space of deleted rows back to the disk.
 
-    Nothing is deleted: `store archive`, `prices prune` and `jobs prune` do that. Reports then read sums instead of
+    Nothing is deleted: `prices prune` and `jobs prune` do that. Reports then read sums instead of
     every closed job, as under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands
     wait meanwhile, and twice its size must be free.
     """
@@ -60,51 +60,6 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
         return
     sizes = f"{found.size_before / 1e6:.1f} MB, now {found.size_after / 1e6:.1f} MB"
     terminal.say(f"Compacted {broker.store.where}: {sizes}.")
-
-
-@app.command(
-    epilog=examples(
-        "gpubroker store archive --dry-run",
-        "gpubroker store archive",
-        "gpubroker store archive --keep-events 400d --keep-prices 400d --dry-run",
-    )
-)
-def archive(
-    context: typer.Context,
-    keep_events: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep events this long after a job's end. Default: as the policy says.")
-    ] = "",
-    keep_prices: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep price history of this length. Default: as the policy says.")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would move, and what has moved.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Move old events and price history to Parquet files in the run store, where they are read as before.
-
-    By whole months (UTC), from 30d on; a policy says how long they stay (`defaults: {keep_events: 400d, keep_prices:
-    400d}`), and `gpubroker serve` moves them then. `jobs show`, `prices history`, watches and backtests read them where
-    they are, in the run store of that time also after GPUBROKER_RUNS has changed. Views of jobs, the ledger, what
-    reports read of events, and prices that launched attempts refer to stay; records of polls from before are deleted.
-    Each file is written and verified before anything is deleted; what a broken-off run left is deleted by the next one.
-    Afterwards `store compact` gives the space back to the disk. Needs the extra parquet.
-    """
-    from broker.app.results.service import ArchivedHistoryResult
-    from broker.app.service.archiving import archive_history
-    from broker.cli import filters
-    from broker.cli.service.archive_view import told
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker(look_after=False)
-    done = archive_history(
-        broker,
-        keep_events=filters.time_span("--keep-events", keep_events) if keep_events else None,
-        keep_prices=filters.time_span("--keep-prices", keep_prices) if keep_prices else None,
-        dry_run=dry_run,
-        by=terminal.actor,
-    )
-    found = ArchivedHistoryResult.of(done, broker.store.archive.files(), dry_run=dry_run)
-    terminal.result(found, lambda: told(found))
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))

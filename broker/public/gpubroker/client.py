@@ -15,7 +15,6 @@ from broker.app.alerts import approvers
 from broker.app.jobs import details, jobs, kept_files
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.job_input import read_job
-from broker.app.jobs.past_events import story
 from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.repository_commit import with_commit
 from broker.app.jobs.submit import submit
@@ -25,7 +24,7 @@ from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.cli.jobs.job_view import step_words
 from broker.core.actors import Actor, EntryPoint, ProcessAccount
-from broker.core.errors import BrokerError, Unreachable
+from broker.core.errors import BrokerError
 from broker.core.events.events import body_to_json
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -161,12 +160,9 @@ class SubmittedJob:
         return [to / file.path for file in done.files]
 
     def events(self) -> list[JobEvent]:
-        """The job's events so far, in order. Raises `Unreachable` if some are in an archive that cannot be read."""
+        """The job's events so far, in order."""
         found = []
-        told = story(self._broker, self._view())
-        if told.missing is not None:
-            raise Unreachable(told.missing)
-        for event in told.events:
+        for event in jobs.events(self._broker, self._view()):
             fields = json.loads(body_to_json(event.body))
             kind = fields.pop("kind")
             fields.pop("format", None)

@@ -23,4 +23,3 @@ class AdvisoryLock(IntEnum):
     OUTSIDE = 0x67706C6B
     HISTORY = 0x67706C6C
     SNAPSHOTS = 0x67706C6D
-    ARCHIVE = 0x67706C6E

@@ -33,7 +33,6 @@ class LeaderRole(StrEnum):
     RETENTION = "retention"
     OUTSIDE = "outside"
     HISTORY = "history"
-    ARCHIVE = "archive"
 
 
 # Suffixes of the lock file's name.
@@ -47,7 +46,6 @@ _FILES = {
     LeaderRole.RETENTION: ".retention",
     LeaderRole.OUTSIDE: ".outside",
     LeaderRole.HISTORY: ".history",
-    LeaderRole.ARCHIVE: ".archive",
 }
 
 StillLeading = Callable[[], bool]

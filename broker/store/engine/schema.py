@@ -44,10 +44,8 @@ REVISIONS = (
     "0032",
     "0033",
     "0034",
-    "0035",
     "0036",
     "0037",
-    "0038",
     "0039",
 )
 _MIGRATIONS = Path(__file__).parent / "migrations"

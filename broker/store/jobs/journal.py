@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -31,7 +31,7 @@ from broker.store.jobs.new_jobs import NewJobs
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger, metering
 from broker.store.policy import approvals, decisions
-from broker.store.tables.jobs import ARCHIVED_JOB, EVENT, JOB
+from broker.store.tables.jobs import EVENT, JOB
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
@@ -205,11 +205,8 @@ class StoreWriting(StoreReading):
         views, sums = {view.id: view for view in self.views(job_ids)}, self.sums(job_ids)
         return {job_id: (views.get(job_id), self.balance(job_id), sums.get(job_id)) for job_id in job_ids}
 
-    def _is_archived(self, job_id: str) -> bool:
-        return self._connection.scalar(select(ARCHIVED_JOB.c.file).where(ARCHIVED_JOB.c.job_id == job_id)) is not None
-
     def _fold_anew(self, job_ids: Sequence[str]) -> int:
-        """Rebuild the views of these jobs, except archived ones, which keep theirs; returns their number."""
+        """Rebuild the views of these jobs; returns their number."""
         rebuilt, self._live = 0, None
         self._views.clear()
         for job_id in job_ids:
@@ -218,9 +215,6 @@ class StoreWriting(StoreReading):
             except UnreadableJob as error:
                 log.warning("%s (%s)", error, error.hint)
                 continue
-            if [event.seq for event in events] != list(range(1, len(events) + 1)) and self._is_archived(job_id):
-                rebuilt += 1
-                continue  # its events are in the archive
             self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
             machine_time.forget(self._connection, job_id)
             if events:

@@ -170,7 +170,7 @@ class StoreReading:
         return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """A job's stream of events, in order, without archived ones. Raises `UnreadableJob`."""
+        """A job's stream of events, in order. Raises `UnreadableJob`."""
         query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
         return [event_from_row(row) for row in self._connection.execute(query)]
 
@@ -328,7 +328,7 @@ class StoreReading:
 
 
 def event_from_row(row: Any) -> Event:
-    """Converts a row of the table of events, or of the archive. Raises `UnreadableJob`."""
+    """Converts a row of the table of events. Raises `UnreadableJob`."""
     try:
         body = body_from_json(row.body)
     except UnreadableRecord as error:

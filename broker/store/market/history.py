@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, null, select
 from sqlalchemy.sql.selectable import FromClause
@@ -25,26 +24,7 @@ _KINDS = {code: Availability(kind) for kind, code in CODES.items()}
 _known_since = func.coalesce(PRICE.c.learned, PRICE.c.at)
 _AS_OF = len(PLACE) + 1  # the index of the date in `OFFER_QUERY`
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
-
-
-# The columns after those of an offer, among them the number of the series and the state's code. ``signalled``: since
-# when the score and the rate have their values.
-_MORE = ("since", "learned", "polled_by", "series", "code", "signalled")
-_PAST: Sequence[str] = (*PLACE, "source", "as_of", *SAID, "doubt", "doubt_detail", *_MORE)
-_PastRow: Any = namedtuple("_PastRow", _PAST)  # type: ignore[misc]  # mypy wants the names written here
-
-
-class PastChange(NamedTuple):
-    """One row of `price_change`, or an archived one. Times are microseconds."""
-
-    at: int
-    micros: int | None
-    availability: int
-    learned: int | None
-
-
-OlderState = tuple[PastChange | None, SignalPoint | None]
-"""The last changes (price, signal) of a series up to some moment that are in the archive."""
+_MORE = ("since", "learned", "polled_by")  # the columns after those of an offer
 
 
 def series(connection: Connection, query: OfferQuery) -> list[Series]:
@@ -60,18 +40,12 @@ def series(connection: Connection, query: OfferQuery) -> list[Series]:
     ]
 
 
-def offers_at(
-    connection: Connection,
-    when: datetime,
-    known_at: datetime | None,
-    query: OfferQuery,
-    older: Mapping[int, OlderState],
-) -> list[PastOffer]:
+def offers_at(connection: Connection, when: datetime, known_at: datetime | None, query: OfferQuery) -> list[PastOffer]:
     """See `MarketHistory.offers_at`."""
     moment = to_micros(when)
     known = moment if known_at is None else to_micros(known_at)
-    then = _then(connection, moment, None if known_at is None else known, query, with_unknown=bool(older))
-    rows = _without_superseded(list(_with_older(connection.execute(then).all(), older)))
+    then = _then(connection, moment, None if known_at is None else known, query)
+    rows = _without_superseded(connection.execute(then).all())
     seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
     dated = [
         (*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -len(_MORE)])
@@ -94,11 +68,8 @@ def offers_at(
     return found
 
 
-def _then(connection: Connection, when: int, known: int | None, query: OfferQuery, *, with_unknown: bool) -> Any:
-    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`.
-
-    ``with_unknown``: also every other matching series, without a price or with the state ended.
-    """
+def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
+    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`."""
     before, told = PRICE.alias("before"), SIGNAL.alias("told")
     in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
     if known is not None:
@@ -116,35 +87,16 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
     said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
     # Past doubts are not recorded.
     no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
-    values = (PRICE.c.at, PRICE.c.learned, OFFER.c.polled_by, OFFER.c.id, PRICE.c.availability, SIGNAL.c.at)
+    values = (PRICE.c.at, PRICE.c.learned, OFFER.c.polled_by)
     more = (value.label(name) for name, value in zip(_MORE, values, strict=True))
-    there = [] if with_unknown else [PRICE.c.availability != ENDED]
     return (
         select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *no_doubt, *more)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest), isouter=with_unknown)
+        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest))
         .outerjoin(SIGNAL, and_(SIGNAL.c.series == OFFER.c.id, SIGNAL.c.at == signalled))
-        .where(*there, *(condition for _, condition in conditions(connection, query)))
+        .where(PRICE.c.availability != ENDED, *(condition for _, condition in conditions(connection, query)))
         .order_by(OFFER.c.id)
     )
-
-
-def _with_older(rows: Sequence[Any], older: Mapping[int, OlderState]) -> Iterator[Any]:
-    """The offers of that moment, with the archived state of a series if it is later than the stored one."""
-    if not older:
-        yield from rows
-        return
-    for read in rows:
-        row: Any = _PastRow(*read)
-        change, signal = older.get(row.series, (None, None))
-        if change is not None and (row.since is None or row.since < change.at):
-            kind = _KINDS.get(change.availability)
-            row = row._replace(micros=change.micros, availability=None if kind is None else kind.value)
-            row = row._replace(since=change.at, learned=change.learned, code=change.availability)
-        if signal is not None and (row.signalled is None or row.signalled < to_micros(signal.at)):
-            row = row._replace(score=signal.score, interruption_rate=signal.interruption_rate)
-        if row.code not in (None, ENDED):
-            yield row
 
 
 def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarSelect[int]:
@@ -179,16 +131,11 @@ def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int
 
 
 def price_points(
-    connection: Connection,
-    offer: Offer,
-    start: datetime,
-    end: datetime,
-    known_at: datetime | None,
-    older: Sequence[PastChange] = (),
+    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
 ) -> list[PricePoint]:
-    """See `MarketHistory.price_series`. ``older``: archived changes, oldest first."""
+    """See `MarketHistory.price_series`."""
     found: list[PricePoint] = []
-    for change in _changes(connection, offer, start, end, known_at, older):
+    for change in _changes(connection, offer, start, end, known_at):
         gone = change.micros is None or change.availability == ENDED
         price = None if gone else Money(change.micros or 0)
         if not found or found[-1].price != price:
@@ -198,27 +145,24 @@ def price_points(
 
 
 def availability_points(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, older: Sequence[PastChange] = ()
+    connection: Connection, offer: Offer, start: datetime, end: datetime
 ) -> list[AvailabilityPoint]:
-    """See `MarketHistory.availability_series`. ``older``: archived changes, oldest first."""
+    """See `MarketHistory.availability_series`."""
     found: list[AvailabilityPoint] = []
-    for change in _changes(connection, offer, start, end, None, older):
+    for change in _changes(connection, offer, start, end, None):
         availability = _KINDS.get(change.availability)
         if not found or found[-1].availability != availability:
             found.append(AvailabilityPoint(from_micros(change.at), availability))
     return found
 
 
-def signal_points(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, older: Sequence[SignalPoint] = ()
-) -> list[SignalPoint]:
-    """See `MarketHistory.signal_series`. ``older``: archived changes, oldest first."""
+def signal_points(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
+    """See `MarketHistory.signal_series`."""
     one = series_of(connection, offer)
     if one is None:
         return []
     rows = _in_force_and_later(connection, SIGNAL, one, start, end, [])
-    kept = [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
-    return _from(start, end, older, kept, key=lambda point: point.at)
+    return [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
 
 
 def series_of(connection: Connection, offer: Offer) -> int | None:
@@ -231,38 +175,14 @@ def series_of(connection: Connection, offer: Offer) -> int | None:
 
 
 def _changes(
-    connection: Connection,
-    offer: Offer,
-    start: datetime,
-    end: datetime,
-    known_at: datetime | None,
-    older: Sequence[PastChange] = (),
-) -> list[PastChange]:
+    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
+) -> list[Any]:
     """The change in force at ``start``, then each one up to ``end`` (inclusive)."""
     one = series_of(connection, offer)
     if one is None:
         return []
     known = [] if known_at is None else [_known_since <= to_micros(known_at)]
-    rows = _in_force_and_later(connection, PRICE, one, start, end, known)
-    kept = [PastChange(row.at, row.micros, row.availability, row.learned) for row in rows]
-    by = None if known_at is None else to_micros(known_at)
-    heard = [change for change in older if by is None or (change.learned or change.at) <= by]
-    return _from(to_micros(start), to_micros(end), heard, kept, key=lambda change: change.at)
-
-
-_Point = TypeVar("_Point")
-_Time = TypeVar("_Time", int, datetime)
-
-
-def _from(
-    start: _Time, end: _Time, older: Sequence[_Point], kept: Sequence[_Point], key: Callable[[_Point], _Time]
-) -> list[_Point]:
-    """Archived points and those of the store as one series: the last one by ``start``, then all up to ``end``."""
-    if not older:
-        return list(kept)
-    both = sorted([*older, *kept], key=key)
-    before = [point for point in both if key(point) <= start][-1:]
-    return before + [point for point in both if start < key(point) <= end]
+    return _in_force_and_later(connection, PRICE, one, start, end, known)
 
 
 def _in_force_and_later(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
 from sqlalchemy import Connection, and_, case, func, select
 
 from broker.core.errors import StoreProblem
 from broker.core.market.kept_answers import KeptAnswer
 from broker.core.market.offers import Offer, OfferQuery
-from broker.core.values.clock import Clock
-from broker.store import archive_files
 from broker.store.engine.database import Database
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
@@ -21,9 +17,6 @@ from broker.store.jobs.reading import StoreReading
 from broker.store.market import availability_history, history, kept_answers, polls, retention
 from broker.store.market.polls import last_polls
 from broker.store.records import (
-    ArchivedRow,
-    ArchiveFile,
-    ArchiveKind,
     AvailabilityPoint,
     Freshness,
     PastOffer,
@@ -36,19 +29,6 @@ from broker.store.records import (
 )
 from broker.store.tables.market import OFFER, POLL
 
-ArchivePrices = Callable[[ArchiveKind, Sequence[ArchivedRow]], ArchiveFile]
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedSeries:
-    """The archived changes of one series, oldest first."""
-
-    changes: Sequence[history.PastChange] = ()
-    signals: Sequence[SignalPoint] = ()
-
-
-_NONE = ArchivedSeries()
-
 
 class MarketHistory:
     """Reached as ``store.market``.
@@ -58,9 +38,8 @@ class MarketHistory:
     A series contains the offers of one source for one pool; an `Offer` identifies it by ``pool`` and ``source``.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
 
     def series(self, query: OfferQuery | None = None) -> list[Series]:
         """The series that match, including ended ones and superseded reference prices (ignoring ``max_price``)."""
@@ -72,21 +51,15 @@ class MarketHistory:
         when: datetime,
         known_at: datetime | None = None,
         query: OfferQuery | None = None,
-        older: Mapping[int, ArchivedSeries] = MappingProxyType({}),
     ) -> list[PastOffer]:
         """The offers in force at ``when``, by present knowledge, or with ``known_at`` by the knowledge at that moment
         (a price dated 12:00 and polled at 12:10 applies at 12:05, but was not known then).
 
         For a moment in an outage of polling, these are the offers before the outage: see ``seen``. Before the cut-off
-        of `prune`, only the kept changes count, and ``older``: the last archived ones by then, by the number of the
-        series.
+        of `prune`, only the kept changes count.
         """
-        last = {
-            number: (one.changes[-1] if one.changes else None, one.signals[-1] if one.signals else None)
-            for number, one in older.items()
-        }
         with self._database.reading() as connection:
-            return history.offers_at(connection, when, known_at, query or OfferQuery(), last)
+            return history.offers_at(connection, when, known_at, query or OfferQuery())
 
     def price_series(
         self, offer: Offer, start: datetime, end: datetime, known_at: datetime | None = None
@@ -103,30 +76,22 @@ class MarketHistory:
         offers: Sequence[Offer],
         start: datetime,
         end: datetime,
-        older: Mapping[str, ArchivedSeries] = MappingProxyType({}),
     ) -> Mapping[str, list[PricePoint]]:
-        """`price_series` of several offers, by their ids, from one snapshot. ``older``: their archived changes."""
+        """`price_series` of several offers, by their ids, from one snapshot."""
         with self._database.reading() as connection:
-            return {
-                offer.id: history.price_points(connection, offer, start, end, None, older.get(offer.id, _NONE).changes)
-                for offer in offers
-            }
+            return {offer.id: history.price_points(connection, offer, start, end, None) for offer in offers}
 
-    def availability_series(
-        self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
-    ) -> list[AvailabilityPoint]:
+    def availability_series(self, offer: Offer, start: datetime, end: datetime) -> list[AvailabilityPoint]:
         """The availability in force at ``start``, then each change up to ``end`` (inclusive)."""
         with self._database.reading() as connection:
-            return history.availability_points(connection, offer, start, end, older.changes)
+            return history.availability_points(connection, offer, start, end)
 
-    def signal_series(
-        self, offer: Offer, start: datetime, end: datetime, older: ArchivedSeries = _NONE
-    ) -> list[SignalPoint]:
+    def signal_series(self, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
         """The provider's score and interruption rate in force at ``start``, then each change up to ``end`` (inclusive);
         empty if the provider never reported either.
         """
         with self._database.reading() as connection:
-            return history.signal_points(connection, offer, start, end, older.signals)
+            return history.signal_points(connection, offer, start, end)
 
     def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
         """The changes of availability of the matching pools from ``since`` on, without pools that were never reported
@@ -163,18 +128,16 @@ class MarketHistory:
         with self._database.reading() as connection:
             return kept_answers.kept(connection, provider, to_micros(now))
 
-    def prune(self, before: datetime, *, dry_run: bool = False, archive: ArchivePrices | None = None) -> PrunedPrices:
+    def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
         """Delete the market's history before that moment.
 
-        With ``dry_run``, only count. ``archive``: writes changes of prices and signals to files first; called outside
-        of any transaction, with rows of consecutive series.
+        With ``dry_run``, only count.
 
         Keeps: for each series the change in force at that moment; every change that an attempt refers to, from its
         decision until its machine was gone; of each provider the newest poll, the newest successful one, and the newest
         complete one before that moment. Rows of offers are never deleted. Writes in many short transactions; may be
         stopped and repeated at any time. The file does not shrink: freed space is reused. Raises `StoreProblem` if
-        there is a job that this version cannot read, or if the archived rows have changed in the meantime; passes on
-        exceptions of ``archive``.
+        there is a job that this version cannot read.
         """
         with self._database.reading() as connection:
             look = StoreReading(connection)
@@ -189,35 +152,11 @@ class MarketHistory:
         cut = retention.Cut(to_micros(before), launched, dry_run)
         transaction = self._database.reading if dry_run else self._database.writing
         for first in range(0, len(series), retention.BATCH):
-            some = series[first : first + retention.BATCH]
-            if archive is not None and not dry_run:
-                self._archive(cut, some, archive)
-                continue
             with transaction() as connection:
-                retention.cut_series(connection, cut, some)
+                retention.cut_series(connection, cut, series[first : first + retention.BATCH])
         with transaction() as connection:
             retention.cut_polls(connection, cut)
         return cut.result()
-
-    def _archive(self, cut: retention.Cut, some: Sequence[int], archive: ArchivePrices) -> None:
-        """Archive the rows of these series that are to be deleted, then delete exactly those."""
-        found: dict[ArchiveKind, list[ArchivedRow]] = {ArchiveKind.PRICES: [], ArchiveKind.SIGNALS: []}
-        with self._database.reading() as connection:
-            retention.cut_series(connection, retention.Cut(cut.at, cut.uses, dry=True, taken=found), some)
-        files = [archive(kind, rows) for kind, rows in found.items() if rows]
-        done = retention.Cut(cut.at, cut.uses, dry=False)
-        with self._database.writing() as connection:
-            retention.cut_series(connection, done, some)
-            if {kind: done.dropped[kind] for kind in found} != {kind: len(rows) for kind, rows in found.items()}:
-                raise StoreProblem(
-                    "prices changed while they were archived; nothing of them was deleted",
-                    where=self._database.where,
-                    hint="repeat it",
-                )
-            for file in files:
-                archive_files.add(connection, file, self._clock.now())
-        for name, count in done.dropped.items():
-            cut.dropped[name] += count
 
 
 def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, delete, func, select
 
 from broker.core.events.views import JobView
 from broker.store.engine.times import to_micros
-from broker.store.market import archived_prices
-from broker.store.records import ArchivedRow, ArchiveKind, PollStatus, PrunedPrices
+from broker.store.records import PollStatus, PrunedPrices
 from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
 
 BATCH = 500  # series per transaction, so that other writers do not wait long
@@ -48,15 +47,13 @@ class Uses:
 class Cut:
     """One pruning.
 
-    ``at``: the cut-off (microseconds). With ``dry``, rows are only counted. ``taken``: receives the rows to be
-    archived.
+    ``at``: the cut-off (microseconds). With ``dry``, rows are only counted.
     """
 
     at: int
     uses: Mapping[int, Uses]
     dry: bool
     dropped: dict[str, int] = field(default_factory=lambda: {"prices": 0, "signals": 0, "polls": 0, "protected": 0})
-    taken: dict[ArchiveKind, list[ArchivedRow]] | None = None
 
     def result(self) -> PrunedPrices:
         return PrunedPrices(**self.dropped)
@@ -93,23 +90,13 @@ def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
             known, unused = _unused(connection, series, at, cut.uses[series])
             cut.dropped["prices"] += len(unused)
             cut.dropped["protected"] += known - len(unused)
-            _take(connection, cut, ArchiveKind.PRICES, series, at, set(unused))
             if unused and not cut.dry:
                 connection.execute(_DROP_ONE, [{"of": series, "when": moment} for moment in unused])
             continue
-        _take(connection, cut, ArchiveKind.PRICES, series, at)
         cut.dropped["prices"] += _drop(connection, PRICE, and_(PRICE.c.series == series, PRICE.c.at < at), dry=cut.dry)
     for series, at in _in_force(connection, SIGNAL, cut.at, batch, priced=False):
         old = and_(SIGNAL.c.series == series, SIGNAL.c.at < at)
-        _take(connection, cut, ArchiveKind.SIGNALS, series, at)
         cut.dropped["signals"] += _drop(connection, SIGNAL, old, dry=cut.dry)
-
-
-def _take(
-    connection: Connection, cut: Cut, kind: ArchiveKind, series: int, before: int, only: Collection[int] | None = None
-) -> None:
-    if cut.taken is not None:
-        cut.taken[kind] += archived_prices.taken(connection, kind, series, before, only)
 
 
 def _in_force(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, text
+from sqlalchemy import BigInteger, Index, text
 from sqlmodel import Field
 
-from broker.store.rows.row import ID, Row
+from broker.store.rows.row import Row
 from broker.store.tables.conditions import ABOUT_APPROVAL, ENDED, ENDED_BADLY, REPORTED
 
 
@@ -104,41 +104,3 @@ class SettingRow(Row, table=True):
 
     key: str = Field(primary_key=True)
     value: str
-
-
-class ArchiveFileRow(Row, table=True):
-    """One file of the archive. ``kind``: a `broker.store.records.ArchiveKind`; ``path``: within the run store;
-    ``digest``: SHA-256 of its content; ``size``: bytes; ``since``, ``until``: the earliest and the latest time in it
-    (of events: of their jobs' ends); ``first_series``, ``last_series``: of prices and signals; ``before``:
-    their cut-off; ``runs``: the URL of the run store."""
-
-    number: int = Field(sa_column=Column(ID, primary_key=True, autoincrement=True))
-    kind: str
-    path: str
-    digest: str
-    rows: int = Field(sa_type=BigInteger)
-    size: int = Field(sa_type=BigInteger)
-    since: int = Field(sa_type=BigInteger)
-    until: int = Field(sa_type=BigInteger)
-    first_series: int | None = Field(sa_type=BigInteger)
-    last_series: int | None = Field(sa_type=BigInteger)
-    at: int = Field(sa_type=BigInteger)
-    runs: str = ""
-    before: int | None = Field(sa_type=BigInteger)
-
-
-class ArchiveIntentRow(Row, table=True):
-    """A file that is to be written. Its row goes as the file is put on record. ``abandoned``: whoever wrote it ended;
-    the file is being deleted, and may not be put on record any more."""
-
-    path: str = Field(primary_key=True)
-    runs: str
-    at: int = Field(sa_type=BigInteger)
-    abandoned: bool = False
-
-
-class ArchivedJobRow(Row, table=True):
-    """A closed job of whose events some are in a file. Only such events may be deleted: a trigger looks here."""
-
-    job_id: str = Field(primary_key=True)
-    file: int = Field(sa_type=BigInteger, foreign_key="archive_file.number")

@@ -8,12 +8,6 @@ COLUMNS = {
     "api_token": (
         "id! person label scopes digest made_at:big made_by expires_at:big revoked_at:big revoked_by used_at:big"
     ),
-    "archive_file": (
-        "number:id! kind path digest rows:big size:big since:big until:big first_series:big last_series:big at:big "
-        "runs='' before:big"
-    ),
-    "archive_intent": ("path! runs at:big abandoned:bool=false"),
-    "archived_job": ("job_id! file:big"),
     "attempt_event": ("job_id! seq:int! attempt:int at:big kind body"),
     "audit_log": ("number:big! at:big person origin token action subject outcome before after reason"),
     "budget_mark": ("budget! period_start:big! amount:big! mark! at:big"),

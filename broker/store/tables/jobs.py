@@ -1,5 +1,5 @@
-"""The tables of jobs: their projections, their events, the machine time of their attempts, and what of these was moved
-to files in the run store; the settings of a store.
+"""The tables of jobs: their projections, their events, the machine time of their attempts; the settings of a
+store.
 """
 
 from __future__ import annotations
@@ -20,6 +20,3 @@ UNCLOSED = text("NOT job.closed")
 # plain condition.
 IS_THERE = func.coalesce(EVENT.c.body, "") != ""
 SETTING = plain("setting")
-ARCHIVE_FILE = plain("archive_file")
-ARCHIVE_INTENT = plain("archive_intent")
-ARCHIVED_JOB = plain("archived_job")

@@ -18,8 +18,10 @@ from broker.core.job.after import Predecessor
 from broker.core.job.jobs import Job
 from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.runfolder.retention import AttemptFiles, left_by_attempts
 from tests.actors import with_clock
+from tests.store.fields import spot_offer
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -74,6 +76,17 @@ def test_delivered_notices_go_when_their_time_is_over(broker: Broker, says: str,
         outbox.delivered(sent, NOW - days * DAY)
     KeepingFiles(broker, say=print).once()
     assert [one.notice.key for one in outbox.newest(9, failed=False)] == kept
+
+
+@pytest.mark.parametrize(("says", "kept"), [("keep_prices: 30d", [40, 2]), ("keep_logs: 5d", [50, 40, 2])])
+def test_price_history_goes_when_its_time_is_over(broker: Broker, says: str, kept: list[int]) -> None:
+    broker.store.activate_policy({"short.yaml": f"version: 1\npolicy: short\ndefaults: {{{says}}}\n"}, by="ann")
+    for days in (50, 40, 2):
+        at = NOW - days * DAY
+        broker.store.record_poll("aws", started=at, finished=at, offers=[spot_offer("p5", Money(days), at)])
+    KeepingFiles(broker, say=print).once()
+    points = broker.store.market.price_series(spot_offer("p5", Money(1), NOW), NOW - 90 * DAY, NOW)
+    assert [point.price for point in points] == [Money(days) for days in kept], "the price of 30 days ago stays"
 
 
 def test_only_jobs_that_are_due_are_looked_at(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ import pytest
         ("advise serve --headroom abc", "--headroom: expected a number; got 'abc'"),
         ("plan --limit 0", "--limit: expected 1 or more; got 0"),
         ("backtest placement --days 4000", "--days: expected 3650 or less; got 4000"),
-        ("store archive --keep-events 5d", "--keep-events: expected 30d or more, because plans and reports need"),
-        ("store archive --keep-prices 100m", "got 1h40m"),
         ("advise size --parameters 7B --method qlra", "--method: expected adamw, sgd, lora, qlora or inference; got"),
         ("advise size --parameters 7B --method qlra", "got 'qlra'; did you mean 'qlora'?"),
         ("advise size --parameters 7", "got 7; did you mean 7B?"),
