@@ -8,25 +8,10 @@ PyTorch's eager cross-entropy for the loss: logits in 16 bits, their FP32 copy, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from broker.economics.kinds import Adapted, Recomputation
 from broker.economics.model import ModelShape
 from broker.economics.units import not_negative, whole
-
-
-class Recomputation(StrEnum):
-    """The activations that are dropped in the forward pass and recomputed in the backward pass."""
-
-    NONE = "none"
-    SELECTIVE = "selective"  # attention scores only, as FlashAttention does
-    FULL = "full"  # everything but the layers' inputs
-
-
-class Adapted(StrEnum):
-    """The linear layers that have an adapter."""
-
-    ALL = "all"  # in a mixture of experts those of attention alone: Transformers fuses experts into tensors
-    ATTENTION = "attention"  # queries and values, PEFT's default
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from enum import StrEnum
 from itertools import pairwise
 
 from broker.core.errors import InvalidInput
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.claims import RuleCheck
 from broker.economics.estimates import about
-from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import (
     HOURS_PER_MONTH,
@@ -143,7 +144,7 @@ class BuyOrRentTotals:
     sensitivity: tuple[Sensitivity, ...]
 
 
-def buy_or_rent(case: BuyOrRentInputs, rules: RulesOfThumb = DEFAULTS) -> BuyOrRentTotals:
+def buy_or_rent(case: BuyOrRentInputs, rules: Assumptions = DEFAULTS) -> BuyOrRentTotals:
     """Compares both ways, checks the rules of thumb against the result, and varies the decline of rents."""
     flows = _flows(case, case.discount_rate)
     plain = flows if case.discount_rate == 0 else _flows(case, 0.0)
@@ -251,7 +252,7 @@ def _payback(case: BuyOrRentInputs) -> float | None:
     return None
 
 
-def _verdict(case: BuyOrRentInputs, flows: _Flows, rules: RulesOfThumb) -> tuple[BuyOrRentVerdict, str]:
+def _verdict(case: BuyOrRentInputs, flows: _Flows, rules: Assumptions) -> tuple[BuyOrRentVerdict, str]:
     own, rent = flows.own(case.utilisation), flows.rent(case.utilisation)
     owning = f"owning costs {about(own)} against {about(rent)} of rent for the same hours, in today's money"
     if case.peak_to_baseline > rules.bursty_above_peak_to_baseline and own < rent:
@@ -285,7 +286,7 @@ def _assumptions(case: BuyOrRentInputs) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _rules(break_even: float | None, rules: RulesOfThumb) -> tuple[RuleCheck, ...]:
+def _rules(break_even: float | None, rules: Assumptions) -> tuple[RuleCheck, ...]:
     """The quoted thresholds, compared with the break-even of this case."""
     hours = float("inf") if break_even is None else 24 * break_even
     says = (
@@ -295,7 +296,7 @@ def _rules(break_even: float | None, rules: RulesOfThumb) -> tuple[RuleCheck, ..
         + (", more than a day has" if break_even > 1 else "")
     )
     low, high = rules.rent_below_hours_per_day, rules.buy_above_hours_per_day
-    most = rules.buy_above_utilisation
+    most = rules.buy_above_utilization
     return (
         RuleCheck(f"under {low:g} h/day: rent", says, hours >= low),
         RuleCheck(f"above {low:g}-{high:g} h/day: buy", says, hours <= high),
@@ -303,7 +304,7 @@ def _rules(break_even: float | None, rules: RulesOfThumb) -> tuple[RuleCheck, ..
     )
 
 
-def _with_decline(case: BuyOrRentInputs, decline: float, rules: RulesOfThumb) -> Sensitivity:
+def _with_decline(case: BuyOrRentInputs, decline: float, rules: Assumptions) -> Sensitivity:
     changed = replace(case, price_decline=decline)
     flows = _flows(changed, changed.discount_rate)
     return Sensitivity(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.claims import CLUSTER_USD_PER_GPU_HOUR, RuleCheck
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import HOURS_PER_YEAR, fraction, not_negative, positive, whole
 
@@ -76,12 +77,12 @@ def annuity(price: float, resale: float, years: float, rate: float) -> float:
     return (price - resale * (1 - shrinkage)) * rate / shrinkage
 
 
-def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
+def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: Assumptions = DEFAULTS) -> RuleCheck:
     """Compares the often quoted $8-15 per GPU-hour with the low and high ends of the inputs.
 
     The rule holds when both ends of the computed range, per used hour, lie within the quoted one.
     """
-    cheap, dear = rules.quoted_cluster_usd_per_gpu_hour
+    cheap, dear = CLUSTER_USD_PER_GPU_HOUR
     holds = cheap <= low.usd_per_used_gpu_hour and high.usd_per_used_gpu_hour <= dear
     says = f"${low.usd_per_used_gpu_hour:.1f}-{high.usd_per_used_gpu_hour:.1f} per used GPU-hour"
     if not holds:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
-from broker.economics.memory import Precision, usable_gib
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Precision
+from broker.economics.memory import usable_gib
 from broker.economics.throughput import inference_flops, peak_tflops
 from broker.economics.units import GB, GIB, TERA, parameter_count, positive, whole
 
@@ -87,11 +88,11 @@ def patches(image_size: int, patch_size: int) -> int:
 
 
 def embedding_speed(
-    job: EmbeddingJob, card: Accelerator, precision: Precision = Precision.FP16, rules: RulesOfThumb = DEFAULTS
+    job: EmbeddingJob, card: Accelerator, precision: Precision = Precision.FP16, rules: Assumptions = DEFAULTS
 ) -> EmbeddingSpeed | None:
     """The speed of one card; None where it does not hold the model with one item, or its peak is unknown. The achieved
     share of the peak is the one that finished runs of inference with a model of this size measured on the card, else
-    `RulesOfThumb.prefill_efficiency`."""
+    `Assumptions.prefill_efficiency`."""
     peak = peak_tflops(card, precision)
     if peak is None:
         return None

@@ -14,8 +14,11 @@ from typing import Any
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.units import not_negative, overhead, positive, share, whole
+
+GRADES = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))
+"""Grades of the scorecard by the least mean of their points; below all: E."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Footprint:
 
 
 def average_watts(
-    tdp_w: float, utilisation: float, idle_w: float | None = None, rules: RulesOfThumb = DEFAULTS
+    tdp_w: float, utilisation: float, idle_w: float | None = None, rules: Assumptions = DEFAULTS
 ) -> float:
     """Average power of a GPU: idle + utilisation × (board power − idle), W. ``idle_w``: as measured, else a share of
     the board power."""
@@ -85,7 +88,7 @@ def footprint(
     pue: float | None = None,
     idle_w: float | None = None,
     measured_w: float | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> Footprint:
     """Energy and carbon of ``gpus`` in use for ``hours`` at ``location`` (``aws/us-east-1`` or a country, ``DE``).
 
@@ -110,7 +113,7 @@ def footprint(
     return Footprint(watts, kwh, kg, kg * of.low, kg * of.high, of.source, pue, intensity)
 
 
-def grid_range(hours: float, rules: RulesOfThumb = DEFAULTS) -> GridRange:
+def grid_range(hours: float, rules: Assumptions = DEFAULTS) -> GridRange:
     """How far the grid's intensity during a run of that many hours may differ from its annual average: in days wind and
     sun count in full, over months only the season does. The source of the factors is in ``grid.toml``."""
     days = hours < rules.grid_days_below_hours
@@ -168,7 +171,7 @@ class ScorecardLine:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """The lines and their mean as a grade from A to E (`RulesOfThumb.grades`)."""
+    """The lines and their mean as a grade from A to E (`GRADES`)."""
 
     scores: tuple[ScorecardLine, ...]
     points: float
@@ -186,7 +189,7 @@ def scorecard(
     model_parameters: float | None,
     smallest_sufficient_parameters: float | None,
     best_tflops_per_watt: float,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> Scorecard:
     """A carbon scorecard of the work: utilisation, model size, hardware, grid, and carbon per unit of work.
 
@@ -194,7 +197,7 @@ def scorecard(
     measure the distance. The grid is compared with the rules' clean grid. Without ``model_parameters`` the model's size
     is left out.
     """
-    goal = rules.training_utilisation if training else rules.inference_utilisation
+    goal = rules.training_utilization if training else rules.inference_utilization
     per_unit = used.kg_co2e / positive("units of work", units_of_work)
     efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or used.watts)
     grams = used.intensity.grams_per_kwh
@@ -215,7 +218,7 @@ def scorecard(
         )
         scores.insert(1, size)
     points = sum(score.points for score in scores) / len(scores)
-    grade = next((letter for letter, least in rules.grades if points >= least), "E")
+    grade = next((letter for letter, least in GRADES if points >= least), "E")
     return Scorecard(tuple(scores), points, grade)
 
 

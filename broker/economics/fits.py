@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.core.values.accelerators import Accelerator
-from broker.economics.memory import MemoryEstimate, Method, ParallelLayout, Precision, lower_bound_cards, usable_gib
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import MemoryEstimate, ParallelLayout, lower_bound_cards, usable_gib
 
 FLASH_ATTENTION_2 = (8, 0)
 FOUR_BIT_KERNELS = (7, 5)
@@ -45,7 +46,7 @@ def fits(
     accelerators: Iterable[Accelerator],
     *,
     fixed: bool = False,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> tuple[Fit, ...]:
     """The smallest arrangement of each accelerator that holds the workload, fewest cards first; accelerators that
     cannot hold it are left out. ``fixed``: keep the layout the estimate was made for instead of looking for one."""
@@ -76,7 +77,7 @@ def fits(
 
 
 def smallest_layout(
-    needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThumb = DEFAULTS, *, tensor: bool = True
+    needs: MemoryEstimate, accelerator: Accelerator, rules: Assumptions = DEFAULTS, *, tensor: bool = True
 ) -> ParallelLayout | None:
     """The arrangement with the fewest cards that holds the workload; None when none does.
 
@@ -97,7 +98,7 @@ def smallest_layout(
     return None
 
 
-def _most_consumer_cards(needs: MemoryEstimate, rules: RulesOfThumb) -> int:
+def _most_consumer_cards(needs: MemoryEstimate, rules: Assumptions) -> int:
     return rules.consumer_cards_per_machine if needs.workload.method is Method.QLORA else 1
 
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
+from broker.economics.kinds import BoundBy
 from broker.economics.units import positive
-
-
-class BoundBy(StrEnum):
-    """The bound of the work's speed: compute for training, memory bandwidth for small-batch inference."""
-
-    COMPUTE = "compute"
-    BANDWIDTH = "bandwidth"
 
 
 @dataclass(frozen=True, slots=True)

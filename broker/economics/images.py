@@ -15,8 +15,9 @@ from functools import cache
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
-from broker.economics.memory import Precision, usable_gib
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Precision
+from broker.economics.memory import usable_gib
 from broker.economics.throughput import peak_tflops
 from broker.economics.units import GIB, TERA, fraction, whole
 
@@ -139,7 +140,7 @@ class ImageSpeed:
     at_batch: float | None
 
 
-def image_memory(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> ImageMemory:
+def image_memory(use: ImageUse, rules: Assumptions = DEFAULTS) -> ImageMemory:
     """The memory of a use on one GPU."""
     size = use.network.parameters
     trained = 0.0
@@ -170,7 +171,7 @@ def image_flops(use: ImageUse) -> float:
     return passes * use.network.forward_gflops * 1e9 * use.scale
 
 
-def launch_seconds(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> float:
+def launch_seconds(use: ImageUse, rules: Assumptions = DEFAULTS) -> float:
     """The minimum seconds of a step in eager PyTorch, whatever the batch: operations are launched one by one. A forward
     pass takes a fixed time for each tensor of the network; a backward pass takes twice that, also with an adapter,
     whose own operations are added."""
@@ -179,7 +180,7 @@ def launch_seconds(use: ImageUse, rules: RulesOfThumb = DEFAULTS) -> float:
     return use.network.tensors * rules.image_launch_s * (3 + use.checkpointing)
 
 
-def traffic_seconds(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS) -> float:
+def traffic_seconds(use: ImageUse, card: Accelerator, rules: Assumptions = DEFAULTS) -> float:
     """Seconds in which a step moves its parameters, whatever the batch: read by the passes in 16 bits, and for trained
     ones the 16-bit copy (6 bytes each), gradients (6), and what AdamW reads and writes in 32 bits (28; SGD 20)."""
     size = use.network.parameters
@@ -191,7 +192,7 @@ def traffic_seconds(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFA
     return moved / (card.bandwidth_gb_s * 1e9 * rules.decode_efficiency) if card.bandwidth_gb_s else 0.0
 
 
-def image_speed(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS) -> ImageSpeed | None:
+def image_speed(use: ImageUse, card: Accelerator, rules: Assumptions = DEFAULTS) -> ImageSpeed | None:
     """The speed on a card; None where it does not hold the use with one item."""
     room = usable_gib(card.memory_gib, rules.memory_headroom)
     most = _most(use, room, rules)
@@ -206,7 +207,7 @@ def image_speed(use: ImageUse, card: Accelerator, rules: RulesOfThumb = DEFAULTS
     return ImageSpeed(most, full, use.batch / step)
 
 
-def _most(use: ImageUse, room: float, rules: RulesOfThumb) -> int:
+def _most(use: ImageUse, room: float, rules: Assumptions) -> int:
     """The largest batch whose peak is at most ``room`` GiB: each of the two sides of the peak grows with the batch."""
     one = image_memory(use, rules)
     free = room - one.weights_gib - one.optimizer_gib - one.runtime_gib

@@ -8,59 +8,21 @@ et al., QLoRA (NeurIPS 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.economics.activations import (
-    Adapted,
     AdapterInputs,
-    Recomputation,
     activation_bytes,
     gathered_bytes,
     loss_bytes,
     prefill_bytes,
     working_bytes,
 )
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.families import completed, shape_for
+from broker.economics.kinds import Adapted, Method, Precision, Recomputation
 from broker.economics.model import ModelShape
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_count, positive, whole
-
-
-class Method(StrEnum):
-    """The use of the model."""
-
-    ADAMW = "adamw"
-    SGD = "sgd"
-    LORA = "lora"
-    QLORA = "qlora"
-    INFERENCE = "inference"
-
-
-class Precision(StrEnum):
-    """The storage precision of weights."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP8 = "fp8"
-    INT8 = "int8"
-    INT4 = "int4"
-
-    @property
-    def bytes(self) -> float:
-        """Bytes per parameter."""
-        return _BYTES[self]
-
-
-_BYTES = {
-    Precision.FP32: 4.0,
-    Precision.BF16: 2.0,
-    Precision.FP16: 2.0,
-    Precision.FP8: 1.0,
-    Precision.INT8: 1.0,
-    Precision.INT4: 0.5,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +166,7 @@ class MemoryEstimate:
         return weights + gradients + optimizer + cache + passing + self.runtime_gib
 
 
-def estimate(
-    workload: ModelUse, layout: ParallelLayout | None = None, rules: RulesOfThumb = DEFAULTS
-) -> MemoryEstimate:
+def estimate(workload: ModelUse, layout: ParallelLayout | None = None, rules: Assumptions = DEFAULTS) -> MemoryEstimate:
     """The memory of a workload.
 
     Training: weights in their precision, FP32 gradients, optimizer state, activations; for LoRA and QLoRA gradients
@@ -273,7 +233,7 @@ def lower_bound_cards(total_gib: float, usable: float) -> int:
     return max(1, ceil(not_negative("total", total_gib, "GiB") / positive("usable memory", usable, "GiB")))
 
 
-def _states(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> tuple[float, float]:
+def _states(workload: ModelUse, rules: Assumptions, notes: list[str]) -> tuple[float, float]:
     """Bytes of gradients and optimizer."""
     if not workload.trains:
         return 0.0, 0.0
@@ -294,7 +254,7 @@ def _states(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> tuple[
     return trained * rules.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
 
 
-def _with_shape(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> ModelUse:
+def _with_shape(workload: ModelUse, rules: Assumptions, notes: list[str]) -> ModelUse:
     """The workload with the context and shape to compute with; unchanged if it has no batch and no context."""
     if workload.trains and workload.batch > 1 and not workload.context:
         notes.append(f"context taken as {rules.assumed_context:,} tokens, because a batch is given")
@@ -310,20 +270,20 @@ def _with_shape(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> Mo
     return replace(workload, shape=shape)
 
 
-def _weights(workload: ModelUse, rules: RulesOfThumb, notes: list[str]) -> float:
+def _weights(workload: ModelUse, rules: Assumptions, notes: list[str]) -> float:
     """Bytes of the weights. In 4 or 8 bits the embeddings, where the vocabulary is known, keep 16 or 32."""
     plain = workload.parameters * workload.weights.bytes
     kept = workload.shape.embedding_parameters if workload.shape and workload.context else 0
     if workload.weights not in (Precision.INT8, Precision.INT4) or not 0 < kept < workload.parameters:
         return plain
-    each = rules.unquantised_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
+    each = rules.unquantized_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
     notes.append(f"embeddings of {kept / 1e9:.2g}B parameters keep {8 * each:g} bits")
-    quantised = workload.weights.bytes + (rules.quantised_block_bytes if workload.weights is Precision.INT4 else 0.0)
+    quantised = workload.weights.bytes + (rules.quantized_block_bytes if workload.weights is Precision.INT4 else 0.0)
     return (workload.parameters - kept) * quantised + kept * each
 
 
 def _activations(
-    workload: ModelUse, weights: float, rules: RulesOfThumb, notes: list[str]
+    workload: ModelUse, weights: float, rules: Assumptions, notes: list[str]
 ) -> tuple[float, float, float]:
     """Bytes of stored activations, of the loss, and of the active layer beyond the loss."""
     shape, batch, context = workload.shape, workload.batch, workload.context

@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.fits import describe, smallest_layout
-from broker.economics.memory import MemoryEstimate, Method, ParallelLayout, usable_gib
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.kinds import Method
+from broker.economics.memory import MemoryEstimate, ParallelLayout, usable_gib
 from broker.economics.units import whole
 
 
@@ -80,7 +81,7 @@ def choose(
     *,
     linked: bool | None = None,
     gpus: int | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> ParallelPlan:
     """The parallelism for a workload on one kind of card.
 
@@ -141,7 +142,7 @@ def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout
     return f"{size} do not fit on one {accelerator.name}: {describe(needs, layout)}, {where}"
 
 
-def _why_not(needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThumb) -> str:
+def _why_not(needs: MemoryEstimate, accelerator: Accelerator, rules: Assumptions) -> str:
     usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
     if accelerator.consumer:
         return (
@@ -162,7 +163,7 @@ def _warnings(
     group: int,
     linked: bool,
     across: bool,
-    rules: RulesOfThumb,
+    rules: Assumptions,
 ) -> tuple[str, ...]:
     notes = []
     if group > 1 and not linked:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
+from broker.economics.claims import API_BREAK_EVEN, FLEET_SAVING, SAVINGS_TOGETHER, WITHIN, RuleCheck
 from broker.economics.cluster import check_quoted_range, cluster_cost
 from broker.economics.estimates import digits
 from broker.economics.families import shape_for
-from broker.economics.memory import Method, ModelUse, Precision, estimate, kv_cache_bytes
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import ModelUse, estimate, kv_cache_bytes
 from broker.economics.replica import ServedModel, replica_speed
-from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.savings import check_fleet_claim
 from broker.economics.throughput import decode, decode_tokens_per_second
 from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
@@ -51,13 +53,13 @@ class MarketFigures:
     reserved: tuple[float, ...] = ()
 
 
-def quoted_rules(market: MarketFigures | None = None, rules: RulesOfThumb = DEFAULTS) -> tuple[QuotedRule, ...]:
+def quoted_rules(market: MarketFigures | None = None, rules: Assumptions = DEFAULTS) -> tuple[QuotedRule, ...]:
     """All quoted rules, by topic."""
     market = market or MarketFigures()
     return (*_memory(rules), *_speed(rules), *_owning(market, rules), *_discounts(market), *_savings(rules))
 
 
-def _memory(rules: RulesOfThumb) -> Iterator[QuotedRule]:
+def _memory(rules: Assumptions) -> Iterator[QuotedRule]:
     states = Precision.BF16.bytes + rules.gradient_bytes + rules.adamw_bytes
     long = estimate(ModelUse(7e9, Method.ADAMW, batch=1, context=4096), rules=rules)
     yield QuotedRule(
@@ -74,7 +76,7 @@ def _memory(rules: RulesOfThumb) -> Iterator[QuotedRule]:
         "memory", f"activations take {rules.activations_per_weight:g} times the weights",
         f"7B: {said:.0f} GiB by the rule; {counted:.0f} GiB for 8 × 4,096 tokens, "
         f"{long.activations_gib + long.loss_gib:.0f} GiB for 1 × 4,096",
-        abs(counted / said - 1) <= rules.quoted_within, "they grow with batch and context, not with the weights",
+        abs(counted / said - 1) <= WITHIN, "they grow with batch and context, not with the weights",
         "gpubroker advise size --parameters 7B --batch 8 --context 4096",
     )  # fmt: skip
     shape, _ = shape_for(70e9)
@@ -89,7 +91,7 @@ def _memory(rules: RulesOfThumb) -> Iterator[QuotedRule]:
     )  # fmt: skip
 
 
-def _speed(rules: RulesOfThumb) -> Iterator[QuotedRule]:
+def _speed(rules: Assumptions) -> Iterator[QuotedRule]:
     old, new = lookup("A100-80GB"), lookup("H100")
     compute = (new.tflops_bf16 or 0) / (old.tflops_bf16 or 1)
     memory = new.bandwidth_gb_s / old.bandwidth_gb_s
@@ -118,7 +120,7 @@ def _speed(rules: RulesOfThumb) -> Iterator[QuotedRule]:
     )  # fmt: skip
 
 
-def _owning(market: MarketFigures, rules: RulesOfThumb) -> Iterator[QuotedRule]:
+def _owning(market: MarketFigures, rules: Assumptions) -> Iterator[QuotedRule]:
     low = cluster_cost(
         server_usd=200e3, gpus=8, years=3, power_distribution_usd=10e3, cooling_usd=15e3, staff_usd_per_gpu_hour=2,
         watts=10_200, kwh_usd=rules.kwh_usd, pue=rules.pue,
@@ -140,7 +142,7 @@ def _owning(market: MarketFigures, rules: RulesOfThumb) -> Iterator[QuotedRule]:
             found is not None and found <= _NEARLY * limit,
             "the rent decides, not the hours; servers and staff come on top", command,
         )  # fmt: skip
-    for model, share in rules.quoted_api_break_even:
+    for model, share in API_BREAK_EVEN:
         card, size = ("RTX4090", 7e9) if "7B" in model else ("A100-80GB", 13e9)
         alone = decode(lookup(card), parameters=size, precision=Precision.FP16, rules=rules).tokens_per_second
         served = ServedModel(size, size, shape_for(size)[0], Precision.FP16, *_REQUEST)
@@ -162,7 +164,7 @@ def _owning(market: MarketFigures, rules: RulesOfThumb) -> Iterator[QuotedRule]:
         yield _checked("owning", replace(check, says=says), why, command)
 
 
-def _purchases(market: MarketFigures, rules: RulesOfThumb) -> Iterator[tuple[str, BuyOrRentInputs, str]]:
+def _purchases(market: MarketFigures, rules: Assumptions) -> Iterator[tuple[str, BuyOrRentInputs, str]]:
     """Cards with a street price and a rent, and the build that is often quoted, each with its command."""
     for card in ("RTX4090", "L40S", "A100-80GB", "H100"):
         price, rent = lookup(card).street_price, market.on_demand.get(card)
@@ -205,11 +207,11 @@ def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
     )  # fmt: skip
 
 
-def _savings(rules: RulesOfThumb) -> Iterator[QuotedRule]:
-    share, before, after = rules.quoted_fleet_claim
+def _savings(rules: Assumptions) -> Iterator[QuotedRule]:
+    share, before, after = FLEET_SAVING
     yield _checked("savings", check_fleet_claim(share, before, after), "1 − before ÷ after, not more",
                    "gpubroker advise savings --utilisation 0.2 --target-utilisation 0.6")  # fmt: skip
-    low, high = rules.inference_savings_together
+    low, high = SAVINGS_TOGETHER
     together = 1 - (1 - low) * (1 - high)
     yield QuotedRule(
         "savings", "savings of several measures add up",

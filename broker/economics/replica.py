@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.activations import passing_bytes, prefill_bytes
-from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate, usable_gib
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import ModelUse, ParallelLayout, estimate, usable_gib
 from broker.economics.model import ModelShape
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.throughput import all_reduce_seconds, inference_flops, peak_tflops
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, positive, share, whole
 
@@ -84,12 +85,12 @@ class ReplicaSpeed:
 
 
 def replica_speed(
-    model: ServedModel, card: Accelerator, gpus: int, batch: int | None = None, rules: RulesOfThumb = DEFAULTS
+    model: ServedModel, card: Accelerator, gpus: int, batch: int | None = None, rules: Assumptions = DEFAULTS
 ) -> ReplicaSpeed | None:
     """The speed of a replica; None where it does not hold the model with one sequence, or the card's peak is unknown.
 
     ``batch``: sequences at once; None for as many as the free memory holds, at most those an engine schedules
-    (`RulesOfThumb.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica,
+    (`Assumptions.serving_most_sequences`). With b sequences a request takes its prompt's time of the whole replica,
     which gives its first token, and step(b) ÷ b for each further one, so that requests per second are one over the sum.
     """
     for name in ("prefill_efficiency", "decode_efficiency", "matrix_efficiency", "attention_efficiency",
@@ -118,7 +119,7 @@ def replica_speed(
     )
 
 
-def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> int:
+def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: Assumptions = DEFAULTS) -> int:
     """The number of sequences (prompt and output) that fit into the replica's memory beside the weights, a chunk of a
     prompt and the share kept free; 0 if the model does not fit."""
     use = ModelUse(
@@ -132,7 +133,7 @@ def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfTh
     return max(0, int(free / cache))
 
 
-def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: RulesOfThumb = DEFAULTS) -> float:
+def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: Assumptions = DEFAULTS) -> float:
     """Seconds to generate one token for each of ``batch`` sequences: the matrices, at the slower of reading and
     computing; the KV cache, read after them, layer by layer; the exchange between cards; starts and ends of kernels.
 
@@ -153,7 +154,7 @@ def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, r
     return (max(by_memory, by_compute) + reading + beside + rules.serving_step_s) / rules.serving_pace
 
 
-def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: RulesOfThumb = DEFAULTS) -> float:
+def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Assumptions = DEFAULTS) -> float:
     """Seconds to read one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token),
     the attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
     (`passing_bytes`), and the exchange between cards. For a long prompt most of it is attention, for a small model most
@@ -175,8 +176,8 @@ def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Rule
     return (seconds + all_reduce_seconds(model.shape, card, gpus, read, rules)) / rules.serving_pace
 
 
-def at_measured_pace(model: ServedModel, card: Accelerator, rules: RulesOfThumb) -> tuple[RulesOfThumb, int]:
-    """The rules with the `RulesOfThumb.serving_pace` at which finished runs of a model of this size worked on the card,
+def at_measured_pace(model: ServedModel, card: Accelerator, rules: Assumptions) -> tuple[Assumptions, int]:
+    """The rules with the `Assumptions.serving_pace` at which finished runs of a model of this size worked on the card,
     and the number of those runs; the rules as they are and 0 without any.
 
     The pace is their tokens per second of a GPU over the estimate for 16-bit weights (or the model's, where those fit

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.claims import SAVINGS_TOGETHER, RuleCheck
 from broker.economics.units import fraction, parameter_count, share
 
 
@@ -127,7 +128,7 @@ class SavingAdvice:
 
 
 def ladder(
-    workload: WorkloadDescription, steps: Sequence[SavingLever] = LADDER, rules: RulesOfThumb = DEFAULTS
+    workload: WorkloadDescription, steps: Sequence[SavingLever] = LADDER, rules: Assumptions = DEFAULTS
 ) -> tuple[SavingAdvice, ...]:
     """The steps in order for this workload. Savings multiply: each applies to the rest, so the sum of percentages is
     never reached. Of alternatives the better one counts: low and high are the highest of theirs.
@@ -164,7 +165,7 @@ def ladder(
     return tuple(advice)
 
 
-def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[bool, str]:
+def _applies(name: str, w: WorkloadDescription, limits: Assumptions) -> tuple[bool, str]:
     """Whether a rung makes sense here, with the reason either way. A rung this table does not know applies."""
     free = not w.exact_output
     small = w.parameters <= limits.small_model
@@ -201,7 +202,7 @@ def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[b
             "decoding is bound by bandwidth: a batch shares each read of the weights",
             "batched already" if w.batched else "training batches by itself",
         ),
-        "pooling, MIG, MPS or time-slicing": (w.utilisation < limits.pool_below_utilisation, busy, busy),
+        "pooling, MIG, MPS or time-slicing": (w.utilisation < limits.pool_below_utilization, busy, busy),
         "spot with checkpoints": (
             w.interruptible and not w.on_spot,
             "interruptions cost only redone work" if w.checkpointed else "write checkpoints first, then take spot",
@@ -218,7 +219,7 @@ def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[b
             "scales already" if w.autoscaled else "few idle hours, or not a service",
         ),
         "data loading": (
-            not w.inference and w.utilisation < limits.load_data_below_utilisation,
+            not w.inference and w.utilisation < limits.load_data_below_utilization,
             busy,
             "the cards are not waiting for data",
         ),
@@ -228,12 +229,12 @@ def _applies(name: str, w: WorkloadDescription, limits: RulesOfThumb) -> tuple[b
     return applies, why if applies else why_not
 
 
-def check_together(advice: Sequence[SavingAdvice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
+def check_together(advice: Sequence[SavingAdvice], rules: Assumptions = DEFAULTS) -> RuleCheck:
     """Compares the quoted sum of all inference measures (30-40 %) with the combined effect of the applicable steps.
 
     They rarely all succeed, so the quoted figure holds if the combined effect can reach it.
     """
-    low, high = rules.inference_savings_together
+    low, high = SAVINGS_TOGETHER
     least, most = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low
     return RuleCheck(
         rule=f"together the measures save {low:.0%}-{high:.0%} of inference",

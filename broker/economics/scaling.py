@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.units import not_negative, positive, share, whole
 
 
@@ -101,7 +101,7 @@ def curve(
     deadline_hours: float | None = None,
     fixed_usd_per_hour: float = 0,
     residual: float | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> ScalingCurve:
     """Time and cost of a job of ``gpu_hours`` (on one GPU) for each cluster size.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, share, whole
 
 MOST_REPLICAS = 100_000
@@ -152,7 +152,7 @@ def scale_to_zero(
     cold_start_s: float | None = None,
     warm_replicas: int = 0,
     replicas: int = 1,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> ScaleToZero:
     """The savings of scale-to-zero. ``usd_per_hour``: of one replica; ``idle_share``: of the hours without requests.
 

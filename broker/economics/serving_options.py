@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.arrivals import Latencies, latencies
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.estimates import digits
 from broker.economics.families import shape_for
 from broker.economics.fits import fits
-from broker.economics.memory import Method, ModelUse, Precision, estimate
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import ModelUse, estimate
 from broker.economics.model import ModelShape
 from broker.economics.replica import (
     ReplicaSpeed,
@@ -23,7 +25,6 @@ from broker.economics.replica import (
     replica_speed,
     step_seconds,
 )
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.serving import MOST_REPLICAS, Traffic, plan
 from broker.economics.units import HOURS_PER_MONTH, ceil, whole
 
@@ -112,7 +113,7 @@ def options(
     active: float | None = None,
     least_replicas: int = 1,
     spare_machines: int = 0,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> tuple[ServingOption, ...]:
     """Every accelerator and precision that holds the model, each in its cheapest size of a replica.
 
@@ -154,7 +155,7 @@ def simulated(
     active: float | None = None,
     context: int = 0,
     spare_machines: int = 0,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> ServingOption:
     """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them.
 
@@ -227,7 +228,7 @@ def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
 
 
 def _speeds(
-    model: ServedModel, card: Accelerator, batch: int | None, rules: RulesOfThumb, *, smaller: bool
+    model: ServedModel, card: Accelerator, batch: int | None, rules: Assumptions, *, smaller: bool
 ) -> Iterator[ReplicaSpeed]:
     """The smallest replica that holds the model and its multiples within a machine, where they hold ``batch``; with
     ``smaller`` also at half as many sequences and so on, each of which is answered faster."""

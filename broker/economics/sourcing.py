@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.units import not_negative, positive, whole
 
 
@@ -37,7 +37,7 @@ class Opinion:
     says: str
 
 
-def opinions(situation: SourcingNeed, rules: RulesOfThumb = DEFAULTS) -> tuple[Opinion, ...]:
+def opinions(situation: SourcingNeed, rules: Assumptions = DEFAULTS) -> tuple[Opinion, ...]:
     """Every rule whose condition is met. They may contradict each other: the arithmetic decides."""
     s = situation
     low, high, months = rules.rent_below_hours_per_day, rules.buy_above_hours_per_day, rules.buy_for_months
@@ -54,8 +54,8 @@ def opinions(situation: SourcingNeed, rules: RulesOfThumb = DEFAULTS) -> tuple[O
         (not single, "several GPUs or much memory", "rent"),
         (s.bursty and s.steady_baseline, "a steady baseline plus bursts", "hybrid"),
         (
-            s.months >= 36 and s.hours_per_day / 24 > rules.buy_above_utilisation,
-            f"sustained utilisation above {rules.buy_above_utilisation:.0%} over three years",
+            s.months >= 36 and s.hours_per_day / 24 > rules.buy_above_utilization,
+            f"sustained utilisation above {rules.buy_above_utilization:.0%} over three years",
             "buy",
         ),
         (s.sensitive, "sensitive data", "on_premises"),

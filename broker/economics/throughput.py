@@ -11,10 +11,11 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.families import shape_for
-from broker.economics.memory import Precision, usable_gib
+from broker.economics.kinds import Precision
+from broker.economics.memory import usable_gib
 from broker.economics.model import ModelShape
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parameter_count, positive, whole
 
 
@@ -93,7 +94,7 @@ def decode(
     cache_bytes: float = 0,
     gpus: int = 1,
     shape: ModelShape | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> DecodeThroughput:
     """Tokens per second of a model on ``gpus`` cards that hold one copy of it together.
 
@@ -154,7 +155,7 @@ def training_time(
     gpus: int,
     mfu: float | None = None,
     precision: Precision = Precision.BF16,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> TrainingTime:
     """Training time: FLOPs ÷ (GPUs × peak × MFU).
 
@@ -189,7 +190,7 @@ def measured_mfu(tokens_per_second: float, parameters: float, gpus: int, peak_tf
 
 
 def all_reduce_seconds(
-    shape: ModelShape, card: Accelerator, gpus: int, tokens: float, rules: RulesOfThumb = DEFAULTS
+    shape: ModelShape, card: Accelerator, gpus: int, tokens: float, rules: Assumptions = DEFAULTS
 ) -> float:
     """Seconds of two all-reduces per layer, of ``tokens`` × hidden values of 16 bits, over ``gpus`` cards: a ring moves
     2·(n−1)/n of the bytes over the link, plus its latency. Cards without a link exchange over PCIe."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.claims import WITHIN, RuleCheck
 from broker.economics.estimates import digits
-from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, overhead, positive, share
 
 _MILLION = 1_000_000
@@ -86,13 +87,13 @@ def check_quoted_utilisation(
     usd_per_hour: float,
     tokens_per_second: float,
     api_usd_per_million_tokens: float,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> RuleCheck:
     """Compares a claim such as "a 7B model needs about 50 % utilisation to beat an API" with the arithmetic; it holds
     within the rules' tolerance of the quoted figure, either way."""
     fraction("quoted utilisation", quoted)
     computed = break_even_utilisation(usd_per_hour, tokens_per_second, api_usd_per_million_tokens)
-    holds = abs(computed - quoted) <= rules.quoted_within * quoted
+    holds = abs(computed - quoted) <= WITHIN * quoted
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
         rule=f"{name} needs about {quoted:.0%} utilisation to beat the API",
@@ -141,7 +142,7 @@ def training_run(
     storage_gb: float = 0.0,
     storage_usd_per_gb_month: float = 0.0,
     storage_months: float = 0.0,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> RunCost:
     """The whole cost of a training run that ends well.
 

@@ -17,7 +17,8 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Constraints, Job, Model, Work
 from broker.core.values.accelerators import lookup
-from broker.economics.memory import Method, ModelUse, ParallelLayout, estimate, usable_gib
+from broker.economics.kinds import Method
+from broker.economics.memory import ModelUse, ParallelLayout, estimate, usable_gib
 from tests.actors import ANN
 
 

@@ -10,10 +10,10 @@ from broker.app.advise.rules_of_thumb import active, of_files
 from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
-from broker.economics.rules import DEFAULTS
+from broker.economics.assumptions import DEFAULTS
 from tests.actors import ANN
 
-RULES = "{rent_below_hours_per_day: 5, quoted_cluster_usd_per_gpu_hour: [0.5, 0.8]}"
+RULES = "{rent_below_hours_per_day: 5, grid_of_days: [0.5, 0.8]}"
 POLICY = f"version: 1\npolicy: mine\nrules_of_thumb: {RULES}\n"
 
 
@@ -32,7 +32,7 @@ def test_what_the_active_policy_says_holds_by_either_way(broker: Broker, tmp_pat
     file.write_text(POLICY, encoding="utf-8")
     policies.apply(broker, [file], by=ANN)
     found = active(broker.settings.store_url, never)
-    assert (found.rent_below_hours_per_day, found.quoted_cluster_usd_per_gpu_hour) == (5, (0.5, 0.8))
+    assert (found.rent_below_hours_per_day, found.grid_of_days) == (5, (0.5, 0.8))
     assert found.buy_above_hours_per_day == DEFAULTS.buy_above_hours_per_day
     assert active(broker.settings.store_url + "?", lambda: broker) == found  # an address the quick way leaves alone
 
@@ -48,25 +48,25 @@ def test_files_may_agree_but_not_contradict() -> None:
 
 
 def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
-    rules = "{rent_below_hours: 5, mfu: -1, quoted_cluster_usd_per_gpu_hour: 0.5, mtbf: 2}"
+    rules = "{rent_below_hours: 5, mfu: -1, grid_of_days: 0.5, mtbf: 2}"
     with pytest.raises(InvalidInput) as caught:
         of_files({"a.yaml": f"version: 1\nrules_of_thumb: {rules}\n"})
     found = [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems]
     assert found[:2] == [
-        "2:18 rules_of_thumb.rent_below_hours: unknown rule of thumb 'rent_below_hours'; did you mean"
+        "2:18 rules_of_thumb.rent_below_hours: unknown assumption 'rent_below_hours'; did you mean"
         " 'rent_below_hours_per_day'?",
-        "2:44 rules_of_thumb.mfu: expected a number of 0 or more such as 0.4, got -1",
+        "2:44 rules_of_thumb.mfu: expected above 0, up to 1; got '-1'",
     ]
-    assert [p.column for p in caught.value.problems] == [18, 44, 81, 86]
+    assert [p.column for p in caught.value.problems] == [18, 44, 62, 67]
 
 
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ("{rent_below_hours: 5}", "unknown rule of thumb 'rent_below_hours'"),
-        ("{1: 2}", "unknown rule of thumb '1'"),
-        ("{mfu: -1}", "expected a number of 0 or more such as 0.4, got -1"),
-        ("{quoted_cluster_usd_per_gpu_hour: 0.5}", "expected a list such as"),
+        ("{rent_below_hours: 5}", "unknown assumption 'rent_below_hours'"),
+        ("{1: 2}", "unknown assumption '1'"),
+        ("{mfu: -1}", "expected above 0, up to 1; got '-1'"),
+        ("{grid_of_days: 0.5}", "expected 2 numbers"),
         ("{mfu: high}", "expected a number, or a list of numbers; got 'high'"),
         ("{}", "is empty"),
         ("[1]", "expected"),

@@ -6,8 +6,8 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.embedding import EmbeddingJob, embedding_speed, encoder_of, index_gb, patches
-from broker.economics.rules import DEFAULTS
 
 JOB = EmbeddingJob(items=1e9, tokens=256, parameters=340e6, dimensions=1024)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.energy import (
     average_watts,
     carbon_kg,
@@ -24,7 +25,6 @@ from broker.economics.energy import (
     known_regions,
     scorecard,
 )
-from broker.economics.rules import DEFAULTS
 
 DATA = tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
 

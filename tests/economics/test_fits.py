@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import known, lookup
 from broker.economics.fits import Fit, fits, smallest_layout
-from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import ModelUse, ParallelLayout, estimate
 from broker.economics.model import ModelShape
 from broker.economics.parallelism import Strategy, choose
 

@@ -8,15 +8,8 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import known, lookup
-from broker.economics.hardware import (
-    BoundBy,
-    Candidate,
-    RadarWeights,
-    Trial,
-    compare,
-    radar,
-    rank,
-)
+from broker.economics.hardware import Candidate, RadarWeights, Trial, compare, radar, rank
+from broker.economics.kinds import BoundBy
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.images import (
     ImageMethod,
     ImageOptimizer,
@@ -19,7 +20,6 @@ from broker.economics.images import (
     networks,
 )
 from broker.economics.memory import usable_gib
-from broker.economics.rules import DEFAULTS
 from broker.economics.units import GIB
 
 MIB = 2**20

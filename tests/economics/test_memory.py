@@ -9,19 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import Adapted, Recomputation, activation_bytes
-from broker.economics.memory import (
-    Method,
-    ModelUse,
-    ParallelLayout,
-    Precision,
-    estimate,
-    kv_cache_bytes,
-    lower_bound_cards,
-    usable_gib,
-)
+from broker.economics.activations import activation_bytes
+from broker.economics.assumptions import DEFAULTS
+from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.memory import ModelUse, ParallelLayout, estimate, kv_cache_bytes, lower_bound_cards, usable_gib
 from broker.economics.model import ModelShape
-from broker.economics.rules import DEFAULTS
 from broker.economics.units import GB, GIB
 
 LLAMA_70B = ModelShape(layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
 from broker.economics.arrivals import latencies
-from broker.economics.memory import Precision
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Precision
 from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 
@@ -282,7 +282,7 @@ def test_finished_runs_set_the_pace_of_their_model_and_card() -> None:
     traffic = Traffic(requests_per_minute=600, tokens_per_request=200, headroom=0.0, p95_s=60, prompt_tokens=600)
     cards = [(lookup(name), GpuHourPrices(on_demand=2.0)) for name in ("H100", "L40S")]
 
-    def on_both(rules: RulesOfThumb, size: float = 8e9) -> dict[tuple[str, Precision], ServingOption]:
+    def on_both(rules: Assumptions, size: float = 8e9) -> dict[tuple[str, Precision], ServingOption]:
         found = options(
             traffic, parameters=size, shape=LLAMA_8B, context=0, batch=32, accelerators=cards, rules=rules
         )  # fmt: skip

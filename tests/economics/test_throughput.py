@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
-from broker.economics.memory import Precision
+from broker.economics.kinds import Precision
 from broker.economics.throughput import (
     Bound,
     decode,

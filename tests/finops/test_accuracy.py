@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.embedding import EmbeddingJob, embedding_speed
-from broker.economics.rules import DEFAULTS
 from broker.finops.accuracy import (
     Predicted,
     RunOutcome,

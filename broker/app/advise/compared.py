@@ -19,9 +19,10 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.figures import plural
 from broker.economics import embedding
-from broker.economics.hardware import BoundBy, Candidate, TrialResult, radar, rank
+from broker.economics.assumptions import Assumptions
+from broker.economics.hardware import Candidate, TrialResult, radar, rank
 from broker.economics.images import ImageMethod, ImageUse, image_memory, image_speed, launch_seconds
-from broker.economics.rules import RulesOfThumb
+from broker.economics.kinds import BoundBy
 
 _TOLD = 5  # prices whose source is shown
 _MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
@@ -33,7 +34,7 @@ def named_or_all(names: Iterable[str] | None) -> list[Accelerator]:
 
 
 def embed_advice(
-    job: embedding.EmbeddingJob, cards: Iterable[Accelerator], prices: CurrentPrices, rules: RulesOfThumb
+    job: embedding.EmbeddingJob, cards: Iterable[Accelerator], prices: CurrentPrices, rules: Assumptions
 ) -> EmbedAdvice:
     """The embedding of a collection, the cheapest accelerator first. Raises `InvalidInput` if none with a price holds
     the model."""
@@ -69,7 +70,7 @@ def embed_advice(
 
 
 def images_advice(
-    use: ImageUse, items: float | None, cards: Iterable[Accelerator], prices: CurrentPrices, rules: RulesOfThumb
+    use: ImageUse, items: float | None, cards: Iterable[Accelerator], prices: CurrentPrices, rules: Assumptions
 ) -> ImagesAdvice:
     """The memory of a network, and the accelerators that hold it, by the cost of an image, cheapest first; those
     without a price are last."""
@@ -105,7 +106,7 @@ def images_advice(
 
 
 def _image_option(
-    use: ImageUse, items: float | None, card: Accelerator, prices: CurrentPrices, rules: RulesOfThumb
+    use: ImageUse, items: float | None, card: Accelerator, prices: CurrentPrices, rules: Assumptions
 ) -> ImagesOption | None:
     speed = image_speed(use, card, rules)
     if speed is None or speed.batch < use.batch:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker.app.advise.compared import named_or_all
 from broker.app.results.hardware_advice import CleanerLocation
 from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import Assumptions
 from broker.economics.energy import Footprint, Scorecard, carbon_kg, grid_intensity, known_regions, scorecard
-from broker.economics.rules import RulesOfThumb
 from broker.economics.units import positive
 
 _CLEANEST = 5
@@ -29,7 +29,7 @@ def cleaner(used: Footprint, location: str) -> list[CleanerLocation]:
 def scores(
     used: Footprint,
     card: Accelerator,
-    rules: RulesOfThumb,
+    rules: Assumptions,
     *,
     utilisation: float,
     training: bool,

@@ -9,7 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from broker.core.errors import InvalidInput
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.store import quick_queries
 from broker.store.quick_queries import AttemptUse
 
@@ -51,7 +51,7 @@ def usage(
     gpus: int = 1,
     accelerator: str | None = None,
     team: str | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> PastUse:
     """The usage in the ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput without
     any."""
@@ -82,7 +82,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
 
 
 def measured(
-    stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: RulesOfThumb = DEFAULTS
+    stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: Assumptions = DEFAULTS
 ) -> PastUse:
     """The usage from ``since`` to ``until`` (UTC); hours at the edges count in part."""
     used = list(stretches)
@@ -102,6 +102,6 @@ def measured(
         gpus=gpus,
         utilisation=sum(min(level, gpus) for level in demand) / (gpus * hours),
         peak=ordered[0],
-        steady=ordered[min(hours - 1, ceil(rules.buy_above_utilisation * hours) - 1)],
+        steady=ordered[min(hours - 1, ceil(rules.buy_above_utilization * hours) - 1)],
         attempts=len(used),
     )

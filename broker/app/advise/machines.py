@@ -11,9 +11,9 @@ from broker.app.results.training_advice import ParallelismAdvice
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
 from broker.core.values.units import split_machine
+from broker.economics.assumptions import Assumptions
 from broker.economics.memory import MemoryEstimate
 from broker.economics.parallelism import ParallelPlan, choose
-from broker.economics.rules import RulesOfThumb
 
 NVLINK = "nvlink"
 
@@ -35,7 +35,7 @@ def parallelism_advice(
     needs: MemoryEstimate,
     card: Accelerator,
     prices: CurrentPrices,
-    rules: RulesOfThumb,
+    rules: Assumptions,
     *,
     gpus: int | None,
     linked: bool | None,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.billing.outcomes import finished_runs, peaks
-from broker.economics.rules import RulesOfThumb
+from broker.economics.assumptions import Assumptions
 from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAST = timedelta(days=90)
 
 
-def measured(look: StoreReading, rules: RulesOfThumb, now: datetime) -> RulesOfThumb:
+def measured(look: StoreReading, rules: Assumptions, now: datetime) -> Assumptions:
     """The rules with figures measured in runs of the last 90 days before ``now`` (UTC), by accelerator: the MFU (also
     by size of the model, for training and inference), of runs whose job file names the model and whose program reported
     tokens; the tokens per second of serving; interruptions of spot machines per 1,000 hours; USD paid per GPU-hour.

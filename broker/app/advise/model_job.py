@@ -11,10 +11,10 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import MAX_DURATION
-from broker.economics.activations import Recomputation
+from broker.economics.assumptions import DEFAULTS, Assumptions, changed
 from broker.economics.fits import smallest_layout
-from broker.economics.memory import MemoryEstimate, Method, Precision, estimate
-from broker.economics.rules import DEFAULTS, RulesOfThumb, changed
+from broker.economics.kinds import Method, Precision, Recomputation
+from broker.economics.memory import MemoryEstimate, estimate
 from broker.economics.throughput import training_time
 
 _NAMED = 6
@@ -40,7 +40,7 @@ class Sizing:
     notes: tuple[str, ...]
 
 
-def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
+def sized(job: Job, rules: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
     """The job with the machines that hold its model, and the computation.
 
     Requests one machine if one holds the model, else the fewest machines with eight accelerators; with ``num_nodes``,
@@ -81,7 +81,7 @@ def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
     )
 
 
-def _needs(model: Model, rules: RulesOfThumb) -> MemoryEstimate:
+def _needs(model: Model, rules: Assumptions) -> MemoryEstimate:
     said = model.extra
     architecture = Architecture(
         said.get("layers"), said.get("hidden_size"), said.get("heads"), said.get("kv_heads"), said.get("head_dim")
@@ -98,7 +98,7 @@ def _needs(model: Model, rules: RulesOfThumb) -> MemoryEstimate:
     return estimate(workload, rules=rules)
 
 
-def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerator, int]]:
+def _totals(needs: MemoryEstimate, rules: Assumptions) -> list[tuple[Accelerator, int]]:
     """The accelerators that hold it, with the total number needed."""
     totals: list[tuple[Accelerator, int]] = []
     for card in map(lookup, known()):
@@ -112,7 +112,7 @@ def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerato
 
 
 def _machines(
-    totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb
+    totals: list[tuple[Accelerator, int]], nodes: int, rules: Assumptions
 ) -> tuple[int, list[tuple[Accelerator, int]]]:
     """The number of machines, and the accelerators with their number per machine. A number of accelerators that holds
     the model in one layout holds it on any number of machines: with tensor parallelism inside and pipeline stages
@@ -127,7 +127,7 @@ def _machines(
     return nodes, sorted(found, key=lambda pair: (pair[1], pair[0].name))
 
 
-def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: RulesOfThumb) -> Work | None:
+def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: Assumptions) -> Work | None:
     """The time to train on the model's ``tokens``, on the first accelerator whose speed is known."""
     tokens = model.extra.get("tokens")
     if tokens is None or model.method == Method.INFERENCE:
@@ -142,7 +142,7 @@ def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules
 
 
 def _notes(
-    job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, rules: RulesOfThumb
+    job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, rules: Assumptions
 ) -> tuple[str, ...]:
     assert job.model is not None
     named = (
@@ -171,7 +171,7 @@ def _notes(
     return tuple(notes)
 
 
-def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb) -> tuple[str, ...]:
+def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, rules: Assumptions) -> tuple[str, ...]:
     """Accelerators that would be sufficient on more machines, if the job does not state their number."""
     wider = [
         (-(-gpus // rules.gpus_per_node), card.name) for card, gpus in totals if gpus > nodes * rules.gpus_per_node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
-from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
+from broker.economics.assumptions import DEFAULTS, Assumptions, replaced
 from broker.store import quick_queries
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SECTION = "rules_of_thumb"
 
 
-def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
+def active(store_url: str, broker: Callable[[], Broker]) -> Assumptions:
     """The rules of thumb of the policies in force. ``broker`` is called only if the quick query cannot answer; advice
     does not create a store. Raises InvalidInput as `of_files`."""
     if quick_queries.is_missing(store_url):
@@ -28,13 +28,13 @@ def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
     return of_files(files)
 
 
-def of_store(look: StoreReading) -> RulesOfThumb:
+def of_store(look: StoreReading) -> Assumptions:
     """The rules of thumb of the policies in force at that view of the store. Raises InvalidInput as `of_files`."""
     version = look.active_policy()
     return of_files(version.files if version else {})
 
 
-def of_files(files: Mapping[str, str]) -> RulesOfThumb:
+def of_files(files: Mapping[str, str]) -> Assumptions:
     """The rules of thumb of policy files (text by name), else the defaults. Raises InvalidInput, with the position of
     each problem, for the first file with unknown rules, invalid values, or values that contradict an earlier file."""
     rules, said = DEFAULTS, dict[str, tuple[str, object]]()

@@ -9,7 +9,7 @@ from broker.app.advise.prices import CurrentPrices
 from broker.app.advise.subject import Subject
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, lookup
-from broker.economics.rules import RulesOfThumb
+from broker.economics.assumptions import Assumptions
 from broker.economics.serving import Traffic
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 from broker.economics.unit_cost import energy_usd_per_hour
@@ -30,7 +30,7 @@ class ServingDemand:
 
 
 def serving_choices(
-    demand: ServingDemand, cards: Iterable[Accelerator], prices: CurrentPrices, rules: RulesOfThumb
+    demand: ServingDemand, cards: Iterable[Accelerator], prices: CurrentPrices, rules: Assumptions
 ) -> tuple[tuple[ServingOption, ...], list[str]]:
     """The accelerators that hold the model, the best first, and the assumptions."""
     model, traffic = demand.model, demand.traffic
@@ -45,7 +45,7 @@ def serving_choices(
     notes += [
         "speeds are estimates within a factor of 1.5 of published ones (`gpubroker backtest serving`); measure yours",
         "rented and reserved: whole machines",
-        f"owned: the GPU's street price over {rules.life_years:g} years and its board power at "
+        f"owned: the GPU's street price over {rules.years:g} years and its board power at "
         f"${rules.kwh_usd:g}/kWh, PUE {rules.pue:g}; no host, no staff",
     ]
     found = options(
@@ -86,11 +86,11 @@ def serving_choices(
     return ranked, notes
 
 
-def _prices(card: Accelerator, prices: CurrentPrices, rules: RulesOfThumb) -> GpuHourPrices:
+def _prices(card: Accelerator, prices: CurrentPrices, rules: Assumptions) -> GpuHourPrices:
     rented, reserved = CapacityType.ON_DEMAND, CapacityType.RESERVED
     low, high = card.street_price or (None, None)
     power = energy_usd_per_hour(card.tdp_w or 0.0, rules.kwh_usd, rules.pue)
-    owned = (low + high) / 2 / (rules.life_years * HOURS_PER_YEAR) + power if low and high else None
+    owned = (low + high) / 2 / (rules.years * HOURS_PER_YEAR) + power if low and high else None
     per_gpu = {}
     for kind in (reserved, rented):
         quote = prices.gpu_hour(card.name, kind)

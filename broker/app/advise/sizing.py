@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.fits import Fit, fits
 from broker.economics.memory import MemoryEstimate
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
 
@@ -35,7 +35,7 @@ def priced_fits(
     prices: CurrentPrices,
     *,
     fixed: bool = False,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
 ) -> tuple[PricedFit, ...]:
     """The accelerators that hold the workload, cheapest first, those without a price last."""
     found = []

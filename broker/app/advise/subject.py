@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.errors import InvalidInput
-from broker.economics.activations import Recomputation
-from broker.economics.memory import Method, ModelUse, Precision
+from broker.economics.kinds import Method, Precision, Recomputation
+from broker.economics.memory import ModelUse
 from broker.economics.model import ModelShape, read_config, shape_from
 from broker.economics.units import parameter_count
 

@@ -13,8 +13,8 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.accelerators import canonical, lookup
 from broker.core.values.units import split_machine
+from broker.economics.assumptions import Assumptions
 from broker.economics.estimates import about
-from broker.economics.rules import RulesOfThumb
 from broker.economics.ways import WaysCompared, WaysInputs
 
 
@@ -29,7 +29,7 @@ class FoundRents:
 
 
 def server(
-    gpu: str, per_machine: int, server_usd: float | None, rules: RulesOfThumb, notes: list[str]
+    gpu: str, per_machine: int, server_usd: float | None, rules: Assumptions, notes: list[str]
 ) -> tuple[float | None, float]:
     """The price of a server with its cards (looked up if not given), and its power in use in watts."""
     card = lookup(gpu)

@@ -11,9 +11,9 @@ from broker.app.advise.rules_of_thumb import active
 from broker.app.capacity.use import HOUR, Stretch, full_hour, has_current_price, hourly, usd
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.economics.assumptions import Assumptions
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.economics.rules import RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _use(
     ran: _Ran,
     held: Sequence[Holding],
     cheapest: Mapping[CapacityType, Offer],
-    rules: RulesOfThumb,
+    rules: Assumptions,
     since: datetime,
     now: datetime,
     notes: list[str],

@@ -26,8 +26,8 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.shares import MachineShare, total
 from broker.core.policy.policy import Facts
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
@@ -285,7 +285,7 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
 
 
 def _with_recorded(
-    market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, rules: RulesOfThumb
+    market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, rules: Assumptions
 ) -> PlanInputs:
     """The market with an offer at marginal price for each recorded capacity, as if an engine reached it."""
     more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, rules)]

@@ -12,8 +12,8 @@ from broker.core.market.offers import BOUGHT, Availability, CapacityType, MoneyK
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
+    from broker.economics.assumptions import Assumptions
     from broker.economics.reserve.holdings import Holding, RecordedHolding
-    from broker.economics.rules import RulesOfThumb
 
 RECORDED = "capacity"
 """The source of these offers, followed by the number of the record: ``capacity #3``."""
@@ -32,7 +32,7 @@ def recorded_offers(
     holdings: Sequence[RecordedHolding],
     offers: Iterable[Offer],
     now: datetime,
-    rules: RulesOfThumb,
+    rules: Assumptions,
     wanted: Collection[str] = (),
 ) -> Iterator[Offer]:
     """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
@@ -65,7 +65,7 @@ def recorded_offers(
 
 
 def unreached(
-    job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, rules: RulesOfThumb
+    job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, rules: Assumptions
 ) -> Iterator[str]:
     """A note on each recorded capacity that the job could use and no engine reaches: its cost per hour, and how to make
     jobs start there."""
@@ -101,7 +101,7 @@ def _unreached(
             yield recorded
 
 
-def _energy(holding: Holding, rules: RulesOfThumb) -> float:
+def _energy(holding: Holding, rules: Assumptions) -> float:
     """USD of electricity for a GPU-hour in use; 0 if somebody else pays it."""
     return holding.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) if _is_owned(holding) else 0.0
 

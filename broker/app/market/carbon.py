@@ -7,8 +7,8 @@ from functools import lru_cache
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import Offer
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.energy import average_watts, carbon_kg, default_pue, energy_kwh, grid_near
-from broker.economics.rules import DEFAULTS
 
 
 def kg_per_hour(offer: Offer) -> float | None:
@@ -25,7 +25,7 @@ def _kg_per_hour(accelerator: str, count: int, provider: str, region: str) -> fl
     place = f"{provider}/{region}"
     try:
         board = lookup(accelerator).tdp_w
-        watts = average_watts(board or 0.0, DEFAULTS.training_utilisation)
+        watts = average_watts(board or 0.0, DEFAULTS.training_utilization)
     except (InvalidInput, UnknownName):
         return None
     return carbon_kg(energy_kwh(watts, 1, count, default_pue(place)), grid_near(place)[0].grams_per_kwh)

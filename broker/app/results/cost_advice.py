@@ -10,15 +10,9 @@ from broker.app.advise.history import PastUse
 from broker.app.results.advice_values import Advice, Usd
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
-from broker.economics.buy_or_rent import (
-    BuyOrRentInputs,
-    BuyOrRentTotals,
-    BuyOrRentVerdict,
-    buy_or_rent,
-    monthly_usd,
-)
+from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent, monthly_usd
+from broker.economics.claims import RuleCheck
 from broker.economics.quoted import QuotedRule
-from broker.economics.rules import RuleCheck
 from broker.economics.savings import SavingAdvice
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer
 
-from broker.app.advise.goal import Goal
 from broker.app.results.advice_values import Advice, EstimatedUsd, usd
 from broker.app.results.values import Result, plain
+from broker.economics.kinds import Goal
 
 _USD = re.compile(r"(^|_)usd(_|$)")
 

@@ -6,8 +6,9 @@ from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Gib
 from broker.app.results.values import Figure, Result
 from broker.core.market.offers import CapacityType
 from broker.economics.energy import GridIntensity, Scorecard
-from broker.economics.hardware import BoundBy, RadarRow
+from broker.economics.hardware import RadarRow
 from broker.economics.images import ImageMemory, ImageMethod
+from broker.economics.kinds import BoundBy
 
 
 class RankedHardware(Result):

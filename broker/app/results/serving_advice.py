@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Usd
 from broker.app.results.values import Figure, Result
-from broker.economics.memory import Precision
+from broker.economics.kinds import Precision
 
 
 class ServingChoice(Result):

@@ -7,7 +7,8 @@ from typing import Self
 from broker.app.advise.sizing import PricedFit
 from broker.app.results.advice_values import Advice, Estimate, EstimatedUsd, Gib, QuotedMachine, Usd
 from broker.app.results.values import Facts, Figure, Result
-from broker.economics.memory import Method, ParallelLayout, Precision
+from broker.economics.kinds import Method, Precision
+from broker.economics.memory import ParallelLayout
 from broker.economics.model import ModelShape
 from broker.economics.parallelism import Strategy
 from broker.economics.scaling import ScalingModel

@@ -8,8 +8,8 @@ from functools import cache
 
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.images import ImageMethod, ImageOptimizer, ImageUse, image_memory, image_speed, network_of
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 CARD = "H100"
 OWN = "Own measurement: H100 80GB HBM3, driver 580.159.04, PyTorch 2.11.0+cu130, 2026-11-26"
@@ -42,7 +42,7 @@ class ImageComparison:
 
 
 def compare_images(
-    measurements: Iterable[ImageMeasurement] | None = None, rules: RulesOfThumb = DEFAULTS
+    measurements: Iterable[ImageMeasurement] | None = None, rules: Assumptions = DEFAULTS
 ) -> tuple[ImageComparison, ...]:
     """Each measurement with its estimate."""
     found = []

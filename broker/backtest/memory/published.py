@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from broker.core.packaged import packaged
 from broker.economics import families
-from broker.economics.activations import Adapted, Recomputation
-from broker.economics.memory import Method, ModelUse, ParallelLayout, Precision, estimate
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.memory import ModelUse, ParallelLayout, estimate
 from broker.economics.model import ModelShape
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ErrorSummary:
 
 def compare(
     measurements: Iterable[MemoryMeasurement] | None = None,
-    rules: RulesOfThumb = DEFAULTS,
+    rules: Assumptions = DEFAULTS,
     *,
     by_size: bool = False,
     usual_loss: bool = False,

@@ -10,9 +10,9 @@ from functools import cache
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import lookup
 from broker.economics import families
-from broker.economics.memory import Precision
+from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.kinds import Precision
 from broker.economics.replica import ServedModel, replica_speed
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class RatioSummary:
 
 
 def compare(
-    measurements: Iterable[ServingMeasurement] | None = None, rules: RulesOfThumb = DEFAULTS
+    measurements: Iterable[ServingMeasurement] | None = None, rules: Assumptions = DEFAULTS
 ) -> tuple[ServingComparison, ...]:
     """Each measurement with its estimate."""
     found = []

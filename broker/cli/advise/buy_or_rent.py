@@ -17,8 +17,9 @@ from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.history import PastUse
+    from broker.economics.assumptions import Assumptions
     from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentVerdict
-    from broker.economics.rules import RuleCheck, RulesOfThumb
+    from broker.economics.claims import RuleCheck
 
 EXAMPLES = examples(
     "gpubroker advise buy-or-rent --purchase-usd 12000 --rent-usd-per-hour 5.12 --years 3",
@@ -74,9 +75,9 @@ def buy_or_rent(context: typer.Context, given: BuyOrRentOptions, drawing: Drawin
     """
     from broker.app.results.cost_advice import BuyOrRentAdvice
     from broker.cli.advise import buy_or_rent_view
+    from broker.economics.assumptions import changed
     from broker.economics.buy_or_rent import BuyOrRentInputs
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
-    from broker.economics.rules import changed
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
@@ -136,7 +137,7 @@ def history(
     gpu: str | None,
     team: str | None,
     notes: list[str],
-    thumb: RulesOfThumb,
+    thumb: Assumptions,
     *,
     gpus: int = 1,
 ) -> PastUse:
@@ -179,7 +180,7 @@ def _utilisation(
     return of_day * utilisation
 
 
-def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, float]:
+def _obsolescence(text: str | None, thumb: Assumptions) -> tuple[float | None, float]:
     """``2`` or ``2:3``: after two years a newer GPU is three times as fast."""
     if text is None:
         return None, 1.0
@@ -192,9 +193,9 @@ def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, 
         ) from error
 
 
-def _opinions(case: BuyOrRentInputs, verdict: BuyOrRentVerdict, thumb: RulesOfThumb) -> list[RuleCheck]:
+def _opinions(case: BuyOrRentInputs, verdict: BuyOrRentVerdict, thumb: Assumptions) -> list[RuleCheck]:
     """The verdicts of the rules of thumb for this use, and whether the arithmetic agrees."""
-    from broker.economics.rules import RuleCheck
+    from broker.economics.claims import RuleCheck
     from broker.economics.sourcing import SourcingNeed, opinions
 
     bursty = case.peak_to_baseline > thumb.bursty_above_peak_to_baseline

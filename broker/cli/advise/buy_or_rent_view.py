@@ -11,7 +11,7 @@ from broker.app.results.cost_advice import BuyOrRentAdvice, BuyOrRentSensitivity
 from broker.cli.advise import view
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import ValueColumn, listed
-from broker.economics.rules import RuleCheck
+from broker.economics.claims import RuleCheck
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.results.cost_advice import CapacityAdvice
-    from broker.economics.rules import RulesOfThumb
+    from broker.economics.assumptions import Assumptions
 
 EXAMPLES = examples(
     "gpubroker advise capacity --gpu H100 --hours-per-day 12 --years 3",
@@ -138,7 +138,7 @@ def capacity(context: typer.Context, given: CapacityTypeOptions, as_json: AsJson
     terminal.result(advice, lambda: _screen(terminal.out, advice))
 
 
-def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
+def _measured(terminal: Terminal, given: CapacityTypeOptions, thumb: Assumptions, notes: list[str]) -> float:
     """The share of hours in which that many owned GPUs would have been in use, according to the recorded jobs."""
     from broker.cli.advise.buy_or_rent import history
 
@@ -158,7 +158,7 @@ def _share(given: CapacityTypeOptions) -> float:
     return 1.0 if utilisation is None else utilisation
 
 
-def _spot_overhead(given: CapacityTypeOptions, thumb: RulesOfThumb, notes: list[str]) -> float:
+def _spot_overhead(given: CapacityTypeOptions, thumb: Assumptions, notes: list[str]) -> float:
     """The share of hours on spot that are repeated or spent waiting: given, measured in the recorded runs, or
     assumed."""
     if given.spot_overhead is not None:

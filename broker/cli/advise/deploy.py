@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.app.advise.goal import Goal
 from broker.cli import filters
 from broker.cli.advise import inputs
 from broker.cli.gathered import applied, gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.economics.memory import Method
+from broker.economics.kinds import Goal, Method
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,7 +103,7 @@ def deploy(context: typer.Context, given: DeployOptions, as_json: AsJson = False
         model=model,
         name=_named(given.name or f"{given.goal.value}-{model.parameters / 1e9:.3g}b"),
         deadline_hours=None if limit is None else limit / timedelta(hours=1),
-        prompt_tokens=thumb.assumed_prompt_tokens if given.prompt_tokens is None else given.prompt_tokens,
+        prompt_tokens=thumb.prompt_tokens if given.prompt_tokens is None else given.prompt_tokens,
         context=given.sequence,
         p95_s=given.p95,
         places=given.at.where.places(terminal),

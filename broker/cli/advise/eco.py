@@ -79,7 +79,7 @@ def eco(context: typer.Context, given: EcoOptions, as_json: AsJson = False) -> N
     card = lookup(given.gpu)
     notes: list[str] = []
     if utilisation is None:
-        utilisation = thumb.inference_utilisation if given.inference else thumb.training_utilisation
+        utilisation = thumb.inference_utilization if given.inference else thumb.training_utilization
         notes.append(f"GPU utilisation {utilisation:.0%}, the target")
     if given.pue is None:
         notes.append(f"PUE {default_pue(given.location):g}")

@@ -13,7 +13,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.economics.hardware import BoundBy
+from broker.economics.kinds import BoundBy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

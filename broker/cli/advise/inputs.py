@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.app.advise.subject import Subject
     from broker.cli.terminal import Terminal
     from broker.core.market.offers import CapacityType
-    from broker.economics.rules import RulesOfThumb
+    from broker.economics.assumptions import Assumptions
 
 _SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
 
@@ -88,12 +88,12 @@ Price = Annotated[
 ]
 
 
-def thumb(context: typer.Context) -> RulesOfThumb:
+def thumb(context: typer.Context) -> Assumptions:
     """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, then those of the active policies, then
     the defaults. Raises `InvalidInput` for an invalid file."""
     from broker.app.advise.rules_of_thumb import active
     from broker.cli.terminal import Terminal
-    from broker.economics.rules import replaced
+    from broker.economics.assumptions import replaced
 
     terminal = Terminal.of(context)
     rules = active(terminal.settings().store_url, lambda: terminal.broker(look_after=False))
@@ -110,7 +110,7 @@ def thumb(context: typer.Context) -> RulesOfThumb:
     return replaced(read_document(text, file=str(path), kind="file of rules").data, str(path), rules)
 
 
-def measured(terminal: Terminal, rules: RulesOfThumb) -> RulesOfThumb:
+def measured(terminal: Terminal, rules: Assumptions) -> Assumptions:
     """The rules with the speeds that were measured in the recorded, finished runs; unchanged without a store."""
     from datetime import UTC, datetime, timedelta
 
@@ -266,7 +266,7 @@ def market(
     return found.with_stated(own)
 
 
-def with_held(terminal: Terminal, prices: CurrentPrices, rules: RulesOfThumb) -> CurrentPrices:
+def with_held(terminal: Terminal, prices: CurrentPrices, rules: Assumptions) -> CurrentPrices:
     """The prices, to which the recorded capacity is added at its marginal cost."""
     from dataclasses import replace
     from datetime import UTC, datetime

@@ -11,8 +11,7 @@ from broker.cli.advise import inputs
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.economics.activations import Recomputation
-from broker.economics.memory import Method, Precision
+from broker.economics.kinds import Method, Precision, Recomputation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.results.cost_advice import SavingsAdvice
-    from broker.economics.rules import RuleCheck
+    from broker.economics.claims import RuleCheck
 
 EXAMPLES = examples(
     "gpubroker advise savings --inference --parameters 7B --utilisation 0.2 --spare-hours 0.4 --monthly-usd 12000",
@@ -64,6 +64,7 @@ def savings(context: typer.Context, given: SavingsOptions, as_json: AsJson = Fal
     """
     from broker.app.results.cost_advice import SavingsAdvice
     from broker.economics import savings as economics
+    from broker.economics.claims import FLEET_SAVING
     from broker.economics.units import fraction, positive
 
     terminal = Terminal.of(context)
@@ -71,12 +72,12 @@ def savings(context: typer.Context, given: SavingsOptions, as_json: AsJson = Fal
     workload = applied(economics.WorkloadDescription, given)
     if given.monthly_usd is not None:
         positive("--monthly-usd", given.monthly_usd, "USD")
-    goal = given.target or (thumb.inference_utilisation if given.inference else thumb.training_utilisation)
+    goal = given.target or (thumb.inference_utilization if given.inference else thumb.training_utilization)
     now = fraction("utilisation", given.utilisation)
     fewer = max(0.0, economics.fewer_gpus(now, fraction("target utilisation", goal)))
     advice = economics.ladder(workload, rules=thumb)
     rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if given.inference else []
-    rules.append(economics.check_fleet_claim(*thumb.quoted_fleet_claim))
+    rules.append(economics.check_fleet_claim(*FLEET_SAVING))
     notes = [
         f"a model of {given.parameters / 1e9:g}B parameters, present GPU utilisation {given.utilisation:.0%}",
         "expected savings are ranges from practice, relative to the GPU cost before each step",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from broker.app.results.training_advice import ScaleAdvice
     from broker.cli.render.charts.chart import Chart
-    from broker.economics.rules import RulesOfThumb
+    from broker.economics.assumptions import Assumptions
     from broker.economics.scaling import ScalingModel
 
 EXAMPLES = examples(
@@ -118,7 +118,7 @@ def scale(context: typer.Context, given: ScaleOptions, drawing: Drawing, as_json
 
 
 def _model(
-    measured: list[str] | None, serial: float | None, communication: float | None, notes: list[str], thumb: RulesOfThumb
+    measured: list[str] | None, serial: float | None, communication: float | None, notes: list[str], thumb: Assumptions
 ) -> tuple[ScalingModel, float | None]:
     """The scaling model: fitted to measurements, else from --serial and --communication, else the default."""
     from broker.economics.scaling import ScalingModel, fit

@@ -15,7 +15,7 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.serving_advice import RoutingResult
-    from broker.economics.rules import RulesOfThumb
+    from broker.economics.assumptions import Assumptions
     from broker.economics.serving import ScaleToZero, Traffic
     from broker.economics.serving_options import ServingOption
 
@@ -116,7 +116,7 @@ def serve(context: typer.Context, given: ServeOptions, as_json: AsJson = False) 
     terminal.result(advice, lambda: serve_view.screen(terminal.out, advice))
 
 
-def _traffic(given: ServeOptions, thumb: RulesOfThumb, notes: list[str]) -> Traffic:
+def _traffic(given: ServeOptions, thumb: Assumptions, notes: list[str]) -> Traffic:
     """The traffic, checked before anything is looked up."""
     from broker.economics.serving import Traffic
 
@@ -173,7 +173,7 @@ def _replica(given: ServeOptions, options: tuple[ServingOption, ...]) -> _Replic
 
 
 def _options(
-    terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: RulesOfThumb, notes: list[str]
+    terminal: Terminal, given: ServeOptions, traffic: Traffic, thumb: Assumptions, notes: list[str]
 ) -> tuple[ServingOption, ...]:
     from broker.app.advise.compared import named_or_all
     from broker.app.advise.serving_choices import ServingDemand, serving_choices
@@ -188,7 +188,7 @@ def _options(
 
 
 def _sleep(
-    given: ServeOptions, rent: float | None, replicas: int, traffic: Traffic, thumb: RulesOfThumb
+    given: ServeOptions, rent: float | None, replicas: int, traffic: Traffic, thumb: Assumptions
 ) -> ScaleToZero | None:
     from broker.economics.serving import scale_to_zero
 

@@ -12,7 +12,7 @@ from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.economics.memory import Precision
+from broker.economics.kinds import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

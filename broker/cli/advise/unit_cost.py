@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.app.results.cost_advice import UnitCostAdvice
-    from broker.economics.rules import RuleCheck, RulesOfThumb
+    from broker.economics.assumptions import Assumptions
+    from broker.economics.claims import RuleCheck
     from broker.economics.unit_cost import UnitCost
 
 EXAMPLES = examples(
@@ -95,16 +96,17 @@ def unit_cost(context: typer.Context, given: UnitCostOptions, as_json: AsJson = 
 
 
 def _against_api(
-    found: UnitCost, tokens_per_second: float, api_usd: float | None, thumb: RulesOfThumb
+    found: UnitCost, tokens_per_second: float, api_usd: float | None, thumb: Assumptions
 ) -> tuple[float | None, tuple[RuleCheck, ...]]:
     """The break-even utilisation with the API, and the quoted ones compared with it."""
+    from broker.economics.claims import API_BREAK_EVEN
     from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
 
     if api_usd is None:
         return None, ()
     quoted = tuple(
         check_quoted_utilisation(name, share, found.usd_per_hour, tokens_per_second, api_usd, thumb)
-        for name, share in thumb.quoted_api_break_even
+        for name, share in API_BREAK_EVEN
     )
     return break_even_utilisation(found.usd_per_hour, tokens_per_second, api_usd), quoted
 

@@ -14,7 +14,7 @@ from broker.economics.estimates import about
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.economics.rules import RuleCheck
+    from broker.economics.claims import RuleCheck
 
 NOTHING = formats.NOTHING
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Findings from actual use of owned, reserved and rented GPUs: buy, reserve, stop renting, over-committed. Pure.
 
-Thresholds are the field's rules of thumb (`RulesOfThumb`, which a policy file may replace); each finding has its
+Thresholds are the field's rules of thumb (`Assumptions`, which a policy file may replace); each finding has its
 arithmetic, so that it can be checked by hand. Hours are whole, the last one is the one before now; prices are USD per
 GPU-hour. A GPU that is needed in a share s of the hours is worth holding at up to s times the price of renting (the
 level rule of baseline and burst). Owned GPUs pay for energy in working hours. Their idle power is ignored: it is rarely
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.units import HOURS_PER_MONTH
 
 SHORTEST = 168  # minimum hours of use for a finding: a week
@@ -97,7 +97,7 @@ class CapacityFinding:
     arithmetic: dict[str, float] = field(default_factory=dict)
 
 
-def findings(use: AcceleratorUse, rules: RulesOfThumb = DEFAULTS) -> tuple[CapacityFinding, ...]:
+def findings(use: AcceleratorUse, rules: Assumptions = DEFAULTS) -> tuple[CapacityFinding, ...]:
     """All findings, largest first. None from less than a week of hours: that allows no conclusion about years."""
     if len(use.demand) < SHORTEST:
         return ()
@@ -123,7 +123,7 @@ def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[floa
     return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
 
 
-def _stop_renting(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
+def _stop_renting(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
     """GPUs that were rented while as many held ones were idle, in more hours than tolerated. Counts the hours with
     holdings, each with the holdings of that hour.
     """
@@ -187,7 +187,7 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
     )
 
 
-def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
+def _rent_instead(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
     """Owned GPUs that are needed for so few hours a day that renting is cheaper: do not replace them at their end."""
     weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < rules.rent_below_hours_per_day]
     if not weak:
@@ -218,7 +218,7 @@ def _rent_instead(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[Capacity
     )  # fmt: skip
 
 
-def _hold_more(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFinding]:
+def _hold_more(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
     """GPUs beyond the held ones that are needed often enough to be held: bought if they run for years, else
     reserved."""
     peak, hours = max(use.demand), len(use.demand)
@@ -228,7 +228,7 @@ def _hold_more(use: AcceleratorUse, rules: RulesOfThumb) -> Iterable[CapacityFin
         to_buy = [often for often in to_buy if use.own_usd < often * (use.rent - use.energy_usd)]
         bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life", use.energy_usd)
     else:
-        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= rules.buy_above_utilisation], None, "")
+        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= rules.buy_above_utilization], None, "")
     # Of two ways to hold the same GPU, the one that saves more.
     worth = [often for _, often in beyond if use.reserve_usd is not None and use.reserve_usd < often * use.rent]
     known = use.term_hours is None or hours >= use.term_hours / 4

@@ -21,7 +21,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.economics.rules import DEFAULTS
+from broker.economics.assumptions import DEFAULTS
 from broker.finops.accuracy import Predicted
 from broker.ledger.entries import Movement, Tags, move
 from tests.actors import with_clock

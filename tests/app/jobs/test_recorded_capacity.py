@@ -11,8 +11,8 @@ from broker.app.jobs.recorded_capacity import recorded_offers, unreached
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
-from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 
@@ -52,7 +52,7 @@ def test_capacity_that_is_an_offer_is_not_told_again() -> None:
     assert told(CAMPUS, replace(spot, capacity_type=CapacityType.OWNED)) == []
 
 
-def offered(holding: Holding, *offers: Offer, rules: RulesOfThumb = DEFAULTS) -> list[Offer]:
+def offered(holding: Holding, *offers: Offer, rules: Assumptions = DEFAULTS) -> list[Offer]:
     return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW, rules))
 
 

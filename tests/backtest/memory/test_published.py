@@ -10,7 +10,7 @@ import pytest
 
 from broker.backtest.memory.images import compare_images, measured_images
 from broker.backtest.memory.published import compare, measured, summary
-from broker.economics.rules import DEFAULTS
+from broker.economics.assumptions import DEFAULTS
 
 
 def test_every_row_has_a_source_and_enough_are_unseen() -> None:

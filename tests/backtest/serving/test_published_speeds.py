@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.backtest.serving.published import compare, measured, summary
-from broker.economics.rules import replaced
+from broker.economics.assumptions import replaced
 
 
 def test_every_row_has_a_source_and_fits() -> None:

@@ -252,7 +252,7 @@ def test_every_rule_of_thumb_is_held_against_the_arithmetic(gpubroker: Any, rent
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected a number")],
+    [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected 0 to 0.9")],
 )
 def test_rules_that_are_wrong(gpubroker: Any, write: Any, content: str, says: str) -> None:
     done = gpubroker("advise", "--rules", write("rules.yaml", content), "eco")
@@ -292,7 +292,7 @@ print("MODULES", *sys.modules, file=sys.stderr)
     )
     assert done.returncode == 0, done.stderr
     modules = done.stderr.rpartition("MODULES ")[2].split()
-    assert "broker.economics.rules" in modules
+    assert "broker.economics.assumptions" in modules
     assert HEAVY.isdisjoint(modules)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
-from broker.economics.rules import DEFAULTS
+from broker.economics.assumptions import DEFAULTS
 from broker.placement.conditions import Conditions
 from policies.loader import load
 

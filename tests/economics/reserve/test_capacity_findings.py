@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind, findings
-from broker.economics.rules import DEFAULTS
 
 WEEK = 168
 NONE = (0,) * WEEK

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.app.advise.deploy.situation import DeployDemand, PathStep
-from broker.app.advise.goal import Goal
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import Assumptions
 from broker.economics.energy import footprint
 from broker.economics.estimates import digits
-from broker.economics.rules import RulesOfThumb
+from broker.economics.kinds import Goal
 from broker.economics.savings import WorkloadDescription, ladder
 
 
@@ -26,11 +26,11 @@ class DecidedSavings:
 
 
 def after(
-    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, decided: DecidedSavings, rules: RulesOfThumb
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, decided: DecidedSavings, rules: Assumptions
 ) -> tuple[PathStep, ...]:
     """``hours``: of a run, or in use per month. What an earlier step has decided is not advised again."""
     serves = situation.goal is Goal.SERVE
-    target = rules.inference_utilisation if serves else rules.training_utilisation
+    target = rules.inference_utilization if serves else rules.training_utilization
     advice = ladder(
         WorkloadDescription(
             inference=serves,
@@ -71,7 +71,7 @@ def after(
 
 
 def _sustainability(
-    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, rules: RulesOfThumb
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, rules: Assumptions
 ) -> PathStep:
     rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
     try:

@@ -7,13 +7,13 @@ from datetime import timedelta
 from decimal import Decimal
 
 from broker.app.advise.deploy.situation import DeployDemand
-from broker.app.advise.goal import Goal
 from broker.core.documents import print_document
 from broker.core.job.file import print_job
 from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Retry, Work, Workload
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 from broker.core.values.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
+from broker.economics.kinds import Goal
 
 PRIVATE = (CapacityType.OWNED,)
 _RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)

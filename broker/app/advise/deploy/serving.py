@@ -15,11 +15,11 @@ from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
 from broker.economics import serving, serving_options
+from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
 from broker.economics.estimates import about, digits, limit
 from broker.economics.fits import FLASH_ATTENTION_2
-from broker.economics.memory import Precision
-from broker.economics.rules import RulesOfThumb
+from broker.economics.kinds import Precision
 from broker.economics.serving_options import GpuHourPrices, ServingOption
 from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
@@ -51,7 +51,7 @@ class _Choice:
         return self.answer.verdict is not BuyOrRentVerdict.RENT
 
 
-def serve(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
+def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> Deployment:
     """The advice for a service. Raises InvalidInput if no accelerator with prices holds the model."""
     traffic = serving.Traffic(
         situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s,
@@ -155,7 +155,7 @@ class _Split:
         return self.own_usd_per_month + self.burst_usd_per_day * HOURS_PER_MONTH / 24
 
 
-def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: RulesOfThumb) -> _Split | None:
+def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: Assumptions) -> _Split | None:
     """The demand in two parts: the steady part is replicas ÷ (peak ÷ steady), rounded up, the rest is burst. None if no
     replica is left for bursts, or a part has no machine with a price."""
     option = best.option
@@ -180,7 +180,7 @@ def _said(machines: tuple[str, int]) -> str:
 
 
 def _choices(
-    situation: DeployDemand, traffic: serving.Traffic, prices: CurrentPrices, rules: RulesOfThumb
+    situation: DeployDemand, traffic: serving.Traffic, prices: CurrentPrices, rules: Assumptions
 ) -> list[_Choice]:
     """The accelerators that the situation permits, lowest total cost first."""
     cards = []
@@ -216,7 +216,7 @@ def _choices(
     return sorted(found, key=cost)
 
 
-def _machines(option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
+def _machines(option: ServingOption, prices: CurrentPrices, rules: Assumptions) -> tuple[int, int, float] | None:
     """Accelerators per machine, number of machines, and their rent per hour (USD): the cheapest way to have whole
     replicas on each machine; among equals, the fewest machines. None without a price."""
     each = min(option.gpus_per_replica, rules.gpus_per_node)
@@ -234,7 +234,7 @@ def _machines(option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb)
 
 
 def _choice(
-    situation: DeployDemand, option: ServingOption, prices: CurrentPrices, rules: RulesOfThumb
+    situation: DeployDemand, option: ServingOption, prices: CurrentPrices, rules: Assumptions
 ) -> _Choice | None:
     card = lookup(option.accelerator)
     assert card.street_price is not None
@@ -307,7 +307,7 @@ def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
     return PathStep("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
 
 
-def _where(situation: DeployDemand, best: _Choice, split: _Split | None, verdict: str, rules: RulesOfThumb) -> PathStep:
+def _where(situation: DeployDemand, best: _Choice, split: _Split | None, verdict: str, rules: Assumptions) -> PathStep:
     answer = best.answer
     said = opinions(
         SourcingNeed(
@@ -381,7 +381,7 @@ def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, ow
         )
 
 
-def _assumptions(situation: DeployDemand, option: ServingOption, rules: RulesOfThumb) -> list[str]:
+def _assumptions(situation: DeployDemand, option: ServingOption, rules: Assumptions) -> list[str]:
     return [
         f"{situation.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
         f"as many requests at once as fit in memory, at most {rules.serving_most_sequences}",

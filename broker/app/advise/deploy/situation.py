@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.app.advise.goal import Goal
 from broker.app.advise.places import Places
 from broker.app.advise.subject import Subject
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
-from broker.economics.memory import Method
+from broker.economics.kinds import Goal, Method
 from broker.economics.units import at_least_one, not_negative, positive, whole
 
 

@@ -8,15 +8,14 @@ from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
 from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
-from broker.app.advise.goal import Goal
 from broker.app.advise.prices import RECORDED, CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
+from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
 from broker.economics.estimates import about, digits, limit
-from broker.economics.memory import Method
-from broker.economics.rules import RulesOfThumb
+from broker.economics.kinds import Goal, Method
 from broker.economics.throughput import training_flops
 from broker.economics.units import HOURS_PER_YEAR
 
@@ -24,7 +23,7 @@ _ALTERNATIVES = 3
 _SHOWN = 6
 
 
-def train(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> Deployment:
+def train(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> Deployment:
     """The advice for training. Raises InvalidInput if no accelerator with a price holds the model."""
     found = ways(situation, prices, rules)
     if not found:
@@ -111,7 +110,7 @@ def _paid_for(best: Way) -> bool:
     return best.quote.source == RECORDED
 
 
-def _ownership(best: Way, situation: DeployDemand, rules: RulesOfThumb) -> BuyOrRentTotals | None:
+def _ownership(best: Way, situation: DeployDemand, rules: Assumptions) -> BuyOrRentTotals | None:
     """The cost of buying the accelerators for this run, and for further use of the same length."""
     price = best.card.street_price
     if price is None:
@@ -143,7 +142,7 @@ def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
     return machines[:_ALTERNATIVES]
 
 
-def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
+def _checkpoint(best: Way, rules: Assumptions) -> float:
     """The bytes of a checkpoint: weights and optimizer state; with an adapter, only those of the adapter."""
     trained = best.needs.workload.parameters
     if best.method in (Method.LORA, Method.QLORA):
@@ -151,13 +150,13 @@ def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
     return trained * (2 + rules.adamw_bytes)
 
 
-def _between(bytes_a_machine: float, rules: RulesOfThumb) -> float:
+def _between(bytes_a_machine: float, rules: Assumptions) -> float:
     """Hours between checkpoints: a quarter of an hour, or longer, so that writing takes at most its permitted share of
     the time. The machines of one job write their parts at the same time."""
     return max(0.25, bytes_a_machine / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 
-def _demand(situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
+def _demand(situation: DeployDemand, rules: Assumptions) -> PathStep:
     tokens, active = tokens_of(situation, rules), situation.model.active
     flops = training_flops(active, tokens)
     return PathStep(
@@ -214,7 +213,7 @@ def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
     )
 
 
-def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, rules: RulesOfThumb) -> PathStep:
+def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, rules: Assumptions) -> PathStep:
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
     numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": rules.lead_time_weeks}
     why = f"rent: the run takes {digits(weeks)} weeks, and bought machines come after {rules.lead_time_weeks:g}"
@@ -247,7 +246,7 @@ def _parallelism(best: Way) -> PathStep:
     )  # fmt: skip
 
 
-def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: bool, fits: bool) -> tuple[str, ...]:
+def _warnings(best: Way, situation: DeployDemand, rules: Assumptions, *, late: bool, fits: bool) -> tuple[str, ...]:
     notes = list(best.plan.warnings)
     if late:
         notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
@@ -274,7 +273,7 @@ def _warnings(best: Way, situation: DeployDemand, rules: RulesOfThumb, *, late: 
     return (*notes, *situation.places.beyond_job_files)
 
 
-def _assumptions(situation: DeployDemand, best: Way, rules: RulesOfThumb) -> list[str]:
+def _assumptions(situation: DeployDemand, best: Way, rules: Assumptions) -> list[str]:
     notes = [rules.mfu_text(best.card.name, situation.model.active), "everything is recomputed in the backward pass"]
     if not _paid_for(best):
         notes.append(f"{rules.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")

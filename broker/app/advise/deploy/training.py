@@ -7,17 +7,16 @@ from math import ceil
 
 from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.deploy.situation import DeployDemand
-from broker.app.advise.goal import Goal
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import split_machine
-from broker.economics.activations import Recomputation
+from broker.economics.assumptions import Assumptions
 from broker.economics.fits import MOST_GPUS
-from broker.economics.memory import MemoryEstimate, Method, Precision, estimate
+from broker.economics.kinds import Goal, Method, Precision, Recomputation
+from broker.economics.memory import MemoryEstimate, estimate
 from broker.economics.parallelism import ParallelPlan, choose
-from broker.economics.rules import RulesOfThumb
 from broker.economics.throughput import training_time
 
 FULL_RECOMPUTE = Recomputation.FULL
@@ -41,7 +40,7 @@ class Way:
         return self.quote.capacity_type is CapacityType.SPOT
 
 
-def tokens_of(situation: DeployDemand, rules: RulesOfThumb) -> float:
+def tokens_of(situation: DeployDemand, rules: Assumptions) -> float:
     """The number of training tokens: as stated, else the usual number."""
     if situation.tokens is not None:
         return situation.tokens
@@ -57,7 +56,7 @@ def methods_of(situation: DeployDemand) -> tuple[Method, ...]:
     return (Method.ADAMW,) if situation.goal is Goal.PRETRAIN else (Method.QLORA, Method.LORA, Method.ADAMW)
 
 
-def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) -> tuple[Way, ...]:
+def ways(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> tuple[Way, ...]:
     """The ways with a price that finish in time, adaptations first, then the cheapest; if none finishes in time, the
     fastest first."""
     found = []
@@ -81,7 +80,7 @@ def ways(situation: DeployDemand, prices: CurrentPrices, rules: RulesOfThumb) ->
 
 
 def _on(
-    situation: DeployDemand, needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, rules: RulesOfThumb
+    situation: DeployDemand, needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, rules: Assumptions
 ) -> list[Way]:
     try:
         least = choose(needs, card, rules=rules)
@@ -116,7 +115,7 @@ def _on(
 
 
 def _every_paid_card(
-    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, rules: RulesOfThumb
+    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, rules: Assumptions
 ) -> ParallelPlan:
     """The plan on all accelerators of the machine, all of which are paid for, if it has more than were requested."""
     _, there = split_machine(quote.machine)
@@ -125,7 +124,7 @@ def _every_paid_card(
     return choose(needs, card, gpus=there, rules=rules)
 
 
-def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
+def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: Assumptions) -> int:
     """The fewest accelerators, in whole groups and machines, that finish in time with the margin; without a deadline
     the smallest group. Scaling is included in the MFU, which is that of runs on whole clusters."""
     if situation.deadline_hours is None:
