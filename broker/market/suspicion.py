@@ -19,8 +19,18 @@ from collections.abc import Mapping
 from decimal import Decimal
 from math import comb, sqrt
 
-from broker.core.market.judging import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
+from broker.core.market.judging import (
+    AnswerCounts,
+    GroupCount,
+    ModelLevels,
+    OddPrice,
+    PriceContext,
+    PriceLevels,
+    merge_levels,
+    scale_levels,
+)
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
+from broker.core.values.accelerators import lookup, siblings
 from broker.core.values.money import Money
 
 _LEAST_CHURN, _MOST_CHURN = 0.05, 0.5
@@ -39,15 +49,26 @@ _RELATED = {
     CapacityType.RESERVED: (CapacityType.ON_DEMAND, 8, 4),
     CapacityType.ON_DEMAND: (CapacityType.SPOT, 4, 16),
 }
-# Bounds for a GPU-hour (USD) of a model without known prices.
-_CHEAPEST, _DEAREST = Money.usd("0.005"), Money.usd(100)
+# A model that nobody has a price of is compared with what the card costs to buy: nobody rents one out for so little
+# that 50,000 hours, six years without a pause, do not pay for it.
+_HOURS_OF_A_CARD = 50_000
+_MOST = Money.usd(100)
 
 
 class Suspicion:
-    """The judge of polls of real, remote providers: `broker.core.market.judging.MarketJudge`."""
+    """The judge of prices from other places than this machine: `broker.core.market.judging.MarketJudge`."""
+
+    def __init__(self, listed: ModelLevels | None = None, *, judges_gaps: bool = True) -> None:
+        """``listed``: the levels of the price book that comes with gpubroker. They are always known, so that a new
+        store has something to compare its first prices with. ``judges_gaps``: whether offers missing from an answer are
+        suspect."""
+        self._listed = listed or {}
+        self._judges_gaps = judges_gaps
 
     def incomplete(self, answer: AnswerCounts) -> str:
         """Why the answer is considered incomplete; empty if it is considered complete."""
+        if not self._judges_gaps:
+            return ""
         if not answer.told:
             return "" if answer.was_empty else f"an empty answer{_known_before(answer.all)}"
         recent = max(answer.churn, default=0.0)
@@ -73,17 +94,37 @@ class Suspicion:
             most = context.on_demand.micros * _ABOVE_ON_DEMAND
             if price.micros > most:
                 return OddPrice(Doubt.ABOVE_ON_DEMAND, f"{price}/h; on demand {context.on_demand}/h")
-        each = offer.price_per_gpu
-        if each is None or offer.accelerator is None:
-            return None
-        low, high = _bounds(offer.capacity_type, context.levels)
+        each, unit = offer.price_per_unit, "GPU" if offer.accelerator else "vCPU"
+        bounds = self._bounds(offer, context.levels)
+        if each is None or bounds is None:
+            # What a person accepted may change within the limit of a jump.
+            unknown = f"{price}/h; no other price of {offer.accelerator or 'machines without accelerators'} is known"
+            return None if before is not None else OddPrice(Doubt.UNCOMPARED, unknown)
+        low, high = bounds
         if low <= each <= high:
             return None
         # An implausible price that a person accepted may change further, within the limit of a jump.
-        if before is not None and not low <= before.share(1, offer.count) <= high:
+        usual = None if before is None else before.share(each.micros, price.micros)
+        if usual is not None and not low <= usual <= high:
             return None
-        expected = f"{each} per GPU-hour; prices from {low} to {high} are believed"
+        expected = f"{each} per {unit}-hour; prices from {low} to {high} are believed"
         return OddPrice(Doubt.TOO_LOW if each < low else Doubt.TOO_HIGH, expected)
+
+    def _bounds(self, offer: Offer, known: Mapping[str, PriceLevels]) -> tuple[Money, Money] | None:
+        """The lowest and the highest price of a GPU-hour (vCPU-hour) that is believed; None if nothing is known."""
+        model = offer.accelerator or ""
+        levels = merge_levels(known, self._listed.get(model, {}))
+        if (bounds := _band(offer.capacity_type, levels)) is not None or not model:
+            return bounds
+        others = siblings(model)
+        for other, number in others:
+            levels = merge_levels(levels, scale_levels(self._listed.get(other, {}), number))
+        if (bounds := _band(offer.capacity_type, levels)) is not None:
+            return bounds
+        for other, number in [(model, 1.0), *others]:
+            if (bought := lookup(other).street_price) is not None:
+                return Money(int(bought[0] * number * 1_000_000 / _HOURS_OF_A_CARD)), _MOST
+        return None
 
 
 def _known_before(all: GroupCount) -> str:
@@ -105,14 +146,13 @@ def _too_few(count: GroupCount, churn: float, part: float) -> bool:
     return sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(missing, n + 1)) < _CHANCE
 
 
-def _bounds(kind: CapacityType, levels: Mapping[str, PriceLevels]) -> tuple[Money, Money]:
-    """The lowest and the highest price of a GPU-hour that is believed."""
+def _band(kind: CapacityType, levels: Mapping[str, PriceLevels]) -> tuple[Money, Money] | None:
     below, above, known = BAND, BAND, levels.get(kind.value)
     if known is None and kind in _RELATED:
         related, below, above = _RELATED[kind]
         known = levels.get(related.value)
     if known is None:
-        return _CHEAPEST, _DEAREST
+        return None
     return Money(known.lowest.micros // below), Money(known.highest.micros * above)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from broker.app.wiring import Broker
 from broker.core.market.book import BookPage, HasPages
+from broker.core.market.judging import ModelLevels, levels_of
 from broker.core.market.offers import Offer
 
 BOOK = "pricebook"
@@ -28,6 +29,21 @@ class BookRow:
     @property
     def moved(self) -> bool:
         return self.change is not None and abs(self.change) >= MOVED
+
+
+def listed_levels(broker: Broker) -> ModelLevels:
+    """The price levels of the book that comes with gpubroker, whatever the store holds and whichever book the settings
+    name: what every price from elsewhere is compared with."""
+    if BOOK not in broker.registries.providers:
+        return {}
+    book = broker.registries.build_provider(BOOK, clock=broker.clock, settings={})
+    assert isinstance(book, HasPages)
+    return levels_of(
+        (offer.accelerator or "", offer.capacity_type.value, offer.provider, float(each.micros))
+        for page in book.pages()
+        for offer in page.offers
+        if (each := offer.price_per_unit) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)

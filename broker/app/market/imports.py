@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from broker.app.market.book import listed_levels
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
+from broker.market.suspicion import Suspicion
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NO_CLOUDS = frozenset(
@@ -35,9 +37,9 @@ _CALLED_OTHERWISE = {"lambda_cloud": "lambda"}  # providers whose offers have an
 @dataclass(frozen=True, slots=True)
 class Imported:
     """The result of an import. ``dated``: the time as of which its prices hold (UTC); ``by_file``: whether that is the
-    file's modification time. ``stale``: the number of offers beyond their maximum age. ``samples``: a detail for each
-    reason of a skipped row. ``meant``: a suggestion if the provider is new to this store and its name resembles a known
-    one; else empty."""
+    file's modification time. ``stale``: the number of offers beyond their maximum age; ``doubted``: of offers in doubt.
+    ``samples``: a detail for each reason of a skipped row. ``meant``: a suggestion if the provider is new to this store
+    and its name resembles a known one; else empty."""
 
     provider: str
     file: Path
@@ -49,6 +51,7 @@ class Imported:
     offers_seen: int
     offers_changed: int
     stale: int
+    doubted: int
     sources: tuple[str, ...]
     rows_skipped: Mapping[str, int] = field(default_factory=dict)
     samples: Mapping[str, str] = field(default_factory=dict)
@@ -88,8 +91,11 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         skipped=skipped,
         keep_unchanged=False,
         speaks_of=at,
+        judge=Suspicion(listed_levels(broker), judges_gaps=False),
     )
     broker.store.set_setting(kept, at.isoformat())
+    sources = {offer.source for offer in offers}
+    stored = (offer for offer in broker.store.offers() if offer.provider == provider and offer.source in sources)
     return Imported(
         provider=provider,
         file=file,
@@ -101,7 +107,8 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         offers_seen=len(offers),
         offers_changed=run.changed,
         stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
-        sources=tuple(sorted({offer.source for offer in offers})),
+        doubted=sum(offer.doubt is not None for offer in stored),
+        sources=tuple(sorted(sources)),
         rows_skipped=dict(skipped),
         samples=samples,
         meant="" if known else _meant(broker, provider),

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
+from broker.app.market.book import listed_levels
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
@@ -70,7 +71,8 @@ def ask_for(broker: Broker, name: str) -> PollRequest:
     if local:
         return PollRequest(name, make, timeout=timeout, max_age=how.max_age)
     kept = broker.store.market.kept_answers(name, broker.clock.now())
-    return PollRequest(name, make, timeout=timeout, max_age=how.max_age, judge=Suspicion(), kept=kept)
+    judge = Suspicion(listed_levels(broker))
+    return PollRequest(name, make, timeout=timeout, max_age=how.max_age, judge=judge, kept=kept)
 
 
 def _raiser(error: BrokerError) -> Callable[[], Provider]:

@@ -169,6 +169,7 @@ class ImportedPrices(Result):
     offers_seen: int
     offers_changed: int
     offers_stale: int
+    offers_doubted: int
     rows_skipped: dict[str, int]
     samples: dict[str, str]
     meant: str
@@ -182,6 +183,7 @@ class ImportedPrices(Result):
             as_of_from="file" if done.by_file else "option",
             age_seconds=done.finished - done.dated,
             offers_stale=done.stale,
+            offers_doubted=done.doubted,
             seconds=done.finished - done.started,
         )
 

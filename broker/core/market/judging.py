@@ -5,7 +5,8 @@ The store provides the figures, `broker/market/suspicion.py` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,10 +52,46 @@ class AnswerCounts:
 @dataclass(frozen=True, slots=True)
 class PriceLevels:
     """The price of a GPU-hour of one model and capacity type (USD): the lowest and the highest of the providers'
-    medians."""
+    medians. Of machines without accelerators: of a vCPU-hour."""
 
     lowest: Money
     highest: Money
+
+
+ModelLevels = Mapping[str, Mapping[str, PriceLevels]]
+"""Price levels by model ("" for machines without accelerators) and capacity type."""
+
+
+def levels_of(prices: Iterable[tuple[str, str, str, float]]) -> ModelLevels:
+    """The levels of (model, capacity type, provider, micro-dollars a GPU-hour or vCPU-hour)."""
+    each: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for model, kind, provider, micros in prices:
+        each[model, kind, provider].append(micros)
+    medians: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for (model, kind, _), known in each.items():
+        known.sort()
+        medians[model, kind].append((known[(len(known) - 1) // 2], known[len(known) // 2]))
+    levels: dict[str, dict[str, PriceLevels]] = defaultdict(dict)
+    for (model, kind), both in medians.items():
+        lowest, highest = min(low for low, _ in both), max(high for _, high in both)
+        levels[model][kind] = PriceLevels(Money(int(lowest)), Money(int(highest)))
+    return dict(levels)
+
+
+def merge_levels(first: Mapping[str, PriceLevels], second: Mapping[str, PriceLevels]) -> Mapping[str, PriceLevels]:
+    """The levels of both, by capacity type: the lower lowest and the higher highest."""
+    merged = dict(first)
+    for kind, levels in second.items():
+        other = merged.get(kind, levels)
+        merged[kind] = PriceLevels(min(levels.lowest, other.lowest), max(levels.highest, other.highest))
+    return merged
+
+
+def scale_levels(levels: Mapping[str, PriceLevels], factor: float) -> Mapping[str, PriceLevels]:
+    """The levels of a unit that is ``factor`` times another."""
+    return {
+        kind: PriceLevels(known.lowest.scaled(factor), known.highest.scaled(factor)) for kind, known in levels.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Doubt(StrEnum):
     TOO_HIGH = "too_high"
     SUDDEN = "sudden"
     ABOVE_ON_DEMAND = "above_on_demand"
+    UNCOMPARED = "uncompared"
 
     @property
     def text(self) -> str:
@@ -81,6 +82,7 @@ _DOUBTS = {
     Doubt.TOO_HIGH: "far above the usual price of such GPUs",
     Doubt.SUDDEN: "the price jumped",
     Doubt.ABOVE_ON_DEMAND: "spot costs more than on demand",
+    Doubt.UNCOMPARED: "no price of such machines to compare it with",
 }
 
 
@@ -205,6 +207,13 @@ class Offer:
         if self.price is None or not self.count:
             return None
         return self.price.share(1, self.count)
+
+    @property
+    def price_per_unit(self) -> Money | None:
+        """USD per hour and accelerator, or per vCPU of a machine without accelerators; None if unknown."""
+        if self.accelerator is not None or self.price is None or not self.cpus:
+            return self.price_per_gpu
+        return Money(int(self.price.micros / self.cpus))
 
     def may_be_free(self) -> bool:
         """Whether a price of zero makes sense here."""

@@ -106,6 +106,17 @@ def part_of(name: str, number: int) -> str:
     return lookup(f"{lookup(name).name}-1of{number}").name
 
 
+def siblings(name: str) -> list[tuple[str, float]]:
+    """The models with which a price of ``name`` can be compared, and how many of each it is: the cards of its family,
+    the whole card of a part, the chip of a slice. Raises UnknownName."""
+    card = lookup(name)
+    if part := _PART.match(card.name):
+        return [(part[1], 1 / int(part[2]))]
+    if (piece := _TPU_SLICE.match(card.name)) and (chip := _find(piece[1])) is not None and chip.name != card.name:
+        return [(chip.name, card.memory_gb / chip.memory_gb)]
+    return [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
+
+
 def is_part(name: str | None) -> bool:
     """Whether a canonical name is of a part of a card."""
     return name is not None and _PART.match(name) is not None

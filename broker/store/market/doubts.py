@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, bindparam, func, or_, select, update
 
-from broker.core.market.judging import AnswerCounts, GroupCount, MarketJudge, OddPrice, PriceContext, PriceLevels
+from broker.core.market.judging import (
+    AnswerCounts,
+    GroupCount,
+    MarketJudge,
+    ModelLevels,
+    OddPrice,
+    PriceContext,
+    levels_of,
+)
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.market.offer_rows import ENDED_AT, ID_AT, MONEY_AT, KnownOffer
 from broker.store.records import PollStatus
-from broker.store.tables.market import OFFER, POLL, POOL, PRICE
+from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
 
 _POLLS = 20  # the number of polls whose churn determines the expected churn
 _LONG_AGO = 200  # the number of polls in which the ends of offers in small groups are counted
@@ -105,13 +114,27 @@ def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], boo
 class PriceDoubts:
     """Judges the prices of one poll. Reads the figures for comparison on first use."""
 
-    def __init__(self, connection: Connection, judge: MarketJudge | None, offers: Sequence[Offer], now: int) -> None:
+    def __init__(
+        self, connection: Connection, provider: str, judge: MarketJudge | None, offers: Sequence[Offer], now: int
+    ) -> None:
         self._connection = connection
+        self._provider = provider
         self._judge = judge
         self._offers = offers
         self._now = now
-        self._levels: Mapping[str, Mapping[str, PriceLevels]] | None = None
+        self._levels: ModelLevels | None = None
         self._on_demand: dict[tuple[object, ...], Money] | None = None
+        self._accepted: frozenset[str] | None = None
+
+    def about_unchanged(self, offer: Offer) -> OddPrice | None:
+        """Why a price is no longer believed that was believed before other prices of its model were known; None if it
+        still is, or if a person accepted it."""
+        odd = self.about(offer, None)
+        if odd is None or odd.doubt is Doubt.UNCOMPARED:
+            return None
+        if self._accepted is None:
+            self._accepted = _accepted(self._connection, self._provider)
+        return None if f"{offer.pool}@{offer.source}" in self._accepted else odd
 
     def about(self, offer: Offer, trusted: int | None) -> OddPrice | None:
         """Why the price is not believed; None if it is. ``trusted``: the offer's previous believed price, in
@@ -146,10 +169,10 @@ def _on_demand(offers: Iterable[Offer]) -> dict[tuple[object, ...], Money]:
     return found
 
 
-_LEVELS: WeakKeyDictionary[Engine, tuple[int, Mapping[str, Mapping[str, PriceLevels]]]] = WeakKeyDictionary()
+_LEVELS: WeakKeyDictionary[Engine, tuple[int, ModelLevels]] = WeakKeyDictionary()
 
 
-def _kept_levels(connection: Connection, now: int) -> Mapping[str, Mapping[str, PriceLevels]]:
+def _kept_levels(connection: Connection, now: int) -> ModelLevels:
     """`price_levels`, cached for an hour: medians over 90 days of a hundred thousand offers take a fifth of a
     second.
     """
@@ -164,34 +187,31 @@ def forget_levels(connection: Connection) -> None:
     _LEVELS.pop(connection.engine, None)
 
 
-def price_levels(connection: Connection, now: int) -> dict[str, dict[str, PriceLevels]]:
+def price_levels(connection: Connection, now: int) -> ModelLevels:
     """Price levels by accelerator and capacity type, from every believed price of the last 90 days, including price
     lists. ``now``: microseconds since 1970 UTC. Sorted here, as a window function takes twice as long.
     """
     rows = connection.execute(
-        select(POOL.c.accelerator, POOL.c.capacity_type, POOL.c.provider, OFFER.c.micros, POOL.c.count)
+        select(POOL.c.accelerator, POOL.c.capacity_type, POOL.c.provider, OFFER.c.micros, POOL.c.count, OFFER.c.cpus)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
         .where(
             OFFER.c.doubt.is_(None),
             OFFER.c.micros > 0,
             OFFER.c.money == MoneyKind.CASH.value,
-            POOL.c.count > 0,
-            POOL.c.accelerator != "",
             or_(OFFER.c.ended_at.is_(None), OFFER.c.ended_at > now - _HISTORY),
         )
     )
-    each: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for accelerator, kind, provider, micros, count in rows:
-        each[accelerator, kind, provider].append(micros / count)
-    medians: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for (accelerator, kind, _), prices in each.items():
-        prices.sort()
-        medians[accelerator, kind].append((prices[(len(prices) - 1) // 2], prices[len(prices) // 2]))
-    found: dict[str, dict[str, PriceLevels]] = defaultdict(dict)
-    for (accelerator, kind), both in medians.items():
-        lowest, highest = min(low for low, _ in both), max(high for _, high in both)
-        found[accelerator][kind] = PriceLevels(Money(int(lowest)), Money(int(highest)))
-    return dict(found)
+    return levels_of(
+        (accelerator, kind, provider, micros / units)
+        for accelerator, kind, provider, micros, count, cpus in rows
+        if (units := count if accelerator else cpus)
+    )
+
+
+def _accepted(connection: Connection, provider: str) -> frozenset[str]:
+    """The offers (``pool@source``) of an adapter whose price a person accepted."""
+    rows = connection.scalars(select(ACCEPTANCE.c.what).where(ACCEPTANCE.c.provider == provider))
+    return frozenset(offer for what in rows for offer in json.loads(what))
 
 
 def doubt_untold(connection: Connection, ids: Sequence[int]) -> None:

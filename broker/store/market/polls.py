@@ -56,6 +56,7 @@ class _PollWrites:
     changes: list[dict[str, Any]] = field(default_factory=list)
     signals: list[dict[str, Any]] = field(default_factory=list)
     untold: list[int] = field(default_factory=list)
+    doubted: list[dict[str, Any]] = field(default_factory=list)
 
 
 def record_poll(
@@ -88,7 +89,7 @@ def record_poll(
         redate(connection, provider, begun, now, CODES, ENDED)
     known = _known(connection, provider)
     writes = _PollWrites(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
-    prices = PriceDoubts(connection, judge, offers, now)
+    prices = PriceDoubts(connection, provider, judge, offers, now)
     told: set[tuple[str, str]] = set()
     touched, date, dated = writes.touched, 0, None
     for offer in offers:
@@ -107,10 +108,13 @@ def record_poll(
         before = known.get(key)
         if before is None:
             writes.fresh.append((key[0], offer, as_of, words, prices.about(offer, None)))
-        elif words == before[SAID_AT] and before[ENDED_AT] is None and before[DOUBT_AT] is None:
-            touched.append((before[ID_AT], as_of))
-        else:
+        elif words != before[SAID_AT] or before[ENDED_AT] is not None or before[DOUBT_AT] is not None:
             _again(writes, before, offer, as_of, words, prices)
+        elif (odd := prices.about_unchanged(offer)) is not None:
+            dates = {"b_id": before[ID_AT], "as_of": as_of, "run": run}
+            writes.doubted.append({**dates, **_doubted(odd, None)})
+        else:
+            touched.append((before[ID_AT], as_of))
     if complete and judge is not None:
         why = judge.incomplete(answer_counts(connection, provider, known, told))
         if why:
@@ -136,9 +140,9 @@ def record_poll(
 
 def _tell_of_changes(connection: Connection, writes: _PollWrites) -> None:
     """Record the changes of a poll that changed more than the dates of offers."""
-    if writes.fresh or writes.updated or writes.ended:
+    if writes.fresh or writes.updated or writes.ended or writes.doubted:
         supersede(connection)
-    if writes.fresh or writes.updated or writes.ended or writes.untold:
+    if writes.fresh or writes.updated or writes.ended or writes.untold or writes.doubted:
         tell_of_change(connection, writes.run)
 
 
@@ -322,6 +326,7 @@ def _write(connection: Connection, writes: _PollWrites) -> None:
 
     _touch(connection, writes)
     change(writes.updated, ended_at=None)
+    change(writes.doubted)
     end_offers(connection, writes.ended)
     doubt_untold(connection, writes.untold)
     _many(connection, PRICE.insert(), writes.changes)

@@ -198,3 +198,32 @@ def test_a_new_name_that_resembles_a_known_one_is_said(gpubroker: Any, vms: Path
     done = gpubroker("prices", "import", vms, "--provider", "acmee")
     assert done.code == 0
     assert "did you mean 'acme'?" in done.err
+
+
+def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
+    gpubroker: Any, write: Callable[[str, str], Path]
+) -> None:
+    rows = [
+        "8x_H100,H100,8,128,1600,,0.605,,US,",
+        "8x_B200,B200,8,128,1600,,40.0,60.0,US,",
+        "1x_RTX3090,RTX3090,1,16,64,,0.006,,US,",
+        "1x_tpu,tpu-v4,1,16,64,,1.5,,US,",
+        "2x_A40,A40,2,18,100,,0.88,,US,",
+        "cpu-8,,,8,32,,0.01,,US,",
+    ]
+    catalogue = write("cheap.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
+    done = gpubroker("prices", "import", catalogue, "--provider", "acme")
+    assert "5 offers in doubt, not used for launches: gpubroker offers --doubted" in done.out
+    doubts = {(o["instance_type"], o["capacity_type"]): o["doubt"] for o in of(gpubroker, "acme")}
+    assert doubts == {
+        ("8x_H100", "on_demand"): "too_low",
+        ("8x_B200", "on_demand"): None,
+        ("8x_B200", "spot"): "above_on_demand",
+        ("1x_RTX3090", "on_demand"): "too_low",  # less than a fifty-thousandth of what the card costs
+        ("1x_tpu", "on_demand"): "uncompared",
+        ("2x_A40", "on_demand"): None,
+        ("cpu-8", "on_demand"): "too_low",
+    }
+    gpubroker("prices", "accept", "csv:acme")
+    again = gpubroker("prices", "import", catalogue, "--provider", "acme", "--json").json
+    assert again["offers_doubted"] == 0
