@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable
-from urllib.parse import quote
 
 from broker.agent import download
 from broker.agent.clock import from_text, to_text
 from broker.agent.download import Torn, WantedFile
 from broker.agent.formats import VERSION, BadDocument
+from broker.agent.names import safe
 from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
@@ -45,11 +45,6 @@ class TornForOneNode(Exception):
     """A file is torn that the other nodes of the gang do not read: they may restore a checkpoint that this
     node cannot.
     """
-
-
-def safe(name: str) -> str:
-    """The name, still readable, in characters that every object store accepts."""
-    return quote(name, safe="+=@,~ ") if name.strip(".") else quote(name).replace(".", "%2E")
 
 
 def step_of(name: str) -> int | None:

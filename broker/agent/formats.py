@@ -41,7 +41,7 @@ def reading(document: str) -> Iterator[None]:
     """Raises BadDocument if a field is missing or invalid."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise BadDocument(f"{document}: {error!r}") from error
 
 

@@ -7,18 +7,22 @@ has read.
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import datetime, timedelta
 from typing import Any
 
 from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
+from broker.agent.names import shown
 from broker.agent.store import ObjectFolder
 
 # From this number of entries on, checkpoint entries are thinned to at most one a minute, so that the document stays
 # small.
 _PLENTY = 500
 _TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
+_LARGEST_ENTRY = 15 * 1024  # bytes; the broker reads at most 16 KiB
+_LONGEST_TEXT, _MOST_VALUES = 1000, 20
 
 
 class AttemptJournal:
@@ -82,4 +86,19 @@ class AttemptJournal:
             self._written = len(entries)
 
     def _append(self, entry: dict[str, Any]) -> None:
-        self._entries.append(entry)
+        """Add the entry in a form that the broker accepts: it reads no entry after one that is too large, or that is
+        no Unicode."""
+        longest = _LONGEST_TEXT
+        while len(json.dumps(found := _printable(entry, longest))) > _LARGEST_ENTRY:
+            longest //= 2
+        self._entries.append(found)
+
+
+def _printable(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return shown(value)[:longest]
+    if isinstance(value, list):
+        return [_printable(one, longest) for one in value[:_MOST_VALUES]]
+    if isinstance(value, dict):
+        return {name: _printable(one, longest) for name, one in value.items()}
+    return value

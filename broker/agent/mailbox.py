@@ -22,6 +22,7 @@ from broker.agent.entry import newer_exists, read_lease
 from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, attempt_path, rank_of, ranked
 from broker.agent.held import HeldLease
 from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
+from broker.agent.names import shown
 from broker.agent.output import OutputUploader
 from broker.agent.rank import RankContext
 from broker.agent.store import StoreTrouble
@@ -309,9 +310,9 @@ def _figures(told: Any) -> dict[str, float]:
     """The finite numbers with a short name, at most 32 of them."""
     numbers = told.items() if isinstance(told, dict) else ()
     found = {
-        name: float(value)
+        shown(name): float(value)
         for name, value in numbers
-        if 0 < len(name) <= _LONGEST_NAME and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if 0 < len(shown(name)) <= _LONGEST_NAME and isinstance(value, (int, float)) and not isinstance(value, bool)
         if abs(value) < _TOO_LARGE
     }
     return dict(list(found.items())[:_MOST_METRICS])

@@ -17,21 +17,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Callable
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, TypeVar
 
-from broker.agent.checkpoints import safe
 from broker.agent.clock import from_text, to_text
-from broker.agent.formats import VERSION, BadDocument, attempt_path, ranked
+from broker.agent.formats import VERSION, BadDocument, attempt_path, ranked, reading
+from broker.agent.names import object_path
 from broker.agent.rank import RankContext
 from broker.agent.saver import room_beside
 from broker.agent.source_tree import stays_inside
-from broker.agent.store import ROOM, StoreTrouble
+from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
+_Result = TypeVar("_Result")
 _PIECE = 1 << 20
 _RESTLESS = 60.0  # seconds after which a file that keeps changing is uploaded in any case
 _LONGEST_PAUSE = 60.0
@@ -64,7 +65,32 @@ class OutputFile:
 
 
 def outputs_document(files: Sequence[OutputFile]) -> dict[str, Any]:
-    return {"version": VERSION, "files": [file.to_json() for file in files]}
+    return {"version": VERSION, "count": len(files), "files": [file.to_json() for file in files]}
+
+
+def read_index(store: ObjectFolder, path: str) -> tuple[OutputFile, ...]:
+    """The results in the document at ``path``. Raises StoreTrouble, and BadDocument unless it lists as many as the
+    agent counted: a result that is missing from a list would be lost unnoticed."""
+    with reading(path):
+        values = store.read_json(path) or {"files": (), "count": 0}
+        files = tuple(OutputFile.from_json(row) for row in values["files"])
+        if len(files) != values["count"]:
+            raise BadDocument(f"it lists {len(files)} results, and the agent saved {values['count']}")
+    return files
+
+
+def newest(found: Iterable[tuple[str, _Result]]) -> dict[str, _Result]:
+    """Results by path. Later ones replace those at the same path, below it, or above it."""
+    last = {path: (number, value) for number, (path, value) in enumerate(found)}
+    chosen: dict[str, _Result] = {}
+    above = ""
+    for path in sorted(last, key=lambda one: one.split("/")):
+        if above and path.startswith(f"{above}/"):
+            if last[path][0] < last[above][0]:
+                continue
+            del chosen[above]
+        chosen[path], above = last[path][1], path
+    return chosen
 
 
 State = tuple[int, int, int]  # size, time of change (ns), inode
@@ -99,6 +125,8 @@ class Outputs:
         self._saved: dict[str, tuple[State, float]] = {}
         self._since: dict[str, float] = {}  # when a file was first seen
         self._index: dict[str, OutputFile] = {}
+        self._folders: set[str] = set()  # of the results in the index
+        self._listed: Sequence[OutputFile] = ()
         self._unwritten = False
         self._told: str | None = None
         self.unsaved: list[str] = []
@@ -117,9 +145,10 @@ class Outputs:
         while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
             self._thread.join(min(left, 1.0))
         self._stopped = True
-        if self._index:
-            size = sum(file.size for file in self._index.values())
-            self._journal.append("outputs_saved", files=len(self._index), size=size)
+        if self._listed:
+            self._journal.append("outputs_saved", files=len(self._listed), size=sum(one.size for one in self._listed))
+        if self._unwritten:
+            self._trouble("the list of results could not be saved")
         if self.unsaved:
             names = ", ".join(self.unsaved[:3]) + (" and more" if len(self.unsaved) > 3 else "")
             self._trouble(f"{len(self.unsaved)} not saved before the end: {names}")
@@ -164,11 +193,10 @@ class Outputs:
                     continue
                 self.unsaved.remove(path)
             if self._unwritten:
-                self._store.write_json(
-                    attempt_path(self._spec.attempt, ranked("outputs.json", self._rank)),
-                    outputs_document(sorted(self._index.values(), key=lambda one: one.path)),
-                )
-                self._unwritten = False
+                files = sorted(self._index.values(), key=lambda one: one.path)
+                place = attempt_path(self._spec.attempt, ranked("outputs.json", self._rank))
+                self._store.write_json(place, outputs_document(files))
+                self._listed, self._unwritten = files, False
             return True
         except StoreTrouble as error:
             self._trouble(str(error))
@@ -190,13 +218,24 @@ class Outputs:
 
     def _upload(self, path: str, seen: _OutputOnDisk) -> None:
         folder = "outputs" if self._rank == 0 else f"outputs-{self._rank}"
-        where = f"{folder}/" + "/".join(safe(part) for part in path.split("/"))
+        where = f"{folder}/{object_path(path)}"
         digest, size, at = hashlib.sha256(), seen.state[0], self._clock.now()
         room = room_beside(size) if self._deadline is None else ROOM
+        self._make_way(path, attempt_path(self._spec.attempt, where))
         self._store.upload(attempt_path(self._spec.attempt, where), self._pieces(seen, digest.update), size, room)
         self._saved[path] = seen.state, time.monotonic()
         self._index[path] = OutputFile(path, where, size, digest.hexdigest(), at)
         self._unwritten = True
+
+    def _make_way(self, path: str, where: str) -> None:
+        """Delete results in whose place this one lies: a file that is a folder now, or the other way round."""
+        folders = [parent.as_posix() for parent in PurePosixPath(path).parents][:-1]
+        below = [other for other in self._index if other.startswith(f"{path}/")] if path in self._folders else []
+        for other in {*below, *folders} & self._index.keys():
+            self._store.delete(attempt_path(self._spec.attempt, self._index.pop(other).object))
+        if below:
+            self._store.drop_folder(where)
+        self._folders.update(folders)
 
     def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
         """The bytes of the file up to its size at the scan; the next scan finds later additions."""
@@ -237,7 +276,6 @@ def _files(place: Path, root: Path) -> Iterator[tuple[str, _OutputOnDisk]]:
             if file.is_symlink() and not file.resolve().is_relative_to(inside):
                 continue
             path = file.relative_to(root).as_posix()
-            path.encode()  # object stores accept no names that are not UTF-8
             info = file.stat()
         except (OSError, ValueError):
             continue

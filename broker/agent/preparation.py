@@ -15,7 +15,8 @@ from broker.agent.checkpoints import Manifest
 from broker.agent.download import Torn, write
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
-from broker.agent.outputs import OutputFile
+from broker.agent.names import draft
+from broker.agent.outputs import OutputFile, newest, read_index
 from broker.agent.rank import RankContext
 from broker.agent.stops import Stops
 from broker.agent.store import ObjectFolder
@@ -143,24 +144,20 @@ def fetch(store: ObjectFolder, wanted: WantedInput, into: Path, give_up: Callabl
 
 def _newest(store: ObjectFolder) -> dict[str, tuple[str, OutputFile]]:
     """The results by path, each with the path of its content."""
-    found: dict[str, tuple[str, OutputFile]] = {}
+    found: list[tuple[str, tuple[str, OutputFile]]] = []
     for attempt in sorted(int(name) for name in store.folders(ATTEMPTS) if name.isdigit()):
         for name in store.files(attempt_path(attempt, "")):
             rank = rank_of(name, "outputs.json")
             if rank is None:
                 continue
-            for file in _listed(store, attempt_path(attempt, name)):
+            try:
+                files = read_index(store, attempt_path(attempt, name))
+            except BadDocument as error:
+                raise NoInput(str(error)) from None
+            for file in files:
                 path = f"rank-{rank}/{file.path}" if rank else file.path
-                found[path] = attempt_path(attempt, file.object), file
-    return found
-
-
-def _listed(store: ObjectFolder, index: str) -> list[OutputFile]:
-    document = store.read_json(index)
-    try:
-        return [OutputFile.from_json(one) for one in (document or {}).get("files", ())]
-    except (BadDocument, KeyError, TypeError, ValueError) as error:
-        raise NoInput(f"{index} is no list of results: {error}") from None
+                found.append((path, (attempt_path(attempt, file.object), file)))
+    return newest(found)
 
 
 def _is_at(path: str, pattern: str) -> bool:
@@ -171,7 +168,7 @@ def _is_at(path: str, pattern: str) -> bool:
 
 def _copy(store: ObjectFolder, content: str, file: OutputFile, place: Path, give_up: Callable[[], bool]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f".{file.sha256[:16]}.part")
+    part = draft(place)
     try:
         with part.open("wb") as output:
             written = write(store.stream(content) if file.size else (), output, give_up)

@@ -11,6 +11,7 @@ from typing import Callable
 
 from broker.agent.clock import NodeClock
 from broker.agent.journal import AttemptJournal
+from broker.agent.names import shown
 
 _INTERVALS = 3  # intervals without a checkpoint until it is reported
 _NAMES = 3
@@ -59,9 +60,9 @@ class CheckpointPromise:
         )
 
     def _unfinished(self) -> list[str]:
-        """The names of unfinished entries in the folder, shortened for people."""
+        """The names of unfinished entries in the folder, for people."""
         try:
             names = sorted(entry.name for entry in self._folder.iterdir())
         except OSError:
             return []
-        return [name[:100] for name in names if name.isprintable()][:_NAMES]
+        return [shown(name)[:100] for name in names[:_NAMES]]

@@ -23,8 +23,8 @@ from broker.agent.checkpoints import (
     manifest_path,
     next_place,
     prune,
-    safe,
 )
+from broker.agent.names import object_path
 from broker.agent.rank import RankContext
 from broker.agent.scan import Finished, Scanner
 from broker.agent.store import ROOM, StoreTrouble, to_bytes
@@ -203,7 +203,7 @@ class Saver:
         done = self._uploaded.get((checkpoint, seen))
         if done is not None:  # an earlier try uploaded this file
             return done
-        target = f"rank-{self._rank}/" + "/".join(safe(part) for part in path.split("/"))
+        target = f"rank-{self._rank}/{object_path(path)}"
         digest = hashlib.sha256()
         room = ROOM if self._final else room_beside(whole)
         try:

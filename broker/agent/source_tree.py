@@ -23,6 +23,7 @@ from typing import Any, Callable
 
 from broker.agent.download import write
 from broker.agent.formats import BadDocument
+from broker.agent.names import draft
 from broker.agent.store import ObjectFolder
 
 FILE, LINK, FOLDER = "file", "link", "folder"
@@ -152,18 +153,18 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
 
 
 def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[[], bool]) -> None:
-    draft = place.with_name(f".{place.name[:200]}.gpubroker")
+    part = draft(place)
     try:
         with contextlib.suppress(FileNotFoundError):
-            draft.unlink()  # from an earlier try
-        with draft.open("xb") as output:
+            part.unlink()  # from an earlier try
+        with part.open("xb") as output:
             written = write(pool.stream(content_path(entry.sha256)), output, give_up)
     except FileNotFoundError:
         raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
     if written != (entry.size, entry.sha256):
         raise TreeUnusable(f"{entry.path} has another content than was saved (SHA-256 differs)")
-    draft.chmod(entry.mode)
-    draft.replace(place)
+    part.chmod(entry.mode)
+    part.replace(place)
 
 
 def _make_folder(folder: Path) -> None:

@@ -40,6 +40,7 @@ from broker.agent.environment import Scratch, job_environment
 from broker.agent.formats import Exit, Lease, attempt_path, ranked
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
+from broker.agent.names import shown
 from broker.agent.notices import NoticeTime, PreemptionNotice
 from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
@@ -368,7 +369,7 @@ class Attempt:
             ended = self._await_peers(ended)
         cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
-        ending = Exit(cause, self._clock.now(), status, evidence, self._mailbox.step()[0], last)
+        ending = Exit(cause, self._clock.now(), status, shown(evidence), self._mailbox.step()[0], last)
         if not self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0))):
             log.error("the run folder did not take exit.json: %s", ending)
         self._record(cause=ending.cause)

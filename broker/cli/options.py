@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from broker.agent.names import is_one_line
 from broker.cli import completion
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
@@ -72,7 +73,7 @@ SpotPrice = Annotated[
 def one_line(text: str) -> str:
     """Check text that a user gives for the record. The broker prints it beside its own lines, so it must not contain
     line breaks or control characters. Raises `typer.BadParameter`."""
-    if not text.isprintable():
+    if not is_one_line(text):
         raise typer.BadParameter("expected one line without line breaks or control characters")
     return text
 

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from broker.agent.names import shown
 from broker.core.errors import BrokerError
 from broker.core.values import figures
 from broker.core.values.money import Money
@@ -63,6 +64,7 @@ def _environment() -> Environment:
         "length": figures.length,
         "percent": figures.percent,
         "moment": moment,
+        "shown": shown,
         "words": words,
         "state": state_of,
         "figure": figure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from broker.agent.names import from_text, shown
 from broker.app.jobs.kept_files import RemoteFile, matches
 from broker.app.results.kept_files import CheckpointFile, CheckpointFiles, JobOutputs, OutputResult
 from broker.core.errors import UnknownName
@@ -15,9 +16,9 @@ def results(api: TeamApi, id: str, path: str | None, attempt: int | None) -> lis
     """The results of a job at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are
     none."""
     found = api.fetch(JobOutputs, f"/jobs/{id}/files", attempt=attempt).files
-    chosen = [one for one in found if matches(one.path, path)]
+    chosen = [one for one in found if matches(from_text(one.path), path)]
     if path is not None and not chosen:
-        raise UnknownName("result", path, [one.path for one in found])
+        raise UnknownName("result", path, [shown(one.path) for one in found])
     return [_remote(api, f"/jobs/{id}/files", one, attempt=attempt) for one in chosen]
 
 
@@ -31,4 +32,4 @@ def _remote(api: TeamApi, folder: str, one: OutputResult | CheckpointFile, **mor
     def content(start: int) -> Iterator[bytes]:
         return api.content(f"{folder}/{one.sha256}", start=start, **more)
 
-    return RemoteFile(one.path, one.bytes, one.sha256, content)
+    return RemoteFile(from_text(one.path), one.bytes, one.sha256, content)

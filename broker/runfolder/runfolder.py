@@ -20,7 +20,7 @@ from broker.agent.clock import from_text
 from broker.agent.download import Torn
 from broker.agent.formats import BadDocument, Lease, Spec, attempt_path, rank_of
 from broker.agent.output import PIECE, piece_path
-from broker.agent.outputs import OutputFile
+from broker.agent.outputs import OutputFile, read_index
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Malformed, Unreachable
 from broker.core.policy.policy import Usage
@@ -203,15 +203,13 @@ class RunFolder:
             return self._store.read(piece_path(attempt, rank, number), most=2 * PIECE) or b""
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
-        """The uploaded results of an attempt, by rank and path, without invalid indexes and without entries whose path
-        leads outside the folder.
-        """
+        """The uploaded results of an attempt, by rank and path. Raises also `Malformed`, see `read_index`."""
         found: list[KeptOutput] = []
         with self._reaching():
             for name in self._store.files(attempt_path(attempt, "")):
                 rank = rank_of(name, "outputs.json")
                 if rank is not None:
-                    rows = untrusted.outputs(self._read(attempt, name))
+                    rows = read_index(self._store, attempt_path(attempt, name))
                     found += [KeptOutput(attempt, rank, file) for file in rows]
         return tuple(sorted(found, key=lambda one: (one.rank, one.file.path)))
 
@@ -264,6 +262,8 @@ class RunFolder:
             yield
         except StoreTrouble as error:
             raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+        except BadDocument as error:
+            raise Malformed(str(error), where=self.url) from error
 
 
 def _claim(values: dict[str, Any] | None) -> Claim | None:

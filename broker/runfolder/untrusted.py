@@ -16,7 +16,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from broker.agent.clock import from_text
-from broker.agent.outputs import OutputFile
 from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause
@@ -74,19 +73,6 @@ def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
         text((values or {}).get("evidence"), _MAX_TEXT),
         step((values or {}).get("step")),
     )
-
-
-def outputs(values: Mapping[str, Any] | None) -> tuple[OutputFile, ...]:
-    """The results listed in an index, without invalid ones."""
-    rows, found = (values or {}).get("files"), []
-    for row in rows if isinstance(rows, list) else []:
-        try:
-            file = OutputFile.from_json(row)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            continue
-        if file.path.isprintable():
-            found.append(file)
-    return tuple(found)
 
 
 def step(value: object) -> int | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
+from broker.agent.names import is_one_line
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.alerts import approvers
 from broker.app.jobs import approvals, details, extension, jobs
@@ -93,7 +94,7 @@ def _limits(limits: Mapping[str, str | None]) -> JobLimits:
 
 def one_line(text: str) -> str:
     """The text, if it is one line. Raises `InvalidInput` otherwise."""
-    if not text.isprintable():
+    if not is_one_line(text):
         raise InvalidInput("expected one line without line breaks or control characters", where="reason")
     return text
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from broker.agent.names import is_one_line
 from broker.app.access.once import ChangeAnswer, once
 from broker.app.policy import active, changing, trials
 from broker.app.results.policies import PolicyInForce
@@ -83,5 +84,5 @@ def check_names(files: Mapping[str, str]) -> None:
     if not files or len(files) > MOST_FILES:
         raise InvalidInput(f"expected 1 to {MOST_FILES} files, found {len(files)}", where="files")
     for name in files:
-        if not name.isprintable() or not 0 < len(name) <= _NAME:  # the name is only displayed; no such file is opened
+        if not is_one_line(name) or not 0 < len(name) <= _NAME:  # the name is only displayed; no such file is opened
             raise InvalidInput(f"{name!r} is not the name of a file", where="files", hint="such as team.yaml")

@@ -145,11 +145,6 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
 
 def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry]:
     """The entry at ``path`` of the tree; if it cannot be included, calls ``wrong`` and yields nothing."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        wrong(Path(ascii(str(place))), "its name is not UTF-8")
-        return
     seen = place.lstat()
     mode = stat.S_IMODE(seen.st_mode) & 0o777
     if stat.S_ISLNK(seen.st_mode):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.agent.names import draft
 from broker.agent.outputs import OutputFile
 from broker.app.jobs import kept_files
 from broker.app.jobs.kept_files import RemoteFile
@@ -105,7 +106,7 @@ def test_results_are_fetched_verified_and_continued(
     )
     place = tmp_path / "here" / path
     place.parent.mkdir(parents=True)
-    place.with_name(f".model.bin.{sha256[:12]}.part").write_bytes(data[:1_000_000])
+    draft(place, sha256).write_bytes(data[:1_000_000])
     done = laptop("jobs", "get", "mine", "results/", "--to", str(tmp_path / "here"), "--json", by="mia")
     assert done.code == 0, done.err
     check("jobs-get", done.json)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from broker.agent.names import is_one_line
 from broker.app.access.tokens import NewToken, issued, owner_of_new
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
@@ -56,7 +57,7 @@ def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address
     Raises `InvalidInput` for a name that is not one short line or without scopes, and `Throttled` while too many logins
     are open.
     """
-    if not client.isprintable() or not 0 < len(client) <= _LONGEST_CLIENT:
+    if not is_one_line(client) or not 0 < len(client) <= _LONGEST_CLIENT:
         raise InvalidInput(f"expected one line of 1 to {_LONGEST_CLIENT} characters", where="client_name")
     if client in (WITH_PASSWORD, AT_PROVIDER):
         raise InvalidInput(f"expected the name of a machine; {client!r} means a session", where="client_name")

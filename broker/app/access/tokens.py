@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.agent.names import is_one_line
 from broker.app.access.people import known_person, only_administrators
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
@@ -50,7 +51,7 @@ def create(
     if not timedelta(0) < expires <= LONGEST:
         expected = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
         raise InvalidInput(expected, where="--expires")
-    if not label.isprintable() or len(label) > _LONGEST_LABEL:
+    if not is_one_line(label) or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)

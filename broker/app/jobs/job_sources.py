@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from broker.agent.names import to_text
 from broker.agent.source_tree import FILE, LINK, TreeEntry, content_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import kept_files, runs_root
@@ -51,7 +52,7 @@ def difference(broker: Broker, before: JobView, after: JobView) -> JobDifference
         change = "added" if a is None else "removed" if b is None else "changed"
         changes.append(
             SourceChange(
-                path=path,
+                path=to_text(path),
                 change=change,
                 bytes_before=a and a.entry.size,
                 bytes_after=b and b.entry.size,
@@ -80,7 +81,7 @@ class _StoredFile:
     def lines(self) -> list[str] | None:
         """None for a file that is not text, or too large."""
         if self.entry.kind == LINK:
-            return [f"link to {self.entry.target}"]
+            return [f"link to {to_text(self.entry.target)}"]
         if self.entry.size > _SHORT:
             return None
         with reaching():
@@ -128,7 +129,7 @@ def _diff(path: str, before: _StoredFile | None, after: _StoredFile | None) -> I
 
 
 def _unified(name: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    return difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="", n=2)
+    return difflib.unified_diff(old, new, f"a/{to_text(name)}", f"b/{to_text(name)}", lineterm="", n=2)
 
 
 def _git(view: JobView) -> GitResult | None:

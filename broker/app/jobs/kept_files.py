@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from broker.agent.checkpoints import Manifest
+from broker.agent.names import draft, shown, to_text
+from broker.agent.outputs import newest
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import GiveUp, InvalidInput, Malformed, RetryLater, UnknownName
@@ -61,10 +63,9 @@ def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequen
     `Unreachable`, and `InvalidInput` for an attempt that the job does not have."""
     if attempt is not None and attempt > view.attempt_count:
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has had {view.attempt_count}")
-    folder, found = run_folders(broker).of(view.id), {}
-    for number in range(1, view.attempt_count + 1) if attempt is None else [attempt]:
-        found.update({(one.rank, one.file.path): one for one in folder.outputs(number)})
-    return sorted(found.values(), key=path_of)
+    folder = run_folders(broker).of(view.id)
+    attempts = range(1, view.attempt_count + 1) if attempt is None else [attempt]
+    return list(newest((path_of(one), one) for number in attempts for one in folder.outputs(number)).values())
 
 
 def path_of(one: KeptOutput) -> str:
@@ -76,16 +77,18 @@ def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutp
     """The results at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are none."""
     chosen = [one for one in found if matches(path_of(one), path)]
     if path is not None and not chosen:
-        raise UnknownName("result", path, [path_of(one) for one in found])
+        raise UnknownName("result", path, [shown(path_of(one)) for one in found])
     return chosen
 
 
 def matches(path: str, wanted: str | None) -> bool:
-    """Whether the path of a result is ``wanted``, lies below it, or matches it as a pattern; None: every path does."""
+    """Whether the path of a result is ``wanted`` (also as listed), lies below it, or matches it as a pattern; None: all
+    do."""
     if wanted is None:
         return True
     wanted = wanted.removeprefix("./").rstrip("/")
-    return wanted in (path, "", ".") or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
+    exact = wanted in (path, to_text(path), shown(to_text(path)), "", ".")
+    return exact or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
 
 
 def checkpoints(broker: Broker, view: JobView) -> Sequence[Manifest]:
@@ -98,7 +101,7 @@ def checkpoint(broker: Broker, view: JobView, wanted: str) -> Manifest:
     `Unreachable`."""
     found = checkpoints(broker, view)
     for one in reversed(found):
-        if wanted in ("latest", one.id, one.name, str(one.step)):
+        if wanted in ("latest", one.id, one.name, shown(to_text(one.name)), str(one.step)):
             return one
     raise UnknownName("checkpoint", wanted, [str(one.id if one.step is None else one.step) for one in found])
 
@@ -126,7 +129,7 @@ def fetch_array(
         files += output_files(broker, task, chosen, f"{_number(task)}/")
         others += [path_of(one) for one in found if one not in chosen]
     if path is not None and not files:
-        raise UnknownName("result", path, list(dict.fromkeys(others)))
+        raise UnknownName("result", path, list(map(shown, dict.fromkeys(others))))
     return fetch_files(files, to, progress)
 
 
@@ -195,7 +198,7 @@ def _check_place(file: RemoteFile) -> None:
 def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
     """Download a file; returns whether it was there already."""
     place = to / file.path
-    part = place.with_name(f".{place.name[:150]}.{file.sha256[:12]}.part")
+    part = draft(place, file.sha256)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_file() and place.stat().st_size == file.size and _digest(place).hexdigest() == file.sha256:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Self
 
 from broker.agent.checkpoints import Manifest
+from broker.agent.names import to_text
 from broker.agent.source_tree import TreeEntry
 from broker.app.jobs.kept_files import FetchedOutputs, path_of
 from broker.app.results.values import Moment, Result
@@ -41,7 +42,7 @@ class JobOutputs(Result):
     def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput], now: datetime) -> Self:
         files = [
             OutputResult.from_parts(
-                one.file, path=path_of(one), bytes=one.file.size, attempt=one.attempt, rank=one.rank
+                one.file, path=to_text(path_of(one)), bytes=one.file.size, attempt=one.attempt, rank=one.rank
             )
             for one in found
         ]
@@ -60,7 +61,7 @@ class FetchedFilesResult(Result):
 
     @classmethod
     def of(cls, id: str, done: FetchedOutputs) -> Self:
-        files = [file.path for file in done.files]
+        files = [to_text(file.path) for file in done.files]
         return cls(id=id, to=str(done.to), files=files, bytes=done.size, present=done.present)
 
 
@@ -88,7 +89,9 @@ class JobCheckpoints(Result):
     @classmethod
     def of(cls, view: JobView, folder: str, found: Sequence[Manifest], now: datetime) -> Self:
         told = [
-            FinishedCheckpointResult.from_parts(one, checkpoint=one.id, bytes=one.size, files=len(one.files))
+            FinishedCheckpointResult.from_parts(
+                one, checkpoint=one.id, name=to_text(one.name), bytes=one.size, files=len(one.files)
+            )
             for one in found
         ]
         return cls(as_of=now, id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
@@ -115,8 +118,11 @@ class CheckpointFiles(Result):
     @classmethod
     def of(cls, view: JobView, one: Manifest) -> Self:
         chosen = {file.path: file for file in sorted(one.files, key=lambda file: -file.rank)}
-        files = [CheckpointFile.from_parts(file, bytes=file.size) for _, file in sorted(chosen.items())]
-        return cls.from_parts(one, id=view.id, checkpoint=one.id, files=files)
+        files = [
+            CheckpointFile.from_parts(file, path=to_text(file.path), bytes=file.size)
+            for _, file in sorted(chosen.items())
+        ]
+        return cls.from_parts(one, id=view.id, checkpoint=one.id, name=to_text(one.name), files=files)
 
 
 class SourceEntry(Result):
@@ -131,7 +137,8 @@ class SourceEntry(Result):
 
     @classmethod
     def of(cls, entry: TreeEntry) -> Self:
-        return cls.from_parts(entry, mode=f"{entry.mode:03o}", bytes=entry.size)
+        path, target = to_text(entry.path), to_text(entry.target)
+        return cls.from_parts(entry, path=path, target=target, mode=f"{entry.mode:03o}", bytes=entry.size)
 
 
 class SourceTree(Result):

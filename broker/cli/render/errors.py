@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _MOST_PROBLEMS = 200  # shown for one file; --json has all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters other than tabs and line breaks."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control a terminal or the direction of text, other than tabs and line breaks; and broken ones."""
 
 
 def error_text(error: BrokerError) -> Text:

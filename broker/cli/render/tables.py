@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from broker.agent import names
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.padding import Padding
@@ -76,7 +78,7 @@ def fitting(
 ) -> FittedTable:
     """The table with as many columns as fit; its last line names the hidden ones. Columns (rank above 0) that are empty
     in every row are omitted and not named."""
-    cells = [list(row) for row in rows]
+    cells = [[names.shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
     used = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
     shown = [i for i in used if not columns[i].rank]

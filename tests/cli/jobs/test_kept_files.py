@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
 
+from broker.agent.names import from_text
 from broker.app.jobs import kept_files
 from broker.app.jobs.kept_files import RemoteFile
 from broker.cli.jobs import follow as following
@@ -27,6 +30,23 @@ run: |
   cp words.txt results/; echo '{}' > metrics.json; echo folder > "$GPUBROKER_OUTPUT_DIR/model.bin"
   cd "$GPUBROKER_CHECKPOINT_DIR"; mkdir .one; echo weights > .one/w; mv .one step_40
 work: 1m
+max_duration: 10m
+"""
+
+LETTERS = [byte for byte in range(1, 256) if byte != ord("/")]
+WRITE = """\
+import os, pathlib
+for line in open("names"):
+    name = bytes.fromhex(line)
+    place = os.fsencode(os.environ["GPUBROKER_OUTPUT_DIR"]) + b"/" + name
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    pathlib.Path(os.fsdecode(place)).write_bytes(name)
+    assert b"/" in name or os.path.exists(b"in " + name[:200])
+"""
+COUNT = """\
+name: count
+after: {job: odd, inputs: [.]}
+run: echo "inputs:" $(find "$GPUBROKER_INPUT_DIR" -type f -print0 | tr -cd '\\0' | wc -c)
 max_duration: 10m
 """
 
@@ -125,6 +145,41 @@ def test_what_a_job_was_submitted_with_and_how_two_differ(done: Gpubroker, proje
     assert "+three" in told
     assert "added new.bin" in told
     assert "run the same job" in done("jobs", "diff", first, first).out
+
+
+def test_results_of_any_name_are_listed_and_fetched(
+    gpubroker: Gpubroker, project: Path, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    chance = Random(1)
+    odd = [
+        "Screenshot 3.04\u202fPM.png".encode(),
+        "👩\u200d🔬".encode(),
+        b"caf\xe9",
+        b"a\nb\t\x1b[31m",
+        b"b'x'",
+        b"\\",
+        b"%2F",
+    ]
+    odd += ["漢".encode() * 85, b"/".join([b"d" * 250] * 6), b"..x", b"~", b"\\", b"%2F", b"-rf", b"[1]*?"]
+    odd += [bytes(chance.choices(LETTERS, k=chance.randint(1, 255))) for _ in range(30)]
+    names = sorted({name for name in odd if name not in (b".", b"..")})
+    (project / "names").write_text("\n".join(name.hex() for name in names))
+    for name in names:
+        if b"/" not in name:
+            (project / os.fsdecode(b"in " + name[:200])).write_text("snapshot")
+    (project / "write.py").write_text(WRITE)
+    (tmp_path / "job.yaml").write_text("name: odd\nworkdir: project\nrun: python3 write.py\nmax_duration: 10m\n")
+    reconciled_by(following)
+    assert f"{len(names)} results saved" in gpubroker("submit", "job.yaml", "--yes").out
+    listed = gpubroker("jobs", "files", "odd", "--json").json["files"]
+    assert sorted(os.fsencode(from_text(file["path"])) for file in listed) == names
+    assert gpubroker("jobs", "get", "odd", "--to", "here", "--json").json["bytes"] == sum(map(len, names))
+    assert all(Path(os.fsdecode(bytes(tmp_path / "here") + b"/" + name)).read_bytes() == name for name in names)
+    (tmp_path / "next.yaml").write_text(COUNT)
+    assert f"inputs: {len(names)}" in gpubroker("submit", "next.yaml", "--yes").out
+    shown = gpubroker("jobs", "files", "odd").out
+    assert all(escaped in shown for escaped in ("3.04\\u202fPM.png", "a\\nb\\t\\x1b[31m"))
+    assert not set(shown) & set("\x1b\u200d\u202f")
 
 
 def remote(content: bytes, path: str = "a/b", breaks_after: int | None = None, sha256: str = "") -> RemoteFile:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from broker.agent.names import shown
 from broker.cli.render.charts import ticks
 from broker.cli.render.charts.chart import Chart, Point, known, number, runs
 
@@ -122,7 +123,7 @@ def _bars(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> list[
     values = [value for bars in chart.bars for value in bars.values if value is not None and known(value)]
     if not values:
         return []
-    labels = [_plain(label) for label in chart.bars[0].labels]
+    labels = [shown(label) for label in chart.bars[0].labels]
     beside = min(max(cell_len(label) for label in labels), width // 3)
     behind = max(len(number(value)) for value in values) + 1
     signed = len(chart.bars) > 1 and not colour
@@ -158,8 +159,8 @@ def _legend(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> lis
     taken = width + 1
     for i, name in zip(order, names, strict=True):
         sign = "█" if chart.bars and colour else "━" if colour else _SIGNS[i % len(_SIGNS)]
-        entry = f"{_painted(sign, i, colour)} {_cut(_plain(name), width - 4)}"
-        needs = cell_len(_cut(_plain(name), width - 4)) + 2
+        entry = f"{_painted(sign, i, colour)} {_cut(shown(name), width - 4)}"
+        needs = cell_len(_cut(shown(name), width - 4)) + 2
         if taken + 3 + needs > width:
             found.append(f"  {entry}")
             taken = 2 + needs
@@ -177,12 +178,7 @@ def _painted(text: str, i: int, colour: bool) -> str:
 
 
 def _folded(text: str, width: int) -> list[str]:
-    return wrap(_plain(text), width)
-
-
-def _plain(text: str) -> str:
-    """The text without control characters, because names come from providers."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return wrap(shown(text), width)
 
 
 def _cut(text: str, width: int) -> str:
