@@ -45,7 +45,6 @@ COMMANDS = {
     "report": "broker.cli.billing.report:app",
     "capacity": "broker.cli.capacity.capacity:app",
     "simulate": "broker.cli.capacity.simulate:simulate",
-    "backtest": "broker.cli.backtest.backtest:app",
     "prices": "broker.cli.prices.prices:app",
     "advise": "broker.cli.advise:app",
     "people": "broker.cli.access.people:app",
@@ -65,7 +64,7 @@ COMMANDS = {
 
 OF_THIS_MACHINE = frozenset(
     {
-        *("demo", "init", "simulate", "backtest", "advise", "doctor", "schema"),
+        *("demo", "init", "simulate", "advise", "doctor", "schema"),
         *("serve", "reconcile", "login", "logout", "whoami"),
     }
 )

@@ -7,31 +7,7 @@ from collections.abc import Mapping
 # A command, a group, or a command with an option, without `gpubroker`: what to say of it. The answer begins with the
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
-    "jobs list --array": "is now `gpubroker jobs list --where array=JOB`",
-    "jobs list --state": "is now `gpubroker jobs list --where state=STATE`",
-    "jobs list --team": "is now `gpubroker jobs list --where team=TEAM`",
-    "offers --capacity-type": "is now `gpubroker offers --where capacity_type=TYPE`",
-    "offers --doubted": "is now `gpubroker offers --where price_kind=doubted`",
-    "offers --group-by": "is now `gpubroker offers --by DIMS`",
-    "offers --live": "is now `gpubroker offers --where price_kind=live`",
-    "offers --machine-type": "is now `gpubroker offers --where instance_type=TYPE`",
-    "offers --old": "is now `gpubroker offers --all`",
-    "offers --on-demand": "is now `gpubroker offers --where capacity_type=on-demand`",
-    "offers --owned": "is now `gpubroker offers --where capacity_type=owned`",
-    "offers --provider": "is now `gpubroker offers --where provider=NAME`",
-    "offers --region": "is now `gpubroker offers --where region=NAME`",
-    "offers --reserved": "is now `gpubroker offers --where capacity_type=reserved`",
-    "prices history --capacity-type": "is now `gpubroker prices history --where capacity_type=TYPE`",
-    "prices history --provider": "is now `gpubroker prices history --where provider=NAME`",
-    "prices history --region": "is now `gpubroker prices history --where region=NAME`",
-    "prices watch add --available": "is now `gpubroker prices watch add available`",
-    "prices watch add --below": "is now `gpubroker prices watch add below=USD`",
-    "prices watch add --capacity-type": "is now `gpubroker prices watch add CONDITION --where capacity_type=TYPE`",
-    "prices watch add --provider": "is now `gpubroker prices watch add CONDITION --where provider=NAME`",
-    "prices watch add --region": "is now `gpubroker prices watch add CONDITION --where region=NAME`",
-    "prices watch add --rises": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
-    "prices watch add --stale": "is now `gpubroker prices watch add stale=TIME`",
-    "prices watch add --within": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
+    "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
 }
 

@@ -37,15 +37,8 @@ _LEAST_SCALE = 0.2  # share of the mean
 _LEAST_SHARE = 0.5  # share of the stretch's mean excess; a last day with less follows an incident, outside of it
 _LEAST_OF_HIGHEST = 0.05  # share of the highest day so far: the reference after a pause in spending
 _QUIET = 2  # days that end an incident
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmThreshold:
-    """The thresholds of both scores. ``ratio``: the stretch over the 85th percentile of stretches; ``surprise``: its
-    excess over the level, divided by the 85th percentile of excesses."""
-
-    ratio: float = 1.4
-    surprise: float = 1.5
+_RATIO = 1.4  # of a stretch over the 85th percentile of stretches, above which it is anomalous
+_SURPRISE = 1.5  # of its excess over the level, likewise over the 85th percentile of excesses; both are needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +57,10 @@ class DayScore:
     stretches: tuple[StretchScore, ...]
     excess: float
 
-    def exceeds(self, at: AlarmThreshold) -> bool:
+    @property
+    def is_anomalous(self) -> bool:
         """Whether both scores of one stretch exceed their thresholds."""
-        return any(one.ratio > at.ratio and one.surprise > at.surprise for one in self.stretches)
+        return any(stretch.ratio > _RATIO and stretch.surprise > _SURPRISE for stretch in self.stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +91,24 @@ class IncidentAnswer:
     reason: str = ""
 
 
-def scores(days: Sequence[float], planned: Sequence[float] | None = None, *, since: int = 0) -> list[DayScore | None]:
-    """The scores of each day, from the days before it; None if these are too few, and before the day ``since``.
-    ``planned``: the planned part of each day (USD). A day with net refunds counts as one without spending. Raises
-    ValueError if the lengths differ."""
+def scores(days: Sequence[float], planned: Sequence[float] | None = None) -> list[DayScore | None]:
+    """The scores of each day, from the days before it; None if these are too few. ``planned``: the planned part of
+    each day (USD). A day with net refunds counts as one without spending. Raises ValueError if the lengths differ."""
     known = planned if planned is not None else [0.0] * len(days)
     unexplained = [max(0.0, amount - part) for amount, part in zip(days, known, strict=True)]
     start = next((i for i, amount in enumerate(unexplained) if amount), len(unexplained))
     highest, found = 0.0, list[DayScore | None]()
     for number, amount in enumerate(unexplained):
-        judged = number >= max(since, start + WARM_UP)
+        judged = number >= start + WARM_UP
         window = unexplained[max(start, number - MEMORY) : number + 1]
         found.append(_score(window, _LEAST_OF_HIGHEST * highest) if judged else None)
         highest = max(highest, amount)
     return found
 
 
-def incidents(found: Sequence[DayScore | None], at: AlarmThreshold) -> list[Incident]:
+def incidents(found: Sequence[DayScore | None]) -> list[Incident]:
     """The incidents among the scores of consecutive days, oldest first."""
-    return list(_runs(found, at))
+    return list(_runs(found))
 
 
 def _score(window: Sequence[float], least: float) -> DayScore:
@@ -141,11 +134,11 @@ def _score(window: Sequence[float], least: float) -> DayScore:
     return DayScore(tuple(found), days[-1] - levels[-max(_STRETCHES)])
 
 
-def _runs(found: Sequence[DayScore | None], at: AlarmThreshold) -> Iterator[Incident]:
+def _runs(found: Sequence[DayScore | None]) -> Iterator[Incident]:
     first = last = -1
     excess = 0.0
     for number, score in enumerate(found):
-        if score is None or not score.exceeds(at):
+        if score is None or not score.is_anomalous:
             continue
         if first >= 0 and number - last > _QUIET:
             yield Incident(first, last, excess)

@@ -26,7 +26,7 @@ PARTS = {
     "commands, as processes of their own": bench_commands.main,
     "planning": bench_plan.main,
     "ranking and queues": bench_board.main,
-    "strategy and backtest": bench_placement.main,
+    "strategy": bench_placement.main,
     "policies": bench_policies.main,
     "store": bench_store.main,
     "admission": bench_admission.main,

@@ -19,9 +19,6 @@ from random import Random
 
 import numpy as np
 
-from broker.backtest.placement.market import ReplayMarket
-from broker.backtest.placement.optimum import optimum
-from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.planned import PlannedSession, _Ahead
 from broker.placement.strategy.prepare import learn, prepare, start
 from broker.placement.strategy.regimes import Floats
@@ -29,6 +26,8 @@ from broker.placement.strategy.situation import EPSILON, Mode, Situation, Strate
 from tests.bench.bench_foresight import DEADLINES, WORK
 from tests.bench.bench_hindsight import FAMILIES, SEED, STARTS
 from tests.bench.bench_histories import recorded
+from tests.lab.optimum import optimum
+from tests.lab.replay import HOUR, ReplayMarket, replay
 
 RESTORES = (0.0, 1 / 3, 2 / 3)
 """Parts of the changeover in which the checkpoint is restored."""

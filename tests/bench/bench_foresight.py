@@ -18,15 +18,14 @@ from random import Random
 
 import numpy as np
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.optimum import optimum
-from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.belief import believe
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned import PlannedSession
 from broker.placement.strategy.prepare import DAY, Learned, learn, prepare, start
 from broker.placement.strategy.situation import Situation, StrategyDecision, StrategyTask
 from tests.bench.bench_histories import recorded
+from tests.lab.optimum import optimum
+from tests.lab.replay import HOUR, PoolRecord, ReplayMarket, replay
 
 WORK, DEADLINES, CHANGEOVERS = 48 * HOUR, (52 * HOUR, 60 * HOUR, 70 * HOUR), (0.2 * HOUR, 0.5 * HOUR)
 STARTS, WORLDS = 4, 5

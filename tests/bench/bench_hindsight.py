@@ -20,9 +20,6 @@ from random import Random
 
 import numpy as np
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.optimum import optimum
-from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.belief import Belief, outlook
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned import PlannedSession
@@ -31,6 +28,8 @@ from broker.placement.strategy.regimes import Floats, Regimes, fit
 from broker.placement.strategy.situation import StrategySession, StrategyTask
 from tests.bench.bench_foresight import DEADLINES, WORK, drawn
 from tests.bench.bench_histories import recorded
+from tests.lab.optimum import optimum
+from tests.lab.replay import HOUR, PoolRecord, ReplayMarket, replay
 
 FAMILIES = (
     "aws-2022-10-26",

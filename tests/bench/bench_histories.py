@@ -11,13 +11,11 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from broker.backtest.placement.market import ReplayMarket
-from broker.backtest.placement.replay import HOUR, replay
-from broker.backtest.placement.trace_files import TracePrices
-from broker.backtest.placement.traces import read_markets
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import StrategyTask
+from tests.lab.replay import HOUR, ReplayMarket, replay
+from tests.lab.traces import TracePrices, read_markets
 
 DEADLINES = (52 * HOUR, 60 * HOUR)
 STARTS = 4

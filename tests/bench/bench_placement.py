@@ -1,6 +1,6 @@
-"""How long the strategy and its backtest take. Run: python -m tests.bench.bench_placement
+"""How long the strategy and its measurement take. Run: python -m tests.bench.bench_placement
 
-``full`` measures the whole backtest of 8 pools, 3 deadlines and 100 starts; without, two starts stand for it.
+``full`` measures the whole of 8 pools, 3 deadlines and 100 starts; without, two starts stand for it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from broker.backtest.placement.run import DEFAULT_POLICIES, PlacementReplay, run_backtest
 from broker.economics.reserve.replay import ReserveTerms
-from broker.economics.reserve.yardsticks import optimum
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
+from tests.lab.reserve_rules import optimum
+from tests.lab.windows import DEFAULT_POLICIES, Request, measure
 
 HOUR = 3600.0
 POOLS, DEADLINES, STARTS = 8, (52 * HOUR, 60 * HOUR, 70 * HOUR), 100
@@ -60,12 +60,12 @@ def main(full: bool = False) -> None:
         for n in range(POOLS):
             document = {"metadata": {"gap_seconds": 600}, "data": [int(bit) for bit in spells(n, 1768)]}
             (Path(folder) / f"p{n}.json").write_text(json.dumps(document))
-        request = PlacementReplay([Path(folder)], deadlines=DEADLINES, policies=DEFAULT_POLICIES, starts=starts)
-        began, cpu = time.perf_counter(), seconds(lambda: run_backtest(request))
+        request = Request([Path(folder)], deadlines=DEADLINES, policies=DEFAULT_POLICIES, starts=starts)
+        began, cpu = time.perf_counter(), seconds(lambda: measure(request))
         wall = time.perf_counter() - began
     on_two = cpu * STARTS / starts / 2
-    print(f"backtest: 8 pools, 3 deadlines, {starts} starts, 5 policies {cpu:22.1f} s CPU {wall:8.1f} s")
-    print(f"backtest: the same with 100 starts on 2 processors, reckoned (at most 300 s) {on_two:6.0f} s")
+    print(f"placement: 8 pools, 3 deadlines, {starts} starts, 5 policies {cpu:22.1f} s CPU {wall:8.1f} s")
+    print(f"placement: the same with 100 starts on 2 processors, reckoned (at most 300 s) {on_two:6.0f} s")
     demand = [200 + 150 * (hour % 24 > 8) - hour * 7919 % 190 for hour in range(4400)]
     taken = seconds(lambda: optimum(demand, ReserveTerms(720, 0.6)))
     print(f"optimum of reservations: half a year, 400 units (at most 20 s) {taken:15.2f} s CPU")

@@ -1,4 +1,4 @@
-"""Speeds and memory of plain PyTorch on one NVIDIA GPU, for the tables of `broker/backtest`: one JSON document.
+"""Speeds and memory of PyTorch on an NVIDIA GPU, for the tables of `tests/economics/published`: one JSON document.
 
 `python tests/gpu/measure.py OUT.json` needs PyTorch alone, no network and no other file; it takes at most 330 seconds
 (`--seconds`), changes no setting of the GPU, and prints the document, too. Weights are random. What fails is a row with

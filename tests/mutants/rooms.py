@@ -49,7 +49,6 @@ LEFT_OUT = (
     "tests/agent",
     "tests/reconciler/controllers/test_strategy_advice.py",
     "tests/app/policy/test_backtest.py",
-    "tests/app/market/test_strategy_backtest.py",
     "tests/store/market/test_market.py",
     "tests/store/market/test_market_history.py",
     "tests/store/test_market_retention.py",

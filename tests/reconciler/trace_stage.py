@@ -1,5 +1,5 @@
 """The rehearsal stage on a recorded market: a real store, reconciler, placer and strategist on a manual clock, and
-nodes that boot, save and die exactly as the measuring rules of the backtest say."""
+nodes that boot, save and die exactly as the measuring rules of `tests/lab` say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.backtest.placement.market import ReplayMarket
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import AttemptState, Cause, JobState
@@ -26,6 +25,7 @@ from broker.reconciler.controllers.placement import Placing, PlanInputs, Plans
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving, Strategist
 from broker.reconciler.leases import NoNodeLimits
 from broker.store import Store
+from tests.lab.replay import ReplayMarket
 from tests.reconciler.rehearsal import Stage, offer
 
 SECOND = timedelta(seconds=1)

@@ -18,7 +18,7 @@ from tests.program import ROOT, environment
 
 pytestmark = pytest.mark.system
 
-HEAVY = ("boto3", "botocore", "google.cloud", "azure", "pandas", "numpy", "torch", "sky", "psycopg")
+HEAVY = ("boto3", "botocore", "google.cloud", "azure", "pandas", "torch", "sky", "psycopg")
 DECOY = 'raise SystemExit("imported from the working directory")\n'
 
 Installed = Callable[..., subprocess.CompletedProcess[str]]
@@ -138,7 +138,7 @@ def test_no_command_imports_what_is_heavy(installed: Installed, arguments: tuple
         line.rpartition("|")[2].strip() for line in answer.stderr.splitlines() if line.startswith("import time")
     }
     assert "typer" in imported
-    heavy = {*HEAVY, *(("sqlalchemy", "pydantic", "obstore", "httpx") if arguments == ("--help",) else ())}
+    heavy = {*HEAVY, "numpy", *(("sqlalchemy", "pydantic", "obstore", "httpx") if arguments == ("--help",) else ())}
     assert sorted(imported & heavy) == []
 
 

@@ -82,7 +82,7 @@ def images_advice(
         f"{share:.0%} of the 16-bit peak, and the time in which parameters are moved; a step takes at least "
         f"{1000 * launch_seconds(use, rules):,.0f} ms, in which eager PyTorch launches its operations: a larger "
         "--batch fills the card",
-        "within a factor of 2 of our measurements on an H100 (`backtest memory`)",
+        "within a factor of 2 of our measurements on an H100",
         "measure on your own images first; reading and decoding them keep up",
         f"{rules.memory_headroom:.0%} of GPU memory kept free",
     ]

@@ -43,7 +43,7 @@ def serving_choices(
     else:
         notes.append("the work for prompts is not counted (--prompt-tokens)")
     notes += [
-        "speeds are estimates within a factor of 1.5 of published ones (`gpubroker backtest serving`); measure yours",
+        "speeds are estimates within a factor of 1.5 of published ones; measure yours",
         "rented and reserved: whole machines",
         f"owned: the GPU's street price over {rules.years:g} years and its board power at "
         f"${rules.kwh_usd:g}/kWh, PUE {rules.pue:g}; no host, no staff",

@@ -23,7 +23,6 @@ from broker.core.values.money import Money
 from broker.finops.anomalies import (
     MEMORY,
     WINDOW,
-    AlarmThreshold,
     AnomalyAnswer,
     Incident,
     IncidentAnswer,
@@ -154,7 +153,7 @@ def _of_team(
 ) -> list[tuple[Incident, IncidentAnswer | None]]:
     planned, meant = [0.0] * len(days), list[tuple[Incident, IncidentAnswer | None]]()
     judged = scores(days)
-    for one in incidents(judged, AlarmThreshold()):
+    for one in incidents(judged):
         known = answers.get(_day(today, one.first - _BEFORE))
         if known is not None and known.answer is AnomalyAnswer.PLANNED:
             meant.append((_numbered(one), known))
@@ -162,7 +161,7 @@ def _of_team(
             level = days[one.first] - (0.0 if begun is None else begun.excess)  # later levels contain the incident
             for number in range(one.first, one.last + 1):
                 planned[number] = max(0.0, days[number] - level)
-    for one in incidents(scores(days, planned) if meant else judged, AlarmThreshold()):
+    for one in incidents(scores(days, planned) if meant else judged):
         meant.append((_numbered(one), answers.get(_day(today, one.first - _BEFORE))))
     return [(one, known) for one, known in meant if one.last >= 0]
 

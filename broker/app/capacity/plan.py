@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.app.capacity.demand_files import Demand, read_demand
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_current_price, hourly, usd
 from broker.core.errors import InvalidInput, UnknownName
@@ -21,7 +22,6 @@ from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.backtest.reserve.demand import Demand
 
 ALL = ""
 """The key of a price for every accelerator."""
@@ -142,8 +142,6 @@ def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[Recorded
 def demand_of_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:
     """Demand by accelerator from files, each with a name for its series (empty: that of its file or column). Raises
     InvalidInput."""
-    from broker.backtest.reserve.demand import read_demand
-
     found: dict[str, list[int]] = {}
     notes = []
     for name, path in files:

@@ -41,7 +41,6 @@ _EXTRAS = {
     "server": ("fastapi", "the page and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),
     "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
-    "backtest": ("scipy", "plans of what to reserve, and backtests"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),

@@ -1,4 +1,4 @@
-"""The record of spot pools, divided into ticks: what strategies learn from and backtests replay."""
+"""The record of spot pools, divided into ticks: what strategies learn from."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Availability and price per pool (USD per hour and machine), one tick every ``gap``; the last tick is a gap before
-    ``end`` (UTC). All pools begin with the first tick at which any pool is known."""
+    """Availability and price per pool (USD per hour and machine), one entry per tick. All pools begin with the first
+    tick at which any pool is known."""
 
-    gap: timedelta
-    end: datetime
     available: Mapping[str, Sequence[bool]]
     price: Mapping[str, Sequence[float]]
 
@@ -35,7 +33,8 @@ class Record:
 
 
 def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Record:
-    """The record of the last ``reach`` before ``end`` (UTC) of the pools of these offers, one offer for each pool.
+    """The record of the last ``reach`` before ``end`` (UTC) of the pools of these offers, one offer for each pool, with
+    a tick every ``gap``; the last tick is a gap before ``end``.
 
     A pool is available while it has a price and is not reported as sold out or out of quota. Between polls the newest
     report holds. Without a price, a pool is unavailable, at its last known price.
@@ -64,8 +63,6 @@ def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelt
             costs.append(last)
         available[offer.pool], price[offer.pool] = bits, costs
     return Record(
-        gap,
-        end,
         {pool: bits[began:] for pool, bits in available.items()},
         {pool: costs[began:] for pool, costs in price.items()},
     )

@@ -33,12 +33,6 @@ DOCUMENTS: Mapping[str, str] = {
     "advise-unit-cost": "cost_advice:UnitCostAdvice",
     "approvals-list": "approvals:ApprovalList",
     "audit": "access:AuditLog",
-    "backtest-anomalies": "spending_backtests:AnomalyBacktest",
-    "backtest-forecast": "spending_backtests:ForecastBacktest",
-    "backtest-memory": "estimate_backtests:MemoryBacktest",
-    "backtest-placement": "backtests:PlacementBacktest",
-    "backtest-reserve": "backtests:ReserveBacktest",
-    "backtest-serving": "estimate_backtests:ServingBacktest",
     "budget-list": "budgets:BudgetList",
     "budget-show": "budgets:BudgetDetails",  # with a name
     "budget-show-all": "budgets:BudgetDetailsList",
@@ -80,7 +74,7 @@ DOCUMENTS: Mapping[str, str] = {
     "notices-list": "notices:NoticeList",
     "notices-retry": "notices:RetriedNotices",
     "offers": "offers:OfferList",
-    "offers-groups": "offers:OfferGroupList",  # with --by
+    "offers-groups": "offers:OfferGroupList",  # with --group-by
     "offers-risk": "risk:OfferRiskList",  # with --risk
     "people-list": "access:PeopleList",
     "person": "access:PersonResult",  # of the other commands of `people`

@@ -41,7 +41,7 @@ def import_(
 
     Imported prices carry the file's date and age like live prices: once stale, they are shown but not used for
     launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
-    first, become the history that `prices history` and `backtest placement` read.
+    first, become the history that `prices history` reads.
     """
     from broker.app.market.imports import import_catalogue
     from broker.app.results.price_history import ImportedPrices

@@ -1,1 +1,1 @@
-"""The online spot strategy: state in, decision out. Pure; the live broker and the backtest run this same code."""
+"""The online spot strategy: state in, decision out. Pure; the live broker and `tests/lab` run this same code."""

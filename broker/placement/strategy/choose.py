@@ -1,12 +1,10 @@
-"""Chooses the strategy of a job: planned if there is enough history, else Uniform Progress.
-
-This module imports on the base install. Planning needs NumPy, which comes with the extra ``backtest``.
+"""Chooses the strategy of a job: planned if there is enough history, else Uniform Progress. Few jobs wait for spot, and
+NumPy takes longer to import than the rest of a command, so it is imported for the first of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import StrategySession, StrategyTask
@@ -39,8 +37,6 @@ def session_for(
         return UniformProgress(task), "no plan: pools without a history"
     if 2 * task.changeover > task.deadline - task.work:
         return UniformProgress(task), "no plan: less slack than two changeovers"
-    if find_spec("numpy") is None:
-        return UniformProgress(task), "no plan: it needs the extra 'backtest'"
     from broker.placement.strategy.prepare import learn, prepare, start  # imports NumPy
 
     learned = learn(history, price, gap, market=pools if len(pools) > 1 else ())

@@ -1,7 +1,6 @@
-"""Strategies without a model: on-demand only, greedy, and Uniform Progress.
-
-Uniform Progress is the published baseline ("Can't Be Late", NSDI 2024) in the stronger variant of its authors' code. It
-needs no history, so the planned strategy falls back to it. With several pools it takes the cheapest available.
+"""Uniform Progress, the strategy without a model: the published baseline ("Can't Be Late", NSDI 2024) in the stronger
+variant of its authors' code. It needs no history, so the planned strategy falls back to it. With several pools it takes
+the cheapest available.
 """
 
 from __future__ import annotations
@@ -10,31 +9,6 @@ from dataclasses import dataclass
 
 from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask, cheapest
-
-
-@dataclass(frozen=True, slots=True)
-class OnDemandOnly:
-    """On-demand from the first second."""
-
-    task: StrategyTask
-
-    def decide(self, now: Situation) -> StrategyDecision:
-        return StrategyDecision(Mode.ON_DEMAND, why="always")
-
-
-@dataclass(frozen=True, slots=True)
-class Greedy:
-    """Spot if available, else wait, within the safety net."""
-
-    task: StrategyTask
-
-    def decide(self, now: Situation) -> StrategyDecision:
-        otherwise = (
-            StrategyDecision(Mode.ON_DEMAND, why="too late to wait")
-            if now.mode is Mode.ON_DEMAND
-            else StrategyDecision(Mode.IDLE, why="wait for spot")
-        )
-        return keep_deadline(self.task, now, take_spot(now) or otherwise)
 
 
 @dataclass(frozen=True, slots=True)

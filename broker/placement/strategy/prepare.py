@@ -1,4 +1,4 @@
-"""Fits a model to history, solves the plan, and starts a session. Needs NumPy (the extra ``backtest``)."""
+"""Fits a model to history, solves the plan, and starts a session."""
 
 from __future__ import annotations
 

@@ -17,12 +17,13 @@ from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
 from broker.ledger.entries import Entry
 from tests.actors import with_clock
-from tests.backtest.spending.simulated_teams import job_costs
+from tests.finops.simulated_spending import poisson
 from tests.focus_ledger import DAY, RUN, spent
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
 BEGINS, LENGTH = 60, 3  # of the forgotten job, in days
 OF_EACH = 8
+USD = 2.5  # a GPU-hour
 _Costs = Sequence[dict[int, float]]
 
 
@@ -69,7 +70,17 @@ def test_of_ten_jobs_that_cause_an_anomaly_nine_are_named_first(new_broker: Call
 
 
 def _made(chance: random.Random, begin: Callable[[int], float], hours: float, gpus: Sequence[int]) -> _Costs:
-    return list(job_costs(chance, begin, hours=hours, gpus=gpus, days=BEGINS + LENGTH))
+    """USD a day of each job. Their time is log-normal with that median; so many begin on a day."""
+    days, found = BEGINS + LENGTH, list[dict[int, float]]()
+    for day in range(-14, days):
+        for _ in range(poisson(chance, begin(day))):
+            at, left = day * 24 + chance.uniform(8, 20), hours * chance.lognormvariate(0, 0.9)
+            usd, ends = chance.choice(gpus) * USD, at + min(left, 14 * 24)
+            numbers = range(max(int(at // 24), 0), min(int(ends // 24) + 1, days))
+            found.append(
+                {number: usd * max(min(ends, number * 24 + 24) - max(at, number * 24), 0) for number in numbers}
+            )
+    return found
 
 
 def _entries(team: str, jobs: list[dict[int, float]]) -> Iterator[Entry]:

@@ -80,18 +80,6 @@ def test_6_what_is_worth_buying_is_not_hidden_by_what_is_not(gpubroker: Any, tmp
     assert plan["choices"][0]["option"].startswith("bought")
 
 
-@pytest.mark.system  # years of demand, hour by hour: seconds each
-@pytest.mark.parametrize(
-    ("pattern", "ratio", "once"), [("half-day", 0.4, 1.167), ("weekday", 0.6, 1.143), ("quarter-end", 0.6, 1.748)]
-)
-def test_7_regular_demand_is_held_near_the_optimum(gpubroker: Any, pattern: str, ratio: float, once: float) -> None:
-    """``once``: cost over the optimum when independent brute force first judged the rule."""
-    line = f"backtest reserve --pattern {pattern} --ratio {ratio} --policies gpubroker,on-demand,optimum --json"
-    cells = {cell["policy"]: cell["cost_over_optimum"] for cell in gpubroker(*line.split()).json["cells"]}
-    assert cells["gpubroker"] <= 1.05 < once
-    assert cells["gpubroker"] <= cells["on-demand"] * 1.02
-
-
 def test_8_an_empty_store_gives_no_finding(gpubroker: Any) -> None:
     found = gpubroker("policy", "findings")
     assert found.code == 0

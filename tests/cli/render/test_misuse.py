@@ -10,11 +10,10 @@ import pytest
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("backtest placement --days three", "--days: expected a whole number; got 'three'"),
-        ("backtest placement --days 2.5", "--days: expected a whole number; got '2.5'"),
+        ("simulate --days three", "--days: expected a whole number; got 'three'"),
+        ("plan --limit 2.5", "--limit: expected a whole number; got '2.5'"),
         ("advise serve --headroom abc", "--headroom: expected a number; got 'abc'"),
         ("plan --limit 0", "--limit: expected 1 or more; got 0"),
-        ("backtest placement --days 4000", "--days: expected 3650 or less; got 4000"),
         ("advise size --parameters 7B --method qlra", "--method: expected adamw, sgd, lora, qlora or inference; got"),
         ("advise size --parameters 7B --method qlra", "got 'qlra'; did you mean 'qlora'?"),
         ("advise size --parameters 7", "got 7; did you mean 7B?"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.planner import Planner
 from broker.economics.reserve.replay import Buyer, ReserveTerms, Stock, charge, replay
-from broker.economics.reserve.yardsticks import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
+from tests.lab.reserve_rules import OnDemand, StaggeredQuantile, static_best, wang, wang_randomised
 
 
 class ScriptedBuyer:

@@ -3,7 +3,7 @@
 One binary variable per job, option and start on a grid of ``step`` hours. With whole-step lengths and returns the grid
 loses nothing: any round can be shifted left until every job starts at time 0, at the end of another, or at a return.
 Priorities are solved in turn, each at the minimum that those above allow: first the fewest late jobs, then the least
-burden. For a dozen jobs; needs SciPy (the extra ``backtest``).
+burden. For a dozen jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from broker.core.errors import MissingExtra
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
 from broker.placement.queue.queue import (
     EPSILON,
     Free,
@@ -36,15 +39,8 @@ def place_exactly(
 ) -> list[Turn]:
     """As `queue.place`, optimal on the grid.
 
-    Raises MissingExtra without SciPy, and ValueError for a job that none of its options can hold.
+    Raises ValueError for a job that none of its options can hold.
     """
-    try:
-        import numpy as np
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-    except ImportError as error:
-        raise MissingExtra("backtest", "placing a queue exactly") from error
-
     rules = rules or QueueRules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
     slots = _horizon(ordered, free, step)

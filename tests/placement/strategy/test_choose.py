@@ -8,8 +8,6 @@ from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyTask
 
-pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
-
 HOUR = 3600.0
 HISTORY = {"a": ([True] * 12 + [False] * 3) * 30, "b": ([True] * 6 + [False] * 6) * 30}
 PRICE = {pool: [1.0] * len(bits) for pool, bits in HISTORY.items()}

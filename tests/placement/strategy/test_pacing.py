@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.replay import ReplayOutcome, ReplayStep, replay
-from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
+from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask
+from tests.lab.replay import PoolRecord, ReplayMarket, ReplayOutcome, ReplayStep, replay
+from tests.lab.strategies import Greedy, OnDemandOnly
 
 HOUR = 3600.0
 

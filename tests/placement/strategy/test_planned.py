@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.replay import ReplayStep, replay
 from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.prepare import learn, prepare, start
 from broker.placement.strategy.situation import Mode, Situation, StrategySession, StrategyTask
 from tests.counts import FULL
-
-np = pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
-
-from broker.placement.strategy.prepare import learn, prepare, start  # noqa: E402 - after the check for NumPy
+from tests.lab.replay import PoolRecord, ReplayMarket, ReplayStep, replay
 
 HOUR = 3600.0
 TICK = 600.0

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.replay import replay
-from broker.backtest.placement.strategies import EagerNextRegion, TimeSliced
-from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
+from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
+from tests.lab.replay import PoolRecord, ReplayMarket, replay
+from tests.lab.strategies import EagerNextRegion, Greedy, OnDemandOnly, TimeSliced
 
 TICKS = 60
 

@@ -1,4 +1,4 @@
-"""The strategy at work in the live reconciler: the backtest's decisions line by line, and deadlines that are kept."""
+"""The strategy in the live reconciler: the decisions of `tests/lab` line by line, and deadlines that are kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.placement.market import PoolRecord, ReplayMarket
-from broker.backtest.placement.replay import ReplayStep, replay
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
@@ -22,6 +20,7 @@ from broker.store import Store, open_store
 from tests.controllers import Asking
 from tests.counts import FULL
 from tests.empty_store import empty_store
+from tests.lab.replay import PoolRecord, ReplayMarket, ReplayStep, replay
 from tests.reconciler.rehearsal import Stage
 from tests.reconciler.trace_stage import TraceStage, pool_name
 
@@ -69,7 +68,7 @@ def live_log(said: list[LoggedDecision]) -> list[str]:
 def both(
     path: Path, clock: ManualClock, recorded: ReplayMarket, start: int, task: StrategyTask, *, restarts: bool = False
 ) -> tuple[list[str], list[str], str]:
-    """The decision logs of the live broker and of the backtest."""
+    """The decision logs of the live broker and of the replay."""
     log: list[ReplayStep] = []
     made, why = course(recorded, start, task)
     outcome = replay(recorded, start, task, made, log)
@@ -89,11 +88,9 @@ NOW = [0.5, 0.5, 2.0, 1.0, 1.0 / 3, 2.0, 3.0, 0.5, 6.0, 3.0]
 
 
 @pytest.mark.parametrize(("past", "planned"), [(PAST, True), ([1.0], False)], ids=["planned", "uniform-progress"])
-def test_the_live_broker_decides_as_the_backtest_did(
+def test_the_live_broker_decides_as_the_replay_did(
     tmp_path: Path, clock: ManualClock, past: list[float], planned: bool
 ) -> None:
-    if planned:
-        pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*past)
     recorded = market(history + spells(*NOW) + [True] * 100)
     live, replayed, why = both(tmp_path, clock, recorded, len(history), StrategyTask(4 * HOUR, 6 * HOUR, 720, TICK))
@@ -103,7 +100,6 @@ def test_the_live_broker_decides_as_the_backtest_did(
 
 
 def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path, clock: ManualClock) -> None:
-    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*PAST[:24])
     recorded = market(history + spells(*NOW) + [True] * 100)
     job = StrategyTask(2 * HOUR, 3.5 * HOUR, 720, TICK)
@@ -114,7 +110,6 @@ def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path
 
 @pytest.mark.system
 def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
-    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     history = spells(*PAST)
     other = [not bit for bit in history]
     now = spells(*NOW)
@@ -127,7 +122,6 @@ def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
 def test_pools_with_a_thin_record_learn_from_others_of_their_machine(
     tmp_path: Path, clock: ManualClock, zones: int
 ) -> None:
-    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
     beside = spells(*PAST)
     own = [True] * len(beside)
     now = spells(*NOW) + [True] * 100

@@ -1,1 +1,0 @@
-"""Replaying strategies on recorded spot availability, against baselines and the omniscient optimum."""

@@ -1,1 +1,0 @@
-"""Estimates of GPU memory against published measurements."""

@@ -1,1 +1,0 @@
-"""Placement strategies on recorded spot markets, against baselines and the optimum."""

@@ -1,1 +1,0 @@
-"""Reservation rules on recorded demand, against the optimum."""

@@ -1,1 +1,0 @@
-"""Estimates of serving speed against published measurements."""

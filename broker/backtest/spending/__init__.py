@@ -1,1 +1,0 @@
-"""Backtests of spending forecasts and anomaly alarms on recorded daily spending."""

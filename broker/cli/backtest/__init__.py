@@ -1,1 +1,0 @@
-"""Commands that replay strategies on recorded data."""

@@ -1,0 +1,105 @@
+"""The yardstick: exact on small cases, and never above any policy."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
+from tests.counts import FULL
+from tests.lab.optimum import optimum
+from tests.lab.replay import PoolRecord, ReplayMarket, replay
+from tests.lab.strategies import EagerNextRegion, Greedy, OnDemandOnly, TimeSliced
+
+
+class Script:
+    """Decisions read from a list; asking for absent capacity makes the script invalid."""
+
+    def __init__(self, decisions: tuple[StrategyDecision, ...]) -> None:
+        self.decisions = iter(decisions)
+
+    def decide(self, now: Situation) -> StrategyDecision:
+        decision = next(self.decisions)
+        if decision.mode is Mode.SPOT and decision.pool not in now.spot:
+            raise LookupError
+        return decision
+
+
+def brute_force(market: ReplayMarket, task: StrategyTask) -> float:
+    """Every sequence of decisions, replayed."""
+    ticks = math.ceil(task.deadline / task.tick)
+    choices = [
+        StrategyDecision(Mode.IDLE),
+        StrategyDecision(Mode.ON_DEMAND),
+        *(StrategyDecision(Mode.SPOT, p.name) for p in market.pools),
+    ]
+    best = math.inf
+    for decisions in product(choices, repeat=ticks):
+        try:
+            outcome = replay(market, 0, task, Script(decisions))
+        except LookupError:
+            continue
+        if not outcome.missed:
+            best = min(best, outcome.cost)
+    return best
+
+
+@st.composite
+def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[ReplayMarket, StrategyTask]:
+    ticks = draw(st.integers(2, most_ticks))
+    gap = draw(st.sampled_from([10, 12, 15]))
+    names = ("a", "b") if ticks <= 5 and draw(st.booleans()) else ("a",)
+    pools = tuple(
+        PoolRecord(
+            name,
+            tuple(draw(st.lists(st.booleans(), min_size=ticks, max_size=ticks))),
+            tuple(draw(st.lists(st.sampled_from([1.0, 1.5, 4.0]), min_size=ticks, max_size=ticks))),
+            3.0,
+        )
+        for name in names
+    )
+    changeover = draw(st.integers(0, 2 * gap))
+    deadline = draw(st.integers((ticks - 1) * gap + 1, ticks * gap))
+    work = draw(st.integers(1, deadline))
+    return ReplayMarket("small", "small", gap, pools), StrategyTask(work, deadline, changeover, gap)
+
+
+@settings(max_examples=60 if FULL else 10, deadline=None)
+@given(small())
+def test_agrees_with_brute_force(case: tuple[ReplayMarket, StrategyTask]) -> None:
+    market, task = case
+    assert optimum(market, 0, task) == pytest.approx(brute_force(market, task), rel=1e-9)
+
+
+@settings(max_examples=60 if FULL else 10, deadline=None)
+@given(small(most_ticks=40))
+def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> None:
+    market, task = case
+    least = optimum(market, 0, task)
+    for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
+        outcome = replay(market, 0, task, course)
+        assert outcome.missed or least <= outcome.cost + 1e-9, course
+
+
+def test_a_machine_that_goes_while_it_boots_is_no_start() -> None:
+    pool = PoolRecord("m", (True, False, True, False), (1.0,) * 4, 3.0)
+    market, task = ReplayMarket("m", "m", 10, (pool,)), StrategyTask(5, 40, 15, 10)
+    assert optimum(market, 0, task) == pytest.approx(brute_force(market, task)) == pytest.approx(3.0 * 20 / 3600)
+
+
+def test_fractions_of_seconds_only_lower_it() -> None:
+    market = ReplayMarket("m", "m", 600.0, (PoolRecord("m", (True, False) * 20, (1.0,) * 40, 3.0),))
+    task = StrategyTask(9000.7, 20000.2, 300.9, 600.0)
+    assert optimum(market, 0, task) <= optimum(market, 0, StrategyTask(9001, 20000, 301, 600)) + 1e-9
+    assert optimum(market, 0, task) <= replay(market, 0, task, UniformProgress(task)).cost
+
+
+def test_infinite_when_even_on_demand_is_late() -> None:
+    market = ReplayMarket("m", "m", 10, (PoolRecord("m", (True,) * 4, (1.0,) * 4, 3.0),))
+    assert optimum(market, 0, StrategyTask(40, 40, 1, 10)) == math.inf
+    assert optimum(market, 0, StrategyTask(41, 40, 0, 10)) == math.inf
