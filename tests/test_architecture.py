@@ -3,15 +3,11 @@
 Every registered provider, engine and rule is tested against its contract: some test class derives from the contract
 suite and names in ``plugin`` the registered name that it tests. So a new plug-in takes one file, one registry line, and
 one test class whose body is a fixture; if the test class is missing, a test here fails.
-
-A class name occurs once in the project, so that its meaning can be looked up without knowing where it was read.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -23,8 +19,6 @@ import pytest
 from broker.core.registry import Registry, load
 
 TESTS = Path(__file__).parent
-CODE = ("broker", "providers", "policies", "tests", "examples")
-CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 
 
 class PluginKind(NamedTuple):
@@ -107,17 +101,3 @@ def test_what_is_registered_is_there_and_in_its_room(kind: str) -> None:
     for name, place in registry_of(kind).items():
         assert isinstance(load(registry_of(kind), name, kind), type)
         assert place.startswith(KINDS[kind].room), f"{kind} {name} lives at {place}"
-
-
-def test_a_class_name_stands_once() -> None:
-    files = sorted(file for room in CODE for file in (TESTS.parent / room).rglob("*.py"))
-    names = Counter(name for file in files for name in set(CLASS.findall(text_of(file))))
-    places: dict[str, list[str]] = {}
-    for file in files:
-        found = CLASS.findall(text_of(file))
-        # Only files that seem to define a second one are parsed: the text may also be in a string.
-        if len(set(found)) < len(found) or any(names[name] > 1 for name in found):
-            for node in classes(file):
-                places.setdefault(node.name, []).append(f"{file.relative_to(TESTS.parent)}:{node.lineno}")
-    twice = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
-    assert not twice, "name each for what it is:\n" + "\n".join(twice)

@@ -13,7 +13,6 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.money.lots import open_stage, play_lot
-from tests.money.planted import all_of_them
 from tests.money.tally import MUST_HAPPEN
 
 _A_LOT = 50  # scripts that one process plays between reports of progress
@@ -32,11 +31,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first script")
     parser.add_argument("--moves", type=int, default=25, help="at most so many moves a script")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes")
-    parser.add_argument("--planted", action="store_true", help="plant each known fault instead, and tell what finds it")
-    parser.add_argument("--finding", action="append", default=[], help="with --planted: only this one")
     asked = parser.parse_args()
-    if asked.planted:
-        return all_of_them(asked.finding)
     last = asked.first + asked.sequences
     lots = [(first, min(first + _A_LOT, last), asked.moves) for first in range(asked.first, last, _A_LOT)]
     began, played, moves, happened = time.monotonic(), 0, Counter[str](), Counter[str]()

@@ -13,7 +13,6 @@ from time import monotonic
 
 from tests.mutants.known import Known, known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
-from tests.mutants.named import NOTICED, named_mutants, try_named
 from tests.mutants.rooms import ROOT, TESTS, modules
 from tests.mutants.running import KILLED, SURVIVED, TIMED_OUT, UNTRIED, MutantOutcome, RunLimits, run
 
@@ -24,8 +23,6 @@ SPARED = 2
 
 def main() -> int:
     options = _options()
-    if options.named:
-        return _named_ones(options.jobs)
     began = monotonic()
     rooms = modules()
     chosen = options.module or rooms
@@ -68,7 +65,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="begin no mutant after so long, and try each with fewer tests")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="mutants at once")
     parser.add_argument("--tests", action="append", metavar="PATH", help="only tests from here")
-    parser.add_argument("--named", action="store_true", help="only the mistakes of named.toml, with the test of each")
     parser.add_argument("--known", action="store_true", help="try the known survivors as well")
     parser.add_argument("--least", type=float, default=95.0, help="the score in percent that each file must reach")
     parser.add_argument("--verbose", action="store_true", help="print the outcome of each mutant")
@@ -99,18 +95,6 @@ def _changed(commit: str, chosen: Sequence[str]) -> dict[str, set[int]]:
             first, count = int(hunk[1]), int(hunk[2] or 1)
             found[file].update(range(first, first + count))
     return found
-
-
-def _named_ones(at_once: int) -> int:
-    """Print which test notices which mistake of ``named.toml``; 1 when one is not noticed."""
-    some = named_mutants()
-    outcomes = dict(try_named(some, at_once))
-    width = max(len(one.what) for one in some)
-    for one in some:
-        print(f"{one.what:<{width}} · {outcomes[one]:<8} · {one.test}")
-    noticed = sum(state == NOTICED for state in outcomes.values())
-    print(f"{noticed} of {len(some)} are noticed")
-    return 0 if noticed == len(some) else 1
 
 
 def _survivor(outcome: MutantOutcome) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +78,7 @@ def run(
     cold = [mutant for mutant in mutants if not mutant.function]
     passing: dict[str, list[Test]] = {}
     all_measured = True
-    for told in told_by(_Trial(warm, modules, limits), [*ARGUMENTS, *tests]):
+    for told in _told_by(_Trial(warm, modules, limits), [*ARGUMENTS, *tests]):
         if told[0] == "coverage":
             passing, all_measured = told[1:]
         elif told[0] == "outcome":
@@ -91,7 +90,7 @@ def run(
         yield replace(outcome, state=UNTRIED) if doubtful else outcome
 
 
-def told_by(worker: Worker, arguments: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _told_by(worker: _Trial, arguments: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """What a worker tells, as it tells it; it works in a child, where pytest has collected the tests. Raises
     RuntimeError when they cannot be collected, and for an exception of the worker."""
     _import_what_is_not_ours()
@@ -115,17 +114,17 @@ def told_by(worker: Worker, arguments: Sequence[str]) -> Iterator[tuple[Any, ...
         child.end()
 
 
-class Worker(ABC):
-    """The pytest plugin that takes the place of pytest's own loop over the tests."""
+class _Trial:
+    """The pytest plugin in place of pytest's own loop: tries mutants of functions, each with the tests that pass its
+    lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: RunLimits) -> None:
         self.tell: Report = lambda told: None
         self.wrong = ""
         self._failed = False
-
-    @abstractmethod
-    def work(self, items: Mapping[str, pytest.Item]) -> None:
-        """What is done with the tests, by their ids."""
+        self._mutants, self._modules, self._limits = mutants, modules, limits
+        self._measured_all = True  # else a mutant that lives may be one that other tests would have killed
+        self._kept: list[_lru_cache_wrapper[Any]] = []
 
     def passes(self, item: pytest.Item, following: pytest.Item | None = None) -> bool:
         """Run a test. Once one has failed in a process, no other passes there."""
@@ -149,20 +148,10 @@ class Worker(ABC):
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Failed("tests cannot be collected")
-        self.work({item.nodeid: item for item in session.items})
+        self._work({item.nodeid: item for item in session.items})
         return True
 
-
-class _Trial(Worker):
-    """Tries mutants of functions, each with the tests that pass its lines."""
-
-    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: RunLimits) -> None:
-        super().__init__()
-        self._mutants, self._modules, self._limits = mutants, modules, limits
-        self._measured_all = True  # else a mutant that lives may be one that other tests would have killed
-        self._kept: list[_lru_cache_wrapper[Any]] = []
-
-    def work(self, items: Mapping[str, pytest.Item]) -> None:
+    def _work(self, items: Mapping[str, pytest.Item]) -> None:
         functions = loaded_functions(self._modules)
         self._kept = _kept_answers()
         gc.collect()
