@@ -292,12 +292,6 @@ class JsonAnswers:
             )
 
 
-def check_mutants(answers: JsonAnswers, *, mutants: int, seed: int = 20261121) -> None:
-    """Check that `tally_mutants` finds no fault, and that at least half of the mutants are still JSON."""
-    with answers.target() as target:
-        check_tally(tally_mutants(target, mutants=mutants, seed=seed))
-
-
 def check_tally(tally: MutationTally) -> None:
     """Check that there was no crash, no wrong price and no unreported loss, and that at least half of the mutants could
     be read.

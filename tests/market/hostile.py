@@ -1,6 +1,4 @@
-"""Gives each adapter a good answer and then a hostile one, and prints what the store made of it.
-
-    python -m tests.market.hostile [--only NAME]
+"""Gives each adapter a good answer and then a hostile one; what the store made of it.
 
 Hostile answers: empty, half of the rows, an HTML page, cut in the middle, every row twice, another currency, and the
 good answer by a clock that was set back or far ahead. Of each it holds: what was known stays current; what the answer
@@ -9,11 +7,8 @@ did not tell again is in doubt, or its poll is a failure; and no job starts on a
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -184,9 +179,6 @@ def answers_of(name: str) -> tuple[JsonAnswers, Callable[[Any, int], Any] | None
 def cases() -> Iterator[tuple[str, HostileCase]]:
     for name in CASES:
         yield name, case(*answers_of(name))
-    yield "aws: price list", import_module("tests.providers.aws.test_fuzz").hostile_case()
-    yield "nebius", import_module("tests.providers.test_nebius").hostile_case()
-    yield "aws: savings plan list", import_module("tests.providers.aws.test_fuzz").hostile_plans()
 
 
 @dataclass(frozen=True)
@@ -245,31 +237,3 @@ def _is_refused(offer: Offer, now: datetime) -> bool:
     job = PreparedJob.of(Job(name="any", run="true", resources=(wanted,)), CONDITIONS, now, {})
     there = replace(offer, engine="skypilot", as_of=now, availability=Availability.AVAILABLE)
     return getattr(fit(there, job), "reason", None) is Reason.SUSPECT_OFFER
-
-
-KINDS = ("empty", "half", "HTML", "cut", "repeated", "currency", "set back", "far ahead")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.market.hostile", description=__doc__)
-    parser.add_argument("--only", default="", help="only adapters whose name contains this")
-    asked = parser.parse_args()
-    print(f"{'adapter':24}" + "".join(f"{kind:24}" for kind in KINDS))
-    faults: list[str] = []
-    for name, of in cases():
-        if asked.only not in name:
-            continue
-        cells = []
-        with tempfile.TemporaryDirectory() as folder:
-            for kind in KINDS:
-                found = outcome(of, kind, Path(folder)) if kind in of.hostile else HostileOutcome("-", ())
-                cells.append(found.words if not found.faults else f"{len(found.faults)} FAULTS")
-                faults += [f"{name}, {kind}: {fault}" for fault in found.faults[:3]]
-        print(f"{name:24}" + "".join(f"{cell:24}" for cell in cells), flush=True)
-    print(*faults, sep="\n")
-    print(f"{len(faults)} faults; '-': an answer of this adapter has no currency")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

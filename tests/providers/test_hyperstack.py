@@ -15,7 +15,7 @@ from providers.hyperstack import Hyperstack, HyperstackSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.hyperstack import HYPERSTACK_KEY, HyperstackFlavor, HyperstackMarket, HyperstackPrice
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Market
 
 PRICES = [
@@ -133,9 +133,3 @@ def prices() -> JsonAnswers:
     return JsonAnswers(
         lambda url, clock: hyperstack(url, clock, attempts=1), market, "/pricebook", body, lambda body: body
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-@pytest.mark.parametrize("damaged", [answers, prices])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(damaged: Any, mutants: int) -> None:
-    check_mutants(damaged(), mutants=mutants)

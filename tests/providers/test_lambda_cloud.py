@@ -16,7 +16,7 @@ from providers.lambda_cloud import LambdaCloud, LambdaCloudSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.lambda_cloud import KEY, Item, LambdaInstanceType, LambdaMarket, Region, Specs
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, Market
 
 
@@ -169,8 +169,3 @@ def answers() -> JsonAnswers:
         lambda body: body["data"],
         fair=r"regions_with_capacity_available\.(\d+\.deleted|= \[\])",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

@@ -31,12 +31,9 @@ from tests.fakes.mutate import (
     DamagedBody,
     MutationTarget,
     answer_of,
-    check_tally,
     damaged_bytes,
-    tally_mutants,
 )
 from tests.fakes.nebius import TOKEN, NebiusMarket
-from tests.market.hostile import HostileCase
 
 pytest.importorskip("nebius", reason="Nebius's SDK is not installed")
 
@@ -200,7 +197,7 @@ def _is_set(message: Any, key: str) -> bool:
 
 @contextmanager
 def target(part: str = "platforms") -> Iterator[MutationTarget]:
-    """For `tests.market.mutations`: the list of platforms, or the ``estimates``."""
+    """For `tests.market.test_damaged_answers`: the list of platforms, or the ``estimates``."""
     from nebius.api.nebius.billing.v1 import EstimateBatchResponse
     from nebius.api.nebius.compute.v1 import ListPlatformsResponse
 
@@ -255,42 +252,3 @@ def target(part: str = "platforms") -> Iterator[MutationTarget]:
 
 
 _BETWEEN = b"<<between two answers>>"
-
-
-def hostile_case() -> HostileCase:
-    """For `tests.market.hostile`: the list of platforms, of which there are twenty."""
-    from nebius.api.nebius.compute.v1 import ListPlatformsResponse
-
-    presets = {f"gpu-{card}-{form}": (80, {**H100}) for card in ("h100-sxm", "a100-sxm") for form in "abcdefghij"}
-    market = NebiusMarket({name: (memory, dict(rows)) for name, (memory, rows) in presets.items()})
-    platforms = [market.platform(one) for one in presets]
-
-    def page(rows: list[Any]) -> bytes:
-        return bytes(ListPlatformsResponse(items=rows).SerializeToString())
-
-    @contextmanager
-    def served() -> Iterator[tuple[str, Any]]:
-        def answer(content: bytes) -> None:
-            market.replace[PLATFORMS] = lambda _: content
-
-        with market.served():
-            yield market.url, answer
-
-    good = page(platforms)
-    hostile = {
-        "empty": page([]),
-        "half": page(platforms[:10]),
-        "HTML": b"<html><body>Down for maintenance</body></html>",
-        "cut": good[: len(good) // 2],
-        "repeated": page(platforms + platforms),
-        "set back": good,
-        "far ahead": good,
-    }
-    return HostileCase(nebius, served, good, hostile)
-
-
-@pytest.mark.parametrize("part", ["platforms", "estimates"])
-@pytest.mark.parametrize("mutants", [4, pytest.param(300, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int, part: str) -> None:
-    with target(part) as damaged:
-        check_tally(tally_mutants(damaged, mutants=mutants, seed=20261126))

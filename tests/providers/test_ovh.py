@@ -13,7 +13,7 @@ from broker.core.values.money import Money
 from providers.ovh import Ovh, OvhSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.ovh import OvhAddon, OvhMarket, OvhPricing, ovh_machine
 from tests.fakes.server import FakeServer, HttpAnswer, Market
 
@@ -117,8 +117,3 @@ def answers() -> JsonAnswers:
         fair=r"product\.= |planCode\.= |values\.\d+\.deleted",
         prices=r"(?i)pric|interval|number|row \d+: (= |$)",
     )
-
-
-@pytest.mark.parametrize("mutants", [20, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

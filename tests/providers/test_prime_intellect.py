@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 from providers.prime_intellect import PrimeIntellect, PrimeIntellectSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.prime_intellect import PRIME_KEY, PrimeMachine, PrimeMarket, PrimePrices
 from tests.fakes.server import FakeServer, HttpAnswer, Market
 
@@ -120,8 +120,3 @@ def answers() -> JsonAnswers:
         body,
         lambda body: body["items"],
     )
-
-
-@pytest.mark.parametrize("mutants", [20, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

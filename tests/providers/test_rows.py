@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
-from providers import rows
 from providers.rows import (
     CHEAPEST,
     DEAREST,
@@ -28,11 +27,7 @@ from providers.rows import (
     usd,
     whole,
 )
-from providers.runpod import Runpod
 from tests.contracts.provider_contract import NOW
-from tests.fakes.mutate import JsonAnswers, check_mutants
-from tests.fakes.runpod import RunpodMarket
-from tests.providers.test_runpod import H100, RTX4090, answer_of, runpod
 
 
 @given(st.decimals("0.001", "10000", places=6))
@@ -133,27 +128,3 @@ def test_only_dollars() -> None:
     for odd in ("EUR", None, 3):
         with pytest.raises(Unfit, match="USD"):
             usd(odd)
-
-
-def _planted(value: Any, what: str, *, per: int = 1, times: int = 1) -> Money:
-    return Money.usd(Decimal(str(value if isinstance(value, int | Decimal) else 1)) * times / per)
-
-
-def _all_or_nothing(found: Any, read: Any) -> Any:
-    for row in found:
-        yield from read(row)
-
-
-@pytest.mark.parametrize(
-    ("where", "what"),
-    [("providers.runpod.price", _planted), ("providers.runpod.each", _all_or_nothing)],
-    ids=["believes every price", "one odd row ends it all"],
-)
-def test_the_fuzz_catches_planted_bugs(monkeypatch: pytest.MonkeyPatch, where: str, what: Any) -> None:
-    monkeypatch.setattr(where, what)
-    assert Runpod.name == "runpod"
-    assert rows.price is not _planted
-    inside = lambda body: body["data"]["gpuTypes"]  # noqa: E731  # too short for a function
-    answers = JsonAnswers(runpod, RunpodMarket(), "/graphql", answer_of(H100, RTX4090), inside)
-    with pytest.raises(Exception):  # noqa: B017, PT011  # whichever way the bug shows
-        check_mutants(answers, mutants=60, seed=1)

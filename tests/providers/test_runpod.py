@@ -17,7 +17,7 @@ from providers.pricebook import Pricebook
 from providers.runpod import Runpod, RunpodSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
@@ -347,9 +347,3 @@ def _answers_of_places(part: str) -> JsonAnswers:
         prices=r"(?i)price|bid|row \d+: (= |$)",
         says=says,
     )
-
-
-@pytest.mark.parametrize("part", ["", "places", "data centers"])
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int, part: str) -> None:
-    check_mutants(answers(part), mutants=mutants)

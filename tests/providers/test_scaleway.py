@@ -17,7 +17,7 @@ from providers.scaleway import Scaleway, ScalewaySettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.scaleway import (
     RATE,
     ScalewayInstance,
@@ -168,8 +168,3 @@ def answers() -> JsonAnswers:
         lambda body: body["products"],
         prices=r"(?i)price|unit|nanos|currency|size|row \d+: (= |$)",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

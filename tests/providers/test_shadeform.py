@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 from providers.shadeform import Shadeform, ShadeformSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, HttpAnswer, Market
 from tests.fakes.shadeform import (
     SHADEFORM_KEY,
@@ -117,8 +117,3 @@ def answers() -> JsonAnswers:
         lambda body: body["instance_types"],
         fair=r"availability\.\d+\.deleted",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

@@ -17,7 +17,7 @@ from providers.vast import Vast, VastSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, Market
 from tests.fakes.vast import VastListing, VastMarket
 
@@ -205,8 +205,3 @@ def answers() -> JsonAnswers:
         lambda body: body["offers"],
         fair=r"discounted_dph_total\.(deleted|= (None|\d|Decimal))",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from providers.verda import Verda, VerdaSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Gpu, Size, VerdaInstanceType, VerdaMarket, VerdaPeriod
 
@@ -224,8 +224,3 @@ def answers() -> JsonAnswers:
         lambda body: body,
         fair=r"spot_price\.= None",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

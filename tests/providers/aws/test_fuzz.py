@@ -10,7 +10,6 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -18,38 +17,25 @@ import pytest
 from broker.core.errors import BrokerError
 from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
-from broker.core.values.money import Money
-from providers.aws import price_list as reader
-from providers.aws import products
-from providers.aws.machines import accelerated_types
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
-from providers.rows import decimal_text
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import (
     COLUMNS,
     FileAnswer,
     Files,
     advisor,
-    on_demand,
     plan_rate,
     price_list,
-    product,
-    savings_plan_list,
     serve_files,
 )
 from tests.fakes.mutate import (
     AdapterAnswer,
     DamagedBody,
-    JsonAnswers,
     MutationTarget,
     answer_of,
-    check_tally,
     damaged_bytes,
-    tally_mutants,
 )
-from tests.fakes.server import HttpAnswer, HttpRequest
-from tests.market.hostile import HostileCase, over_http
 from tests.providers.aws.conftest import market
 
 Make = Callable[..., Aws]
@@ -170,7 +156,7 @@ def plans_target(make: Make, files: Files) -> MutationTarget:
 
 @contextmanager
 def target(part: str = "list") -> Iterator[MutationTarget]:
-    """For `tests.market.mutations`. ``part``: ``list``, or ``plans``."""
+    """For `tests.market.test_damaged_answers`. ``part``: ``list``, or ``plans``."""
     with serve_files() as files, pytest.MonkeyPatch.context() as patch:
         for variable in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(variable)
@@ -186,73 +172,6 @@ def target(part: str = "list") -> Iterator[MutationTarget]:
             return Aws(clock=ManualClock(NOW), settings=settings.model_copy(update=more))
 
         yield targets[part](made, files)
-
-
-def hostile_case() -> HostileCase:
-    """For `tests.market.hostile`: every machine with accelerators in one list, and advice beside it."""
-    names = accelerated_types()
-    rows = [on_demand(product(name, "us-east-1"), f"{number % 80 + 10}.5") for number, name in enumerate(names)]
-    rows += [on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU=""), "0.1")]
-    good, half = price_list(rows).encode(), price_list(rows[: len(rows) // 2]).encode()
-    hostile = {
-        "empty": price_list([]).encode(),
-        "half": half,
-        "HTML": b"<html><body>Down for maintenance</body></html>",
-        "cut": good[: len(good) * 2 // 3].rpartition(b"\n")[0] + b"\n",
-        "repeated": price_list(rows + rows).encode(),
-        "currency": price_list([{**row, "Currency": "CNY"} for row in rows]).encode(),
-        "set back": good,
-        "far ahead": good,
-    }
-
-    def market_of(request: HttpRequest) -> HttpAnswer:
-        found = advisor({"us-east-1": {"p5.48xlarge": (55, 4)}}) if "advisor" in request.path else b""
-        return HttpAnswer(200 if found else 404, found)
-
-    def made(url: str, clock: ManualClock) -> Aws:
-        settings = AwsSettings(regions=("us-east-1",), attempts=1, price_list_url=url, spot_advisor_url=url)
-        return Aws(clock=clock, settings=settings)
-
-    return over_http(JsonAnswers(made, market_of, _PATH, {}, lambda body: body), good, hostile)
-
-
-def hostile_plans() -> HostileCase:
-    """The same for the list of savings plans of a region, beside a price list that stays as it is."""
-    files, rows = Files(), [plan_rate(name, f"{n % 80 + 10}.5") for n, name in enumerate(accelerated_types())]
-    files.put_list("us-east-1", market("us-east-1"))
-    files.put_advisor(advisor({"us-east-1": {"p5.48xlarge": (55, 4)}}))
-    files.put_plans("us-east-1", rows)
-    path = next(path for path in files.answers if path.endswith("us-east-1/index.csv") and "savings" in path)
-    good = savings_plan_list(rows).encode()
-    hostile = {
-        "empty": savings_plan_list([]).encode(),
-        "half": savings_plan_list(rows[: len(rows) // 2]).encode(),
-        "HTML": b"<html><body>Down for maintenance</body></html>",
-        "cut": good[: len(good) * 2 // 3].rpartition(b"\n")[0] + b"\n",
-        "repeated": savings_plan_list(rows + rows).encode(),
-        "currency": savings_plan_list([{**row, "Currency": "CNY"} for row in rows]).encode(),
-        "set back": good,
-        "far ahead": good,
-    }
-
-    def market_of(request: HttpRequest) -> HttpAnswer:
-        found = files.answers.get(request.path, FileAnswer(b"", 404))
-        assert isinstance(found, FileAnswer)
-        return HttpAnswer(found.status, found.body)
-
-    def made(url: str, clock: ManualClock) -> Aws:
-        settings = AwsSettings(
-            regions=("us-east-1",), attempts=1, price_list_url=url, spot_advisor_url=url,
-            savings_plan_lists=True, savings_plan_list_url=url,
-        )  # fmt: skip
-        return Aws(clock=clock, settings=settings)
-
-    return over_http(JsonAnswers(made, market_of, path, {}, lambda body: body), good, hostile)
-
-
-def check_lists(make: Make, files: Files, number: int) -> None:
-    tally = tally_mutants(list_target(make, files), mutants=number, seed=SEED)
-    check_tally(tally)
 
 
 def rows_in(raw: bytes) -> int:
@@ -312,42 +231,10 @@ def check_advice(make: Make, files: Files, number: int) -> None:
             assert 0 < offer.interruption_rate < 1
 
 
-def test_damaged_lists(make: Make, files: Files) -> None:
-    check_lists(make, files, FEW)
-
-
 def test_damaged_advice(make: Make, files: Files) -> None:
     check_advice(make, files, FEW)
 
 
 @pytest.mark.system
-def test_thousands_of_damaged_lists_of_plans(make: Make, files: Files) -> None:
-    check_tally(tally_mutants(plans_target(make, files), mutants=MANY, seed=SEED))
-
-
-@pytest.mark.system
-def test_thousands_of_damaged_lists(make: Make, files: Files) -> None:
-    check_lists(make, files, MANY)
-
-
-@pytest.mark.system
 def test_thousands_of_damaged_pieces_of_advice(make: Make, files: Files) -> None:
     check_advice(make, files, MANY)
-
-
-@pytest.mark.system
-def test_planted_bugs_are_caught(make: Make, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three slips that a parser could have; the fuzz has to see each."""
-    with monkeypatch.context() as patch:
-        patch.setattr(products, "decimal_text", lambda value: decimal_text(value or "0.00001"))
-        patch.setattr(products, "price", lambda value, *_, **__: Money.usd(value or 0))
-        with pytest.raises(AssertionError):
-            check_lists(make, files, 400)
-    with monkeypatch.context() as patch:
-        patch.setattr(products, "decimal_text", lambda value: Decimal(value))
-        with pytest.raises(AssertionError, match="InvalidOperation"):
-            check_lists(make, files, 400)
-    with monkeypatch.context() as patch:
-        patch.setattr(reader._Reader, "_skip", lambda self, detail: 1 / 0)
-        with pytest.raises(AssertionError, match="ZeroDivisionError"):
-            check_lists(make, files, 400)

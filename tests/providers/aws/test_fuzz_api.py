@@ -28,10 +28,8 @@ from tests.fakes.mutate import (
     DamagedBody,
     MutationTarget,
     answer_of,
-    check_tally,
     damaged_bytes,
     mutate,
-    tally_mutants,
 )
 
 if TYPE_CHECKING:
@@ -102,19 +100,6 @@ def spot_target(login: AwsLogin, cloud: AwsCloud, patch: pytest.MonkeyPatch) -> 
     )
 
 
-def check_spot(login: AwsLogin, cloud: AwsCloud, number: int, patch: pytest.MonkeyPatch) -> None:
-    check_tally(tally_mutants(spot_target(login, cloud, patch), mutants=number, seed=SEED))
-
-
-def test_damaged_spot_prices(login: AwsLogin, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_spot(login, cloud, FEW, monkeypatch)
-
-
-@pytest.mark.system
-def test_thousands_of_damaged_spot_prices(login: AwsLogin, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_spot(login, cloud, MANY, monkeypatch)
-
-
 def products_target() -> MutationTarget:
     from tests.fakes.aws_cloud import get_products
 
@@ -146,13 +131,9 @@ _FAIR_PRODUCT = (
 )
 
 
-def check_products(number: int) -> None:
-    check_tally(tally_mutants(products_target(), mutants=number, seed=SEED))
-
-
 @contextmanager
 def target(what: str) -> Iterator[MutationTarget]:
-    """For `tests.market.mutations`."""
+    """For `tests.market.test_damaged_answers`."""
     from tests.fakes.aws_gate import serve_cloud
 
     if what == "products":
@@ -167,14 +148,3 @@ def target(what: str) -> Iterator[MutationTarget]:
         login = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=60))
         assert login is not None
         yield spot_target(login, cloud, patch)
-
-
-def test_damaged_products() -> None:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    check_products(400)
-
-
-@pytest.mark.system
-def test_thousands_of_damaged_products() -> None:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    check_products(5 * MANY)

@@ -25,7 +25,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.azure_retail import FakeRetailPrices, RetailItem, SavingsPlan
-from tests.fakes.mutate import JsonAnswers, check_mutants
+from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
@@ -336,8 +336,3 @@ def answers() -> JsonAnswers:
         lambda body: body["Items"],
         fair=r"savingsPlan\.(deleted|\d+\.deleted|= (None|\[\]))",
     )
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=pytest.mark.system)])
-def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
-    check_mutants(answers(), mutants=mutants)

@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import random
-from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Offer, OfferQuery
-from broker.core.values.money import Money
-from providers.catalogue import fields
 from providers.catalogue.file import CatalogueFile
-from providers.rows import Unfit
 from tests.contracts.provider_contract import NOW
 from tests.fakes import catalogues
 from tests.fakes.catalogues import table
@@ -92,36 +87,3 @@ def check(folder: Path, layout: str, mutants: int, seed: int = 20261121) -> None
 @pytest.mark.parametrize("mutants", [30, pytest.param(600, marks=pytest.mark.system)])
 def test_damaged_files_harm_nothing_but_the_damaged_row(tmp_path: Path, layout: str, mutants: int) -> None:
     check(tmp_path, layout, mutants)
-
-
-def _unchecked(value: object, what: str, **_: int) -> Money:
-    return Money.usd(value) if isinstance(value, Decimal) else Money.ZERO
-
-
-def _unchecked_count(cells: fields.Cells, column: str) -> int:
-    return int(float(cells.text(column) or 0))
-
-
-def _unchecked_text(cells: fields.Cells, column: str) -> str:
-    return cells.by_column[column]
-
-
-def _one_row_ends_it(file: CatalogueFile, cells: fields.Cells, line: int) -> Iterator[object]:
-    yield from file._layout.read(cells, file._about)
-
-
-BUGS: dict[str, tuple[object, str, Callable[..., object]]] = {
-    "prices as they come": (fields, "price", _unchecked),
-    "counts as they come": (fields.Cells, "count", _unchecked_count),
-    "nothing is a name": (fields.Cells, "text", _unchecked_text),
-    "one row ends the file": (CatalogueFile, "_of", _one_row_ends_it),
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_bug_in_the_reader_is_caught_by_the_mutants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str
-) -> None:
-    monkeypatch.setattr(*BUGS[bug])
-    with pytest.raises((AssertionError, ArithmeticError, ValueError, KeyError, Unfit)):
-        check(tmp_path, "ours", 300)

@@ -8,15 +8,12 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.values.clock import ManualClock
-from broker.core.values.money import Money
-from providers.gcp import calls, catalogue, skus
 from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
@@ -30,9 +27,7 @@ from tests.fakes.mutate import (
     JsonAnswers,
     MutationTarget,
     answer_of,
-    check_tally,
     mutate,
-    tally_mutants,
 )
 from tests.fakes.server import FakeServer, HttpRequest
 
@@ -113,11 +108,6 @@ class Asker:
         return answer_of(provider.offers(_ABOUT))
 
 
-@pytest.fixture
-def cloud() -> GcpCloud:
-    return world()
-
-
 def answer_at(cloud: GcpCloud, path: str) -> Any:
     """What the undamaged world says there, as JSON."""
     asked = HttpRequest("GET", path, {}, {})
@@ -152,13 +142,6 @@ _FAIR = (
 _PRICES = r"guestCpus|memoryMb|pricing|description|usageType|serviceRegions|category|row \d+: (= |$)"
 
 
-def check(
-    cloud: GcpCloud, path: str, rows: Callable[[Any], Any], region_of_row: Callable[[int], str], mutants: int
-) -> None:
-    with served(cloud, path, rows, region_of_row) as found:
-        check_tally(tally_mutants(found, mutants=mutants, seed=SEED))
-
-
 def answers() -> JsonAnswers:
     """The SKUs, for `tests.market.hostile`."""
 
@@ -174,7 +157,7 @@ def answers() -> JsonAnswers:
 
 @contextmanager
 def target(what: str) -> Iterator[MutationTarget]:
-    """For `tests.market.mutations`."""
+    """For `tests.market.test_damaged_answers`."""
     cloud = world()
     if what == "skus":
         with served(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 9]) as found:
@@ -190,52 +173,10 @@ def _region(zone: str) -> str:
     return zone.removeprefix("zones/").removesuffix("-a")
 
 
-def check_skus(cloud: GcpCloud, mutants: int) -> None:
-    check(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 9], mutants)
-
-
 def scoped(body: Any) -> dict[str, Any]:
     """The rows are the zones here: what is damaged is a machine, a list of them, or a zone."""
     items: dict[str, Any] = body["items"]
     return items
 
 
-def check_scoped(cloud: GcpCloud, path: str, mutants: int) -> None:
-    zones = list(scoped(answer_at(cloud, path)))
-    check(cloud, path, scoped, lambda row: _region(zones[row]), mutants)
-
-
-@pytest.mark.parametrize("mutants", [12, pytest.param(600, marks=_SYSTEM)])
-def test_damaged_skus(cloud: GcpCloud, mutants: int) -> None:
-    check_skus(cloud, mutants)
-
-
-@pytest.mark.parametrize("mutants", [8, pytest.param(600, marks=_SYSTEM)])
-@pytest.mark.parametrize("path", [MACHINES, ACCELERATORS])
-def test_damaged_machines(cloud: GcpCloud, path: str, mutants: int) -> None:
-    check_scoped(cloud, path, mutants)
-
-
 # The fuzz test must bite: parser bugs, planted, have to be found by it.
-
-
-def zero_is_a_price(bug: pytest.MonkeyPatch) -> None:
-    bug.setattr(skus, "_CHEAPEST", Decimal("-1e30"))
-    bug.setattr(skus, "_DEAREST", Decimal("1e30"))
-    bug.setattr(catalogue, "price", lambda total, what: Money.usd(total))
-
-
-def one_odd_row_costs_the_page(bug: pytest.MonkeyPatch) -> None:
-    def give_up(*args: Any) -> Any:
-        raise ValueError("unreadable")
-
-    bug.setattr(calls, "row_by_row", give_up)
-
-
-@pytest.mark.parametrize("plant", [zero_is_a_price, one_odd_row_costs_the_page])
-@_SYSTEM
-def test_planted_bugs_are_caught(cloud: GcpCloud, plant: Callable[[pytest.MonkeyPatch], None]) -> None:
-    with pytest.MonkeyPatch.context() as bug:
-        plant(bug)
-        with pytest.raises(AssertionError, match="mutant"):
-            check_skus(cloud, 400)

@@ -1,17 +1,16 @@
-"""Damages each adapter's answers on purpose and prints what came of it, one row an adapter.
-
-python -m tests.market.mutations [--mutants 500] [--seed N] [--only NAME] [--show]
-"""
+"""Damaged answers of each adapter: no crash, no price out of this world, and no harm to other rows. Seeded."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
 
-from tests.fakes.mutate import MutationTally, MutationTarget, tally_mutants
+import pytest
+
+from providers.registry import PROVIDERS
+from tests.fakes.mutate import MutationTarget, check_tally, tally_mutants
+from tests.providers.test_registry import WITHOUT_NETWORK, WITHOUT_NETWORK_AND_ROWS
 
 Opens = Callable[[], AbstractContextManager[MutationTarget]]
 
@@ -55,39 +54,12 @@ ADAPTERS: dict[str, Opens] = {
 }
 
 
-def row(name: str, tally: MutationTally) -> str:
-    return (
-        f"{name:24}{tally.mutants:>9,}{tally.readable:>10,}{tally.offers:>9,}"
-        f"{len(tally.crashes):>9}{len(tally.wrong):>14}{len(tally.untold):>14}"
-    )
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("mutants", [6, pytest.param(600, marks=pytest.mark.system)])
+def test_damaged_answers_harm_nothing_but_the_damaged_row(adapter: str, mutants: int) -> None:
+    with ADAPTERS[adapter]() as target:
+        check_tally(tally_mutants(target, mutants=mutants, seed=20261125))
 
 
-HEAD = (
-    f"{'adapter':24}{'mutants':>9}{'readable':>10}{'offers':>9}{'crashes':>9}{'wrong prices':>14}{'untold drops':>14}"
-)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.market.mutations", description=__doc__)
-    parser.add_argument("--mutants", type=int, default=500, help="of each adapter's answers (default: 500)")
-    parser.add_argument("--seed", type=int, default=20261125)
-    parser.add_argument("--only", default="", help="only adapters whose name contains this")
-    parser.add_argument("--show", action="store_true", help="print each fault, too")
-    asked = parser.parse_args()
-    print(HEAD)
-    faults = 0
-    for name, opens in ADAPTERS.items():
-        if asked.only not in name:
-            continue
-        with opens() as target:
-            tally = tally_mutants(target, mutants=asked.mutants, seed=asked.seed)
-        print(row(name, tally), flush=True)
-        faults += len(tally.faults)
-        if asked.show:
-            print(*(f"    {fault}" for fault in tally.faults), sep="\n")
-    print(f"{faults} faults (seed {asked.seed})")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def test_every_adapter_is_damaged() -> None:
+    assert {name.partition(":")[0] for name in ADAPTERS} == {*PROVIDERS} - {*WITHOUT_NETWORK, *WITHOUT_NETWORK_AND_ROWS}
