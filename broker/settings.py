@@ -29,7 +29,6 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.access.people import TeamRole
-from broker.core.access.second_factors import SecondFactorFor
 from broker.core.actors import Role
 from broker.core.errors import did_you_mean
 from broker.core.notices import Severity
@@ -100,9 +99,7 @@ class ServeSettings(BaseModel):
     one does, and the others stand by. All must be set alike, and jobs on the services' own machine need all services on
     one machine. ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of
     the service, which can read its database and its providers' credentials. ``requests_per_minute``: of one token,
-    without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all.
-    ``second_factor_for``: who, of those who sign in with a password, may only look until they have set up a second
-    factor: ``nobody``, ``approvers`` (administrators and those of teams, too) or ``everybody``."""
+    without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -112,7 +109,6 @@ class ServeSettings(BaseModel):
     jobs_here: bool = False
     requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
     max_uploads: Size = 100 * 10**9
-    second_factor_for: SecondFactorFor = SecondFactorFor.NOBODY
 
 
 class QuietHours(BaseModel):
@@ -236,7 +232,7 @@ class Settings(BaseSettings):
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
     ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
-    ``sign_in``: the identity provider at which people sign in to the page; None: with tokens and passwords.
+    ``sign_in``: the identity provider at which people sign in to the page; None: with tokens and one-time links.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
     ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
     """

@@ -224,7 +224,7 @@ def told(store: Store, now: datetime, *, times: int = 3000) -> None:
         ),
         "budget_mark (budget, period_start, amount, mark, at)": f"'b-' || {one}, {at}, 1000000, 'half', {at}",
         "api_token (id, person, label, scopes, digest, made_at, made_by, expires_at, revoked_by)": (
-            f"'token-' || n, 'user-' || {one}, 'a password', '[\"read\"]', '', {at}, 'user-' || {one}, {at}, ''"
+            f"'token-' || n, 'user-' || {one}, 'a token', '[\"read\"]', '', {at}, 'user-' || {one}, {at}, ''"
         ),
         "page_session (digest, person, token, made_at, seen_at, ends_at)": (
             f"'session-' || n, 'user-' || {one}, 'token-' || n, {at}, {at}, {at} + 2592000000000"

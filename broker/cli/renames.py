@@ -9,6 +9,9 @@ from collections.abc import Mapping
 RENAMES: Mapping[str, str] = {
     "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
+    "people add": "is now `gpubroker people invite`; service accounts: `gpubroker tokens create NAME --service`",
+    "people link": "is now `gpubroker people invite NAME --subject SUBJECT`",
+    "people second-factor": "was removed: people have their second factor at the identity provider (setting `sign_in`)",
 }
 
 

@@ -83,12 +83,12 @@ class Terminal:
         """Print part of the result as text; to stderr when the result is JSON."""
         console = self.err if self.as_json else self.out
         for part in parts:
-            console.print(_trimmed(part), highlight=False, soft_wrap=not console.is_terminal)
+            console.print(_trimmed(part), highlight=False, soft_wrap=_is_unbroken(part, console))
 
     def say(self, *parts: RenderableType) -> None:
         """Print a message to stderr."""
         for part in parts:
-            self.err.print(part, highlight=False, soft_wrap=not self.err.is_terminal)
+            self.err.print(part, highlight=False, soft_wrap=_is_unbroken(part, self.err))
 
     def live(self) -> AbstractContextManager[Live | None]:
         """A status line below the output that can be updated; None if the output is not a terminal."""
@@ -265,6 +265,12 @@ def _trimmed(part: RenderableType) -> RenderableType:
     from broker.cli.render.tables import Trimmed
 
     return part if isinstance(part, str | Text) else Trimmed(part)
+
+
+def _is_unbroken(part: RenderableType, console: Console) -> bool:
+    """Whether lines may be longer than the console: in a file, and for a single word, such as a token or an address,
+    which people copy."""
+    return not console.is_terminal or (isinstance(part, str) and " " not in part)
 
 
 def _console(*, stderr: bool) -> Console:

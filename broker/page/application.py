@@ -16,8 +16,9 @@ from broker.app.access.identity_provider import IdentityProvider
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
+from broker.core.access.sessions import LINK_PATH
 from broker.core.errors import BrokerError
-from broker.page import passwords, signing
+from broker.page import signing
 from broker.page.drawing import STATIC, drawn
 from broker.page.provider import ProviderPages
 from broker.page.routes import PAGES
@@ -43,6 +44,7 @@ _OF_ALL = {
     ),
 }
 OF_PAGES = _OF_ALL | {b"cache-control": b"no-store"}
+OF_LINKS = OF_PAGES | {b"referrer-policy": b"strict-origin"}  # without the path, which is a secret
 OF_FILES = _OF_ALL | {b"cache-control": b"public, max-age=31536000, immutable"}
 _ONLY_TLS = {b"strict-transport-security": b"max-age=31536000"}
 _FILES, _API = "/static", ("/api/", "/healthz", "/metrics")
@@ -52,13 +54,14 @@ def with_page(broker: Broker, service: ServiceAnswers, health: Pulses, transport
     """The application of API, health, metrics and page. They share the count of wrong tokens."""
     wrong, more = WrongTokens(), _ONLY_TLS if transport.encrypted else {}
     described = Envelope(api(broker, service, wrong, transport))
-    pages = Envelope(page(broker, health, transport, wrong), OF_PAGES | more)
+    app = page(broker, health, transport, wrong)
+    pages, links = Envelope(app, OF_PAGES | more), Envelope(app, OF_LINKS | more)
     files = Envelope(_files(), OF_FILES | more)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        chosen = described if path.startswith(_API) else files if path.startswith(f"{_FILES}/") else pages
-        await chosen(scope, receive, send)
+        prefixed = ((_API, described), (f"{_FILES}/", files), (f"{LINK_PATH}/", links))
+        await next((one for prefix, one in prefixed if path.startswith(prefix)), pages)(scope, receive, send)
 
     return answer
 
@@ -67,17 +70,14 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong: WrongToken
     """The page alone, without the `Envelope` that a caller puts around it."""
     cookie = Cookie(transport.encrypted)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MOST_BODY)
-    app.state.health, app.state.signing = health, SignInState(broker, cookie, wrong, WrongTokens())
+    app.state.health, app.state.signing, app.state.transport = health, SignInState(broker, cookie, wrong), transport
     app.state.wrong_codes = WrongTokens(most=10)  # limits by person the tries of programs' codes
-    app.state.wrong_again, app.state.transport = WrongTokens(most=10), transport
     form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
     app.add_api_route(signing.SIGN_IN, signing.asking, methods=["GET"])
     app.add_api_route(signing.SIGN_IN, signing.signing_in, methods=["POST"], dependencies=[form])
-    if broker.settings.sign_in is None:  # with an identity provider, passwords are entered only there
-        app.add_api_route(passwords.WITH_PASSWORD, passwords.signing_in, methods=["POST"], dependencies=[form])
-        app.add_api_route(passwords.INVITATION, passwords.invited, methods=["GET"])
-        app.add_api_route(passwords.INVITATION, passwords.accepting, methods=["POST"], dependencies=[form])
-    else:
+    app.add_api_route(signing.LINK, signing.link_asking, methods=["GET"])
+    app.add_api_route(signing.LINK, signing.link_signing_in, methods=["POST"])
+    if broker.settings.sign_in is not None:
         provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
         for path, endpoint in provider.routes():
             app.add_api_route(path, endpoint, methods=["GET"])

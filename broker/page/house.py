@@ -6,8 +6,6 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from broker.app.access import audit, people, tokens
-from broker.app.access.passwords import has_password
-from broker.app.access.second_factors import has_to_set_up, second_factor
 from broker.app.market.polling import statuses
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.prices import PolledProvider
@@ -20,14 +18,8 @@ _LINES = 100  # of the audit log
 
 def me(by: By) -> Response:
     """The person signed in, their permissions, and the form that ends all their sessions."""
-    found, broker = CallerIdentity.of(by.caller.access), by.caller.broker
-    values = {
-        "me": found,
-        "has_password": has_password(broker, found.person.name),
-        "factor": second_factor(broker, found.person.name),
-        "lacks_factor": has_to_set_up(broker, by.caller.access.person),
-    }
-    return drawn("me.html", by, values, title=found.person.name, at="/me")
+    found = CallerIdentity.of(by.caller.access)
+    return drawn("me.html", by, {"me": found}, title=found.person.name, at="/me")
 
 
 def people_and_tokens(by: By) -> Response:
@@ -35,8 +27,7 @@ def people_and_tokens(by: By) -> Response:
     broker = by.caller.broker
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
-        "may_change": has_password(broker, by.caller.access.person.name),
-        "asks_code": second_factor(broker, by.caller.access.person.name) is not None,
+        "provider": broker.settings.sign_in is not None,
         "people": PeopleList.of(people.people(broker)).people,
         "tokens": TokenList.of(tokens.tokens(broker), broker.clock.now()).tokens,
         "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),

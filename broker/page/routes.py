@@ -17,11 +17,9 @@ from broker.page import (
     jobs,
     market,
     money,
-    passwords,
     people,
     policies,
     reports,
-    second_factors,
     signing,
 )
 from broker.page.overview import overview
@@ -77,10 +75,6 @@ PAGES = (
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
     PageRoute("GET", "/me", None, house.me),
     PageRoute("POST", "/sign-out", None, signing.signing_out),
-    PageRoute("POST", "/me/password", None, passwords.changing),
-    PageRoute("POST", "/me/second-factor", None, second_factors.setting_up),
-    PageRoute("POST", "/me/second-factor/confirm", None, second_factors.confirming),
-    PageRoute("POST", "/me/second-factor/remove", None, second_factors.removing),
     PageRoute("GET", "/device", None, device.asking),
     PageRoute("POST", "/device", None, device.deciding),
     PageRoute("GET", "/people", Permission.SEE_PEOPLE, house.people_and_tokens),

@@ -1,20 +1,24 @@
-"""Signing in with an API token, and signing out."""
+"""Signing in with an API token or a one-time link, and signing out."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import sessions
 from broker.app.wiring import Broker
+from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import EntryPoint
 from broker.page.drawing import drawn
-from broker.page.visitors import At, By, Form, from_here
+from broker.page.visitors import At, By, Form, SignInState, from_here
 from broker.server.callers import SignInNeeded, TooManyWrongTokens, address_of, admitted
 
-SIGN_IN = "/sign-in"
-TOO_OFTEN = "Too many wrong tries from this address. Try again in a minute."
+SIGN_IN, LINK = "/sign-in", f"{LINK_PATH}/{{secret}}"
+_TOO_OFTEN = "Too many wrong tries from this address. Try again in a minute."
 _NOBODY = "This token is not valid. It may be mistyped, expired or revoked."
+_NO_LINK = "This link is not valid. It may be used, replaced or expired: an administrator can make another."
 
 
 def asking(at: At, request: Request) -> Response:
@@ -24,15 +28,33 @@ def asking(at: At, request: Request) -> Response:
 
 def signing_in(at: At, request: Request, form: Form) -> Response:
     """Begin a session for a valid token; the form again for an invalid one."""
-    from_here(request)
     after, token = form.get("next", "/"), form.get("token", "").strip()
+    return _entering(at, request, token, sessions.sign_in, after, _NOBODY)
+
+
+def link_asking() -> Response:
+    """The button of a one-time link, valid or not: programs that look at links in messages do not use one up."""
+    return drawn("link.html", None, {}, title="Sign in")
+
+
+def link_signing_in(at: At, request: Request, secret: str) -> Response:
+    """Begin a session for a valid link, which it uses up. The answer is the same for one that is used, replaced,
+    expired or made up."""
+    return _entering(at, request, secret, sessions.sign_in_by_link, "/", _NO_LINK)
+
+
+def _entering(
+    at: SignInState, request: Request, secret: str, begin: Callable[..., str | None], after: str, refusal: str
+) -> Response:
+    """Begin a session for a valid secret, by ``begin``; the sign-in form for an invalid one, with ``refusal``."""
+    from_here(request)
     origin = f"{EntryPoint.PAGE} {address_of(request)}"
     try:
-        id = admitted(at.wrong, request, token, lambda: sessions.sign_in(at.broker, token, origin=origin))
+        id = admitted(at.wrong, request, secret, lambda: begin(at.broker, secret, origin=origin))
     except SignInNeeded:
-        return sign_in_form(at.broker, after, _NOBODY, 401)
+        return sign_in_form(at.broker, after, refusal, 401)
     except TooManyWrongTokens:
-        return sign_in_form(at.broker, after, TOO_OFTEN, 429)
+        return sign_in_form(at.broker, after, _TOO_OFTEN, 429)
     if earlier := request.cookies.get(at.cookie.name):
         sessions.sign_out(at.broker, earlier, origin=origin)
     return at.cookie.given(id, inside(after))

@@ -46,12 +46,14 @@ class Renewal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the requested page."""
+    """A person signed in. ``session``: the id of their session, which is a secret. ``path``: of the requested page.
+    ``recent``: they signed in by a link or at the identity provider a short time ago, so they may change people."""
 
     caller: Caller
     session: str
     path: str = "/"
     renewal: Renewal = Renewal.IN_PLACE
+    recent: bool = False
 
     @property
     def form_token(self) -> str:
@@ -87,13 +89,11 @@ class Cookie:
 
 @dataclass(frozen=True, slots=True)
 class SignInState:
-    """What signing in and out needs, in ``app.state.signing``. ``wrong``: wrong tokens by address; ``guesses``: wrong
-    passwords by address."""
+    """What signing in and out needs, in ``app.state.signing``. ``wrong``: wrong tokens and links by address."""
 
     broker: Broker
     cookie: Cookie
     wrong: WrongTokens
-    guesses: WrongTokens
 
 
 def sign_in_state(request: Request) -> SignInState:
@@ -167,7 +167,7 @@ def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
         raise SignInNeeded
     at = request.state.request_id
     caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), at, EntryPoint.PAGE)
-    return Visitor(caller, id, request.url.path, renewal)
+    return Visitor(caller, id, request.url.path, renewal, sessions.is_recent(broker, entrant.token))
 
 
 def by_script(request: Request) -> bool:

@@ -270,10 +270,7 @@ NO_QUERIES = frozenset(
         *("AccessStore.reading", "AccessStore.writing"),
         # Of each person there are a few rows, or one; of logins and sign-ins, those under way.
         *("AccessReading.device_login", "AccessReading.device_login_of", "AccessReading.person_of"),
-        *("AccessReading.password", "AccessReading.password_origin", "AccessReading.second_factor"),
-        *("AccessReading.invitation", "AccessWriting.keep_person", "AccessWriting.keep_password"),
-        *("AccessWriting.keep_password_origin", "AccessWriting.forget_password_origins", "AccessWriting.invite"),
-        *("AccessWriting.keep_second_factor", "AccessWriting.drop_second_factor", "AccessWriting.end_invitations"),
+        *("AccessWriting.keep_person", "AccessWriting.keep_link", "AccessWriting.use_link", "AccessWriting.end_links"),
         *("AccessWriting.begin_device_login", "AccessWriting.keep_device_login", "AccessWriting.end_device_login"),
         *("AccessWriting.begin_provider_sign_in", "AccessWriting.take_provider_sign_in"),
         *("AccessWriting.end_granted_logins", "AccessWriting.link_identity"),

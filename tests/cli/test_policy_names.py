@@ -111,7 +111,7 @@ def test_approvers_are_known_who_have_acted_here(
     assert gpubroker("policy", "check", write("p.yaml", asks % me), "--json").json["warnings"] == []
     (warning,) = gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"]
     assert f"; did you mean {me!r}?" in warning
-    assert gpubroker("people", "add", f"{me}t", "--administrator").code == 0
+    assert gpubroker("people", "invite", f"{me}t", "--administrator").code == 0
     assert gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"] == []
 
 

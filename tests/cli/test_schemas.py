@@ -49,7 +49,7 @@ ELSEWHERE = {
     "capacity-resale",  # tests/procurement/test_selling.py
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
-    *("people-invite", "people-second-factor"),  # likewise
+    "people-invite",  # likewise
     "prices-accept",  # tests/cli/prices/test_accept.py
     "demo",  # tests/demo/test_demo.py
     "serve",  # tests/market/test_two_pollers.py

@@ -14,15 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from broker.app.access.passwords import invite
-from tests.actors import ROOT
 from tests.bench.bench_million import database
 from tests.page.chromium import CHROMIUM, QUIETLY, THEMES, WIDTHS, name_of, pages_of, serving, signed_in
 from tests.page.grown import grow, reported
 from tests.server.world import Company, new_world, world_over
 
 HIGH = 900
-PASSWORD = "a long sentence of words"
 
 
 class Camera:
@@ -69,7 +66,7 @@ def _all(world: Company, url: str, camera: Camera) -> None:
         for width, theme in product(WIDTHS, THEMES):
             options = {"viewport": {"width": width, "height": HIGH}, "color_scheme": theme}
             where = f"{width}-{theme}"
-            page = signed_in(browser, url, world.usual("adam"), **options)
+            page = signed_in(browser, url, world.link("adam"), **options)
             for path in paths:
                 camera.take(page, name_of(path, world), where, url + path)
             page.goto(f"{url}/policies/change")
@@ -82,23 +79,14 @@ def _all(world: Company, url: str, camera: Camera) -> None:
 
 
 def _signing_in(world: Company, url: str, camera: Camera, page: Any, where: str) -> None:
+    link = world.link("adam")
     camera.take(page, "sign-in", where, f"{url}/sign-in")
-    camera.take(page, "invitation-gone", where, f"{url}/invitation/unknown")
-    page.goto(f"{url}/invitation/{invite(world.broker, 'adam', by=ROOT).secret}")
-    camera.take(page, "invitation", where)
-    for field in ("password", "again"):
-        page.fill(f"input[name={field}]", PASSWORD)
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"{url}/")
-    for path in ("/me", "/people", "/people/mia"):
-        camera.take(page, f"{path.strip('/').replace('/', '-')}-with-password", where, url + path)
-    page.context.clear_cookies()
-    page.goto(f"{url}/sign-in")
-    page.fill("input[name=name]", "adam")
-    page.fill("input[name=password]", "a wrong sentence of words")
-    page.locator("form[action='/sign-in/password'] button").press("Enter")
-    page.locator(".trouble").wait_for()
-    camera.take(page, "sign-in-wrong", where)
+    camera.take(page, "link", where, url + link)
+    for name in ("link-followed", "link-used"):
+        page.goto(url + link)
+        page.keyboard.press("Enter")
+        page.locator("main").wait_for()
+        camera.take(page, name, where)
     page.context.close()
 
 

@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker.app.access.passwords import invite
-from tests.actors import ROOT
 from tests.page.chromium import CHROMIUM, QUIETLY, THEMES, WIDTHS, name_of, pages_of, serving, signed_in
 from tests.page.grown import grow
 from tests.server.world import Company, new_world, submitted, world_over
@@ -26,7 +24,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(170)]
 
 AXE = Path(os.environ.get("GPUBROKER_AXE", "/nowhere"))
 TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
-PASSWORD = "a long sentence of words"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +76,7 @@ def judged(page: Any, url: str, found: dict[str, list[str]], name: str) -> None:
 def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Company], width: int, theme: str) -> None:
     url, world = served
     page = signed_in(
-        browser, url, world.usual("adam"), viewport={"width": width, "height": 900}, color_scheme=theme
+        browser, url, world.link("adam"), viewport={"width": width, "height": 900}, color_scheme=theme
     )  # fmt: skip
     said, hosts = listened(page), set[str]()
     page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
@@ -94,39 +91,29 @@ def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Compan
 
 
 @pytest.mark.parametrize(("width", "theme"), list(product(WIDTHS, THEMES)))
-def test_what_asks_for_a_password_is_accessible_too(
-    browser: Any, served: tuple[str, Company], width: int, theme: str
-) -> None:
-    """Signing in, an invitation, a wrong password; and with a password, the forms that ask for it."""
+def test_signing_in_is_accessible_too(browser: Any, served: tuple[str, Company], width: int, theme: str) -> None:
+    """A link and a used one; and the forms that only a session of a link has."""
     url, world = served
-    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()
+    link = world.link("adam")
+    page = signed_in(browser, url, link, viewport={"width": width, "height": 900}, color_scheme=theme)
     said, found = listened(page), dict[str, list[str]]()
-    judged(page, url + "/sign-in", found, "sign-in")
-    judged(page, f"{url}/invitation/unknown", found, "invitation-gone")
-    judged(page, f"{url}/invitation/{invite(world.broker, 'adam', by=ROOT).secret}", found, "invitation")
-    for field in ("password", "again"):
-        page.fill(f"input[name={field}]", PASSWORD)
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"{url}/")
     for path in ("/me", "/people", "/people/mia"):
-        judged(page, url + path, found, f"{path.strip('/').replace('/', '-')}-with-password")
+        judged(page, url + path, found, f"{path.strip('/').replace('/', '-')}-by-link")
     page.context.clear_cookies()
-    page.goto(f"{url}/sign-in")
-    page.fill("input[name=name]", "adam")
-    page.fill("input[name=password]", "a wrong sentence of words")
-    page.locator("form[action='/sign-in/password'] button").press("Enter")
+    judged(page, url + link, found, "link")
+    page.keyboard.press("Enter")
     page.locator(".trouble").wait_for()
-    judged(page, "", found, "sign-in-wrong")
+    judged(page, "", found, "link-used")
     page.context.close()
     assert not found
-    assert not [one for one in said if "status of 40" not in one]  # Chromium itself tells of 401 and 404
+    assert not [one for one in said if "status of 40" not in one]  # Chromium itself tells of 401
 
 
 def test_figures_are_renewed_where_they_stand(browser: Any, served: tuple[str, Company]) -> None:
     """A new job appears without a new page; what has the focus keeps it, what was opened stays open, and nothing
     scrolls. Output is followed at its end, and left alone where somebody has scrolled up."""
     url, world = served
-    page = signed_in(browser, url, world.usual("adam"), viewport={"width": 1280, "height": 400})
+    page = signed_in(browser, url, world.link("adam"), viewport={"width": 1280, "height": 400})
     page.evaluate("window.asked = 1; scrollTo(0, 150)")
     reach(page, f"#main a[href='/jobs/{world.mine}']")
     held = page.evaluate("[document.activeElement.href, scrollY]")
@@ -147,7 +134,7 @@ def test_figures_are_renewed_where_they_stand(browser: Any, served: tuple[str, C
 
 def test_figures_that_could_not_be_renewed_are_said_to_be_old(browser: Any, served: tuple[str, Company]) -> None:
     url, world = served
-    page = signed_in(browser, url, world.usual("adam"))
+    page = signed_in(browser, url, world.link("adam"))
     page.context.set_offline(True)
     page.evaluate("htmx.trigger(document.getElementById('main'), 'every')")
     page.locator("#silent:has-text('does not answer')").wait_for()
@@ -159,12 +146,12 @@ def test_figures_that_could_not_be_renewed_are_said_to_be_old(browser: Any, serv
 
 def test_approving_refusing_and_cancelling_need_no_mouse(browser: Any, served: tuple[str, Company]) -> None:
     url, world = served
-    page = signed_in(browser, url, world.usual("apple"), java_script_enabled=False)
+    page = signed_in(browser, url, world.link("apple"), java_script_enabled=False)
     page.goto(f"{url}/approvals")
     reach(page, f"form[action='/approvals/{world.asking}/grant'] button")
     page.keyboard.press("Enter")
     page.locator(f"form[action='/approvals/{world.asking}/grant']").wait_for(state="detached")
-    owner = signed_in(browser, url, world.usual("mia"), java_script_enabled=False)
+    owner = signed_in(browser, url, world.link("mia"), java_script_enabled=False)
     owner.goto(f"{url}/jobs/{world.mine}/cancel")
     reach(owner, f"form[action='/jobs/{world.mine}/cancel'] button")
     owner.keyboard.press("Enter")
@@ -185,7 +172,7 @@ def reach(page: Any, selector: str) -> None:
 
 def test_a_chart_that_is_drawn_anew_leaves_none_behind(browser: Any, served: tuple[str, Company]) -> None:
     url, world = served
-    page = signed_in(browser, url, world.usual("adam"))
+    page = signed_in(browser, url, world.link("adam"))
     page.goto(f"{url}/budgets/nlp")
     page.evaluate(
         """() => { const made = uPlot; window.live = 0; window.uPlot = Object.assign(function (...given) {

@@ -106,12 +106,13 @@ def test_a_person_disabled_meanwhile_gets_no_token(site: Site) -> None:
     codes = program.begin().json()
     decide(site.of("mia"), codes, "grant")
     people.disable(site.world.broker, "mia", by=ROOT)
-    assert program.ask(codes["device_code"]).json() == {"error": "access_denied"}
+    people.enable(site.world.broker, "mia", by=ROOT)
+    assert program.ask(codes["device_code"]).json() == {"error": "invalid_grant"}
 
 
 def test_no_program_is_called_as_sessions_are(site: Site) -> None:
     """else its token would outlive a change of roles"""
-    assert Program(site).begin(client_name="password").status_code == 400
+    assert Program(site).begin(client_name="sign-in link").status_code == 400
 
 
 def test_a_code_ends_after_ten_minutes(site: Site) -> None:

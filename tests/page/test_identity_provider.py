@@ -119,9 +119,8 @@ def test_a_person_is_a_subject_and_never_a_name(site: Site) -> None:
     refused = sign_in(site.browser(), "u-other-mia")
     assert refused.status_code == 401
     assert "another person called mia" in refused.text
-    assert "people link mia u-other-mia" in refused.text
-    issuer = site.world.broker.settings.sign_in.issuer  # type: ignore[union-attr]  # set by the fixture
-    provider_sign_ins.link(site.world.broker, "mia", issuer, "u-other-mia", by=ROOT)
+    assert "people invite mia --subject u-other-mia" in refused.text
+    provider_sign_ins.link(site.world.broker, "mia", "u-other-mia", by=ROOT)
     browser = site.browser()
     assert sign_in(browser, "u-other-mia").status_code == 303
     assert ">mia<" in browser.get("/").text

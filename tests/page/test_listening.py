@@ -13,13 +13,15 @@ import pytest
 from broker.app.service.health import Pulses
 from broker.cli.service.serve import _server
 from broker.server.transport import Transport
+from tests.actors import ROOT
 from tests.server.world import Company, bearer
 
 
 def served(world: Company, ask: Callable[[httpx.Client], None]) -> list[str]:
     """Ask what `serve` would listen with; what it says of it."""
     said: list[str] = []
-    server, stop = _server(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), said.append), threading.Event()
+    stop, at = threading.Event(), "127.0.0.1:0"
+    server = _server(world.broker, ROOT, Pulses(), at, Transport(), said.append)
     thread = threading.Thread(target=server.run, args=(stop,))
     thread.start()
     try:

@@ -10,9 +10,8 @@ from broker.app.service.health import Pulses
 from broker.core.access.permissions import Permission
 from broker.page.application import page
 from broker.page.menu import MENU
-from broker.page.passwords import INVITATION, WITH_PASSWORD
 from broker.page.routes import PAGES, PageRoute
-from broker.page.signing import SIGN_IN
+from broker.page.signing import LINK, SIGN_IN
 from broker.server.transport import Transport
 from broker.server.wrong_tokens import WrongTokens
 from tests.page.browsing import FROM_HERE, Site
@@ -39,13 +38,7 @@ def named(route: PageRoute) -> str:
 def test_no_page_lies_outside_of_the_table(seen_site: Site) -> None:
     routes: list[Any] = list(page(seen_site.world.broker, Pulses(), Transport(), WrongTokens()).routes)
     served = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
-    open_to_all = {
-        ("GET", SIGN_IN),
-        ("POST", SIGN_IN),
-        ("POST", WITH_PASSWORD),
-        ("GET", INVITATION),
-        ("POST", INVITATION),
-    }
+    open_to_all = {(method, path) for method in ("GET", "POST") for path in (SIGN_IN, LINK)}
     assert served == {(route.method, route.path) for route in PAGES} | open_to_all
     everybodys = {route.path for route in PAGES if route.permission is None and not route.path.startswith("/me")}
     assert everybodys == {"/", "/sign-out", "/device"}

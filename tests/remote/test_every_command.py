@@ -22,10 +22,7 @@ NOT_OFFERED = {
     **dict.fromkeys(("prices book",), "compares the price book of this installation with recorded prices"),
     **dict.fromkeys(("jobs diff",), "compares two submissions whose files only their store has"),
     **dict.fromkeys(
-        (
-            f"people {one}"
-            for one in ("add", "disable", "enable", "grant", "invite", "link", "second-factor", "withdraw")
-        ),
+        (f"people {one}" for one in ("disable", "enable", "grant", "invite", "withdraw")),
         PEOPLE,
     ),
     **dict.fromkeys(("tokens create", "tokens revoke"), PEOPLE),

@@ -209,7 +209,7 @@ def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: La
         ("store", "compact"),
         ("prices", "book"),
         ("jobs", "diff", "a", "b"),
-        ("people", "add", "eve"),
+        ("people", "invite", "eve"),
         ("dev",),
         ("notices", "list"),
     ):

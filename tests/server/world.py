@@ -17,13 +17,14 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
-from broker.app.access import people, tokens
+from broker.app.access import people, sessions, tokens
 from broker.app.jobs import submit
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job
 from broker.server.application import Envelope, api
@@ -94,6 +95,10 @@ class Company:
 
     def token(self, person: str, *scopes: TokenScope, expires: timedelta = DAY) -> str:
         return tokens.create(self.broker, person, "", scopes or ALL_SCOPES, expires, by=ROOT).text
+
+    def link(self, person: str) -> str:
+        """The path of a link by which somebody signs in at the page, once."""
+        return f"{LINK_PATH}/{sessions.invite(self.broker, person, by=ROOT).secret}"
 
     def usual(self, person: str) -> str:
         """The token that somebody has for everything; making one for each request would take most of the time."""

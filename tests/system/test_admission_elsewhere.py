@@ -81,7 +81,8 @@ class ServedGate:
 
 @contextmanager
 def served(world: Company) -> Iterator[str]:
-    server, stop = _server(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), lambda _: None), threading.Event()
+    stop, at = threading.Event(), "127.0.0.1:0"
+    server = _server(world.broker, ROOT, Pulses(), at, Transport(), lambda _: None)
     thread = threading.Thread(target=server.run, args=(stop,))
     thread.start()
     try:

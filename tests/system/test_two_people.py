@@ -101,10 +101,10 @@ def server(
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    there("people", "add", "adam", "--administrator")
+    there("people", "invite", "adam", "--administrator")
     tokens = {}
     for name, team, role in (("ann", "nlp", "approver"), ("bob", "nlp", "member"), ("eve", "vision", "member")):
-        there("people", "add", name)
+        there("people", "invite", name)
         there("people", "grant", name, role, "--team", team)
         scopes = ("--scope", "read", "--scope", "jobs", "--scope", "approvals")
         tokens[name] = there("tokens", "create", name, *scopes).split()[-1]

@@ -7,16 +7,15 @@ from datetime import timedelta
 from enum import StrEnum
 
 from broker.agent.names import is_one_line
-from broker.app.access.tokens import NewToken, issued, owner_of_new
+from broker.app.access.tokens import NewToken, issued
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
 from broker.core.access.sessions import (
-    AT_PROVIDER,
     INTERVAL,
+    SESSION_LABELS,
     VALID,
-    WITH_PASSWORD,
     DeviceLogin,
     new_device_code,
     new_user_code,
@@ -59,7 +58,7 @@ def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address
     """
     if not is_one_line(client) or not 0 < len(client) <= _LONGEST_CLIENT:
         raise InvalidInput(f"expected one line of 1 to {_LONGEST_CLIENT} characters", where="client_name")
-    if client in (WITH_PASSWORD, AT_PROVIDER):
+    if client in SESSION_LABELS:
         raise InvalidInput(f"expected the name of a machine; {client!r} means a session", where="client_name")
     if not scopes:
         raise InvalidInput("a login needs a scope", hint=f"known: {', '.join(TokenScope)}", where="scope")
@@ -118,7 +117,7 @@ def collect(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
             tx.keep_device_login(replace(login, asked_at=now))
             return DeviceAnswer.SLOW_DOWN if early else DeviceAnswer.PENDING
         tx.end_device_login(digest)
-        owner = owner_of_new(tx, login.person) if login.granted else None
+        owner = tx.person(login.person) if login.granted else None
         if owner is None:
             return DeviceAnswer.DENIED
         lifetime = TOKEN_LIFETIME * broker.clock.scale

@@ -26,27 +26,32 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
     While there are no people, anybody with access to the store may add the first person, who must be an administrator.
     Raises `InvalidInput` for an invalid name or one that is taken, and `NotAllowed` unless ``by`` is an administrator.
     """
+    with broker.store.access.writing() as tx:
+        return added(broker, tx, name, by=by, service=service, administrator=administrator)
+
+
+def added(
+    broker: Broker, tx: AccessWriting, name: str, *, by: Actor, service: bool = False, administrator: bool = False
+) -> Person:
+    """As `add`, within a transaction."""
     check_name(name)
     if service and administrator:
-        raise InvalidInput("a service account cannot be an administrator", hint="leave out --service")
-    with broker.store.access.writing() as tx:
-        if tx.people() or not administrator:
-            only_administrators(tx, by)
-        if tx.person(name) is not None:
-            more = f"`gpubroker people grant {name} administrator`" if administrator else "`gpubroker people list`"
-            raise InvalidInput(f"{name} exists already", hint=more)
-        roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
-        person = Person(name, broker.clock.now(), service, roles)
-        tx.keep_person(person)
-        tx.log(_line(broker, by, "people.add", None, person))
+        raise InvalidInput(f"{name} is a service account and cannot be an administrator")
+    if tx.people() or not administrator:
+        only_administrators(tx, by)
+    if tx.person(name) is not None:
+        raise InvalidInput(f"{name} exists already", hint="`gpubroker people list`")
+    roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
+    person = Person(name, broker.clock.now(), service, roles)
+    tx.keep_person(person)
+    tx.log(_line(broker, by, "people.add", None, person))
     return person
 
 
 def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None = None, *, by: Actor) -> Person:
     """Give a person a global role, or a role in a team, which replaces their previous role there. The logins of their
-    programs end, and so do their sessions if the role is one for which a second factor is required (setting
-    ``serve.second_factor_for``). Raises `UnknownName`, `InvalidInput` for a team role without a team or the reverse,
-    and `NotAllowed` unless ``by`` is an administrator."""
+    programs end. Raises `UnknownName`, `InvalidInput` for a team role without a team or the reverse, and `NotAllowed`
+    unless ``by`` is an administrator."""
     if isinstance(role, TeamRole):
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
@@ -70,7 +75,8 @@ def take_role(broker: Broker, name: str, role: Role | None = None, team: str | N
 
 
 def disable(broker: Broker, name: str, *, by: Actor) -> Person:
-    """Disable a person: none of their tokens is accepted any more. Raises as `give_role`."""
+    """Disable a person: none of their tokens is accepted any more, and their sessions and sign-in links end for good.
+    Raises as `give_role`."""
     now = broker.clock.now()
     return _changed(broker, name, "people.disable", by, lambda p: replace(p, disabled_at=p.disabled_at or now))
 
@@ -93,7 +99,7 @@ def only_permitted(look: AccessReading, by: Actor, permission: Permission) -> No
         return
     people = look.people()
     if not people:
-        hint = f"there are no people yet; begin with `gpubroker people add {by.identity} --administrator`"
+        hint = f"there are no people yet; begin with `gpubroker people invite {by.identity} --administrator`"
     else:
         names = [one.name for one in people if held_everywhere(one, permission)]
         hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may do it"
@@ -136,9 +142,10 @@ def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable
             return before
         _keep_an_administrator(tx, before, after)
         tx.keep_person(after)
-        asks = broker.settings.serve.second_factor_for.asks
-        if asks(after) and not asks(before):  # a session that began without one must not continue with the new role
+        if after.disabled_at is not None:
             tx.end_sessions(name)
+            tx.end_links(name)
+            tx.end_granted_logins(name)
         tx.log(_line(broker, by, action, before, after))
         _end_logins(broker, tx, before, after, by.identity, by.came_from)
     return after

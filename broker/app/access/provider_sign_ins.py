@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.access.people import changed_person, known_person, only_administrators
-from broker.app.access.sessions import begin_session
-from broker.app.access.tokens import issued
+from broker.app.access.sessions import begin_own_session
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name
-from broker.core.access.permissions import TokenScope
 from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity, random_value
-from broker.core.access.sessions import AT_PROVIDER, LONGEST_SESSION
+from broker.core.access.sessions import AT_PROVIDER
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
 from broker.store.access.access import AccessWriting
@@ -59,16 +57,16 @@ def finish(
         person = _person(broker, tx, identity, origin)
         if person.disabled_at is not None:
             raise SignInFailed(f"{person.name} is disabled", hint="ask an administrator")
-        lifetime = LONGEST_SESSION * broker.clock.scale
-        token = issued(tx, person, AT_PROVIDER, frozenset(TokenScope), lifetime, by=Actor(person.name), now=now).token
-        return begin_session(broker, tx, person.name, token.id, origin), pending.after
+        said = f"at {identity.issuer}"
+        return begin_own_session(broker, tx, person, AT_PROVIDER, origin, said), pending.after
 
 
-def link(broker: Broker, name: str, issuer: str, subject: str, *, by: Actor) -> Person:
-    """Link an identity of the provider to a person who was added by name. Raises `UnknownName`, `InvalidInput` for
-    an empty subject, and `NotAllowed` unless ``by`` is an administrator."""
-    if not subject.strip():
-        raise InvalidInput("expected the subject (`sub`) that the identity provider gives this person")
+def link(broker: Broker, name: str, subject: str, *, by: Actor) -> Person:
+    """Link an identity of the provider to a person who was added by name. Raises `UnknownName`, `InvalidInput` without
+    a provider, and `NotAllowed` unless ``by`` is an administrator."""
+    if broker.settings.sign_in is None:
+        raise InvalidInput("no identity provider is set", hint="set sign_in.issuer and sign_in.client_id")
+    issuer = broker.settings.sign_in.issuer
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
         person, now = known_person(tx, name), broker.clock.now()
@@ -90,7 +88,8 @@ def _person(broker: Broker, tx: AccessWriting, identity: ProviderIdentity, origi
         if tx.person(identity.name) is not None:
             raise SignInFailed(
                 f"there is another person called {identity.name}",
-                hint=f"an administrator links them: `gpubroker people link {identity.name} {identity.subject}`",
+                hint="if that is you, ask an administrator to run "
+                f"`gpubroker people invite {identity.name} --subject {identity.subject}`",
             )
         before = Person(identity.name, now)
         tx.keep_person(before)

@@ -1,17 +1,122 @@
-"""Use cases: signing in at the page with an API token, and signing out."""
+"""Use cases: signing in at the page with an API token or a one-time link, making such links, and signing out."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from broker.app.access.tokens import Entrant, enter, entrant_of
+from broker.app.access.people import added, only_administrators
+from broker.app.access.tokens import Entrant, enter, entrant_of, issued
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import digest_of
+from broker.core.access.api_tokens import ApiToken, digest_of
 from broker.core.access.audit import AuditRecord
-from broker.core.access.sessions import IDLE, LONGEST_SESSION, PageSession, new_id
-from broker.store.access.access import AccessWriting
+from broker.core.access.people import Person
+from broker.core.access.permissions import TokenScope
+from broker.core.access.sessions import (
+    BY_LINK,
+    IDLE,
+    LINK_LIFETIME,
+    LONGEST_LINK,
+    LONGEST_SESSION,
+    RECENT,
+    SESSION_LABELS,
+    PageSession,
+    SignInLink,
+    new_id,
+)
+from broker.core.actors import Actor, Role
+from broker.core.errors import InvalidInput
+from broker.core.values.units import print_duration
+from broker.store.access.access import AccessReading, AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=5)  # how often the use of a session is recorded, so that not every read is a write
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewLink:
+    """A sign-in link and its secret, which cannot be shown again."""
+
+    link: SignInLink
+    secret: str
+
+
+def invite(
+    broker: Broker, name: str, *, by: Actor, administrator: bool = False, lifetime: timedelta = LINK_LIFETIME
+) -> NewLink:
+    """A link by which a person signs in once; their unused earlier ones end. A person who is not on record is added,
+    with ``administrator`` as one. Raises as `broker.app.access.people.add`, and `InvalidInput` for a lifetime above
+    `LONGEST_LINK`, a service account and a disabled person."""
+    if not timedelta(0) < lifetime <= LONGEST_LINK:
+        raise InvalidInput(f"a link is valid for more than 0 and at most {print_duration(LONGEST_LINK)}")
+    with broker.store.access.writing() as tx:
+        person = tx.person(name)
+        if person is None:
+            person = added(broker, tx, name, by=by, administrator=administrator)
+        else:
+            only_administrators(tx, by)
+        if person.service:
+            raise InvalidInput(f"{name} is a service account", hint=f"`gpubroker tokens create {name}`")
+        if person.disabled_at is not None:
+            raise InvalidInput(f"{name} is disabled", hint=f"`gpubroker people enable {name}`")
+        if administrator and Role.ADMINISTRATOR not in person.roles:
+            hint = f"`gpubroker people grant {name} administrator`"
+            raise InvalidInput(f"{name} exists already and is no administrator", hint=hint)
+        return _new_link(broker, tx, name, by.identity, lifetime, by)
+
+
+def lacks_administrator(broker: Broker) -> bool:
+    """Whether nobody is an administrator yet."""
+    with broker.store.access.reading() as look:
+        return not _has_administrator(look)
+
+
+def first_link(broker: Broker, *, by: Actor) -> NewLink | None:
+    """A link that makes ``by`` the first administrator when it is used; an unused earlier one ends. None if there is
+    an administrator."""
+    with broker.store.access.writing() as tx:
+        if _has_administrator(tx):
+            return None
+        return _new_link(broker, tx, by.identity, "", LINK_LIFETIME, by)
+
+
+def _new_link(broker: Broker, tx: AccessWriting, name: str, made_by: str, lifetime: timedelta, by: Actor) -> NewLink:
+    secret, now = new_id(), broker.clock.now()
+    link = SignInLink(digest_of(secret), name, made_by, now, now + lifetime * broker.clock.scale)
+    tx.keep_link(link)
+    said = f"a sign-in link until {link.ends_at:%Y-%m-%d %H:%M} UTC"
+    tx.log(AuditRecord(now, by.identity, by.came_from, "people.invite", name, after=said))
+    return NewLink(link, secret)
+
+
+def sign_in_by_link(broker: Broker, secret: str, *, origin: str) -> str | None:
+    """Begin a session of the link's person, and use the link up. Returns the session's id; None if the link is unknown,
+    used or has expired. The caller does not learn which. ``origin``: for the audit log."""
+    with broker.store.access.writing() as tx:
+        link = tx.use_link(digest_of(secret), broker.clock.now())
+        if link is None:
+            return None
+        person = tx.person(link.person) if link.made_by else _first_administrator(broker, tx, link, origin)
+        if person is None or person.disabled_at is not None:
+            return None
+        said = f"by a link of {link.made_by or 'the server'}"
+        return begin_own_session(broker, tx, person, BY_LINK, origin, said)
+
+
+def _first_administrator(broker: Broker, tx: AccessWriting, link: SignInLink, origin: str) -> Person | None:
+    """The person of the link, made an administrator; None if there is one by now, and for a service account."""
+    now, before = broker.clock.now(), tx.person(link.person)
+    if _has_administrator(tx) or (before is not None and before.service):
+        return None
+    person = before or Person(link.person, now)
+    after = replace(person, roles=person.roles | {Role.ADMINISTRATOR})
+    tx.keep_person(after)
+    was = before.in_words if before else ""
+    tx.log(AuditRecord(now, link.person, origin, "people.add", link.person, before=was, after=after.in_words))
+    return after
+
+
+def _has_administrator(look: AccessReading) -> bool:
+    return any(Role.ADMINISTRATOR in person.roles and person.disabled_at is None for person in look.people())
 
 
 def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
@@ -21,16 +126,32 @@ def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
     if entrant is None:
         return None
     with broker.store.access.writing() as tx:
-        return begin_session(broker, tx, entrant.access.person.name, entrant.token.id, origin)
+        return _begin_session(broker, tx, entrant.access.person.name, entrant.token.id, origin, "by a token")
 
 
-def begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, origin: str) -> str:
+def begin_own_session(
+    broker: Broker, tx: AccessWriting, person: Person, label: str, origin: str, after: str = ""
+) -> str:
+    """The id of a new session that began without a token. It gets one, with one of `SESSION_LABELS` and every scope,
+    whose text nobody has."""
+    lifetime = LONGEST_SESSION * broker.clock.scale
+    by, now = Actor(person.name), broker.clock.now()
+    token = issued(tx, person, label, frozenset(TokenScope), lifetime, by=by, now=now).token
+    return _begin_session(broker, tx, person.name, token.id, origin, after)
+
+
+def _begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, origin: str, after: str) -> str:
     """The id of a new session, which ends with that token (its id)."""
     id, now = new_id(), broker.clock.now()
     ends = now + LONGEST_SESSION * broker.clock.scale
     tx.begin_session(PageSession(digest_of(id), person, token, now, now, ends))
-    tx.log(AuditRecord(now, person, origin, "sessions.begin", person, token=token))
+    tx.log(AuditRecord(now, person, origin, "sessions.begin", person, token=token, after=after))
     return id
+
+
+def is_recent(broker: Broker, token: ApiToken) -> bool:
+    """Whether the token is that of a session that began by a link or at the identity provider within `RECENT`."""
+    return token.label in SESSION_LABELS and broker.clock.now() - token.made_at < RECENT * broker.clock.scale
 
 
 def resume(broker: Broker, id: str, *, used: bool = True) -> Entrant | None:

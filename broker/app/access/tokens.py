@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.agent.names import is_one_line
-from broker.app.access.people import known_person, only_administrators
+from broker.app.access.people import added, known_person, only_administrators
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
+from broker.core.access.sessions import SESSION_LABELS
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
-from broker.store.access.access import AccessReading, AccessWriting
+from broker.store.access.access import AccessWriting
 
 _NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
 _LONGEST_LABEL = 80
@@ -39,9 +40,11 @@ class Entrant:
 
 
 def create(
-    broker: Broker, person: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor
-) -> NewToken:
-    """Create a token for a person. ``expires``: its lifetime, at most `LONGEST`.
+    broker: Broker, person: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor,
+    service: bool = False,
+) -> NewToken:  # fmt: skip
+    """Create a token for a person. ``expires``: its lifetime, at most `LONGEST`. ``service``: for a service account,
+    which is added if it is unknown.
 
     Raises `UnknownName`, `InvalidInput` (no scope, invalid lifetime or label, a disabled person) and `NotAllowed`
     unless ``by`` is an administrator.
@@ -51,11 +54,16 @@ def create(
     if not timedelta(0) < expires <= LONGEST:
         expected = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
         raise InvalidInput(expected, where="--expires")
+    if label in SESSION_LABELS:
+        raise InvalidInput(f"{label!r} means a session of the page", where="--label", hint="say what the token is for")
     if not is_one_line(label) or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
     with broker.store.access.writing() as tx:
         only_administrators(tx, by)
-        owner = known_person(tx, person)
+        new = service and tx.person(person) is None
+        owner = added(broker, tx, person, by=by, service=True) if new else known_person(tx, person)
+        if service and not owner.service:
+            raise InvalidInput(f"{person} is a person, not a service account", hint="leave out --service")
         if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
         if owner.service and (barred := sorted(NOT_FOR_SERVICES & set(scopes))):
@@ -78,12 +86,6 @@ def issued(
     tx.add_token(token)
     tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.create", token.id, after=token.in_words))
     return NewToken(token, text)
-
-
-def owner_of_new(look: AccessReading, person: str) -> Person | None:
-    """The person for whom a token may be created without an administrator; None if unknown or disabled by now."""
-    found = look.person(person)
-    return found if found is not None and found.disabled_at is None else None
 
 
 def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:

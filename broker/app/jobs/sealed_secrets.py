@@ -121,25 +121,6 @@ def tell_service_key(broker: Broker) -> None:
         broker.store.set_setting(_SERVICE, public)
 
 
-def sealed_at_home(broker: Broker, content: bytes, purpose: str) -> str:
-    """The content, encrypted for this home folder's own key and for that purpose (base64). Raises `StoreProblem`."""
-    return _text(_suite().encrypt(content, _private_key(broker.settings.home).public_key(), info=purpose.encode()))
-
-
-def opened_at_home(broker: Broker, box: str, purpose: str) -> bytes:
-    """What `sealed_at_home` has sealed for the same purpose. Raises `StoreProblem`."""
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        return bytes(_suite().decrypt(base64.b64decode(box), _private_key(broker.settings.home), info=purpose.encode()))
-    except (ValueError, InvalidTag) as error:
-        raise StoreProblem(
-            "what was sealed at this server cannot be opened",
-            where=str(broker.settings.home / KEY_FILE),
-            hint="replicas of one store need the same key file; if it is lost, set up again what was sealed",
-        ) from error
-
-
 class JobSecrets:
     """The secrets that a reconciler passes on to launches. Keeps the names in the seals it has opened, never values."""
 

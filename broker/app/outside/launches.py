@@ -115,7 +115,7 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
         person = look.person(user)
     if person is None:
         raise NotAllowed(
-            f"{user} is not on record", hint=f"an administrator adds people: `gpubroker people add {user}`"
+            f"{user} is not on record", hint=f"an administrator adds people: `gpubroker people invite {user}`"
         )
     access = Access(person, frozenset({TokenScope.JOBS}))
     if team is None:

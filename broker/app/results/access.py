@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from broker.app.access.passwords import NewInvitation
+from broker.app.access.sessions import NewLink
 from broker.app.access.tokens import NewToken
 from broker.app.results.values import Moment, Result
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.people import Person, TeamRole, roles_in_words
 from broker.core.access.permissions import Access, Permission, TokenScope
+from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Role
 
 
@@ -150,24 +151,13 @@ class AuditLog(Result):
         return cls(lines=[AuditLine.from_parts(line, number=number) for number, line in found])
 
 
-class CreatedInvitation(Result):
-    """A new invitation. ``link``: works once, and is never shown again."""
+class CreatedLink(Result):
+    """A new sign-in link. ``link``: works once, and is never shown again."""
 
     person: str
     link: str
     ends_at: Moment
 
     @classmethod
-    def told(cls, new: NewInvitation, base: str) -> Self:
-        link = f"{base}/invitation/{new.secret}"
-        return cls.from_parts(new.invitation, link=link)
-
-
-class SecondFactorChange(Result):
-    """A second factor that was begun (``uri`` and ``letters``: its key, never shown again), confirmed
-    (``recovery_codes``, never shown again), or removed (neither)."""
-
-    person: str
-    uri: str | None = None
-    letters: str | None = None
-    recovery_codes: list[str] | None = None
+    def of(cls, new: NewLink, base: str) -> Self:
+        return cls.from_parts(new.link, link=f"{base}{LINK_PATH}/{new.secret}")

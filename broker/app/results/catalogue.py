@@ -118,8 +118,7 @@ DOCUMENTS: Mapping[str, str] = {
     "submit": "jobs:JobDetails",  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": "plans:RefusedSubmission",
     "token": "access:TokenResult",  # of `tokens revoke`
-    "people-invite": "access:CreatedInvitation",
-    "people-second-factor": "access:SecondFactorChange",
+    "people-invite": "access:CreatedLink",
     "tokens-create": "access:CreatedToken",
     "tokens-list": "access:TokenList",
     "whoami": "access:CallerIdentity",  # also of `login`

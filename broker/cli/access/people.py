@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.core.access.people import Person, TeamRole
     from broker.core.actors import Role
 
-app = typer.Typer(no_args_is_help=True, help="People and service accounts of a team server: list, add, give roles.")
+app = typer.Typer(no_args_is_help=True, help="People of a team server: list, invite, give roles.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The person's account name, as in events and policies.")]
 
@@ -36,98 +36,56 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command(
     epilog=examples(
-        "gpubroker people add ann --administrator", "gpubroker people add bob", "gpubroker people add ci --service"
+        "gpubroker people invite bob",
+        "gpubroker people invite ann --administrator --url https://gpus.example.org",
+        "gpubroker people invite bob --subject 248289761001",
     )
-)
-def add(
-    context: typer.Context,
-    name: Name,
-    administrator: Annotated[bool, typer.Option("--administrator", help="Make the person an administrator.")] = False,
-    service: Annotated[
-        bool, typer.Option("--service", help="A program, such as CI. It can never approve or administer.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Add a person or a service account. Without a role, the account has no permissions.
-
-    The first person must be an administrator. From then on only administrators, and root on this machine, may change
-    people and tokens.
-    """
-    from broker.app.access.people import add as use_case
-
-    terminal = Terminal.of(context)
-    person = use_case(terminal.broker(), name, by=terminal.actor, service=service, administrator=administrator)
-    _told(terminal, person)
-
-
-@app.command(
-    epilog=examples("gpubroker people invite bob", "gpubroker people invite bob --url https://gpu.example.org")
 )
 def invite(
     context: typer.Context,
     name: Name,
+    administrator: Annotated[
+        bool, typer.Option("--administrator", help="Add the person as an administrator; the first one has to be.")
+    ] = False,
     url: Annotated[str, typer.Option("--url", help="The server's address, as people reach it.")] = "",
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="Validity of the link, at most 7d.")
+    ] = "24h",
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--subject", metavar="SUBJECT", help="No link: NAME is who has this `sub` at the identity provider."
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print a link by which a person chooses a password for the page, once, within three days.
+    """Add a person, if they are not on record yet, and print a link by which they sign in to the page, once.
 
-    Also for a forgotten one. Whoever has the link chooses: give it to the person alone.
+    Whoever has the link signs in as NAME: give it to that person alone. A new link ends an earlier one. Without a role
+    (`gpubroker people grant`), a person has no permissions. Only administrators, and root on this machine, change
+    people and tokens; while there are no people, anybody may invite the first administrator.
+
+    At an identity provider (setting `sign_in`) people need no invitation: they are added when they first sign in. If
+    their name is taken by then, --subject says that it is theirs. For programs, see `gpubroker tokens create`.
     """
-    from broker.app.access.passwords import invite as use_case
-    from broker.app.results.access import CreatedInvitation
+    from broker.app.access.sessions import invite as use_case
+    from broker.app.results.access import CreatedLink
+    from broker.cli import filters
 
+    lifetime = filters.time_span("--expires", expires)
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    if subject:
+        from broker.app.access.provider_sign_ins import link
+
+        _told(terminal, link(broker, name, subject, by=terminal.actor))
+        return
     base = (url or f"http://{broker.settings.serve.listen}").rstrip("/")
-    made = CreatedInvitation.told(use_case(broker, name, by=terminal.actor), base)
+    new = use_case(broker, name, by=terminal.actor, administrator=administrator, lifetime=lifetime)
+    made = CreatedLink.of(new, base)
     if not as_json:
-        terminal.say(f"{name} chooses a password there, once, until {made.ends_at:%Y-%m-%d %H:%M} UTC:")
+        terminal.say(f"{name} signs in there, once, until {made.ends_at:%Y-%m-%d %H:%M} UTC:")
     terminal.result(made, lambda: [made.link])
-
-
-@app.command(
-    "second-factor",
-    epilog=examples(
-        "gpubroker people second-factor bob",
-        "gpubroker people second-factor bob --code 492039",
-        "gpubroker people second-factor bob --remove",
-    ),
-)
-def second_factor(
-    context: typer.Context,
-    name: Name,
-    code: Annotated[str, typer.Option("--code", metavar="CODE", help="The first code that the app shows.")] = "",
-    remove: Annotated[bool, typer.Option("--remove", help="Remove it, as for a lost phone.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Set up a person's second factor for the page: a code of an authenticator app, required in addition to the
-    password.
-
-    The first call prints the key for the app. With --code, the code that the app then shows, within an hour, the second
-    factor is required from then on, and recovery codes are printed, once. Run it where `gpubroker serve` runs, with the
-    same home folder.
-    """
-    from broker.app.access import second_factors as use_case
-    from broker.app.results.access import SecondFactorChange
-    from broker.core.errors import InvalidInput
-
-    if remove and code:
-        raise InvalidInput("--code sets a second factor up, and --remove removes it", hint="leave one of them out")
-    terminal = Terminal.of(context)
-    broker, by = terminal.broker(), terminal.actor
-    if remove:
-        use_case.remove(broker, name, origin=by.came_from, by=by)
-        said, found = [f"{name} signs in without a second factor."], SecondFactorChange(person=name)
-    elif code:
-        codes = list(use_case.confirm(broker, name, code, origin=by.came_from, by=by))
-        said = [f"It is asked for from now on. Each of these codes lets {name} in once without it:", *codes]
-        found = SecondFactorChange(person=name, recovery_codes=codes)
-    else:
-        new = use_case.begin(broker, name, origin=by.came_from, by=by)
-        then = f"then: gpubroker people second-factor {name} --code CODE"
-        said = [f"key for the app: {new.letters}", f"as a link:       {new.uri}", then]
-        found = SecondFactorChange(person=name, uri=new.uri, letters=new.letters)
-    terminal.result(found, lambda: said)
 
 
 @app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
@@ -148,28 +106,6 @@ def grant(
 
     terminal = Terminal.of(context)
     _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor))
-
-
-@app.command(epilog=examples("gpubroker people link bob 248289761001"))
-def link(
-    context: typer.Context,
-    name: Name,
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The `sub` that the identity provider gives them.")],
-    as_json: AsJson = False,
-) -> None:
-    """Link an account that was added by name to an identity of the identity provider (setting `sign_in`).
-
-    A person who signs in there for the first time is added under the name that the provider gives. If that name is
-    taken, the sign-in is refused until an administrator links the identity with this command.
-    """
-    from broker.app.access.provider_sign_ins import link as use_case
-    from broker.core.errors import InvalidInput
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    if broker.settings.sign_in is None:
-        raise InvalidInput("no identity provider is set", hint="set sign_in.issuer and sign_in.client_id")
-    _told(terminal, use_case(broker, name, broker.settings.sign_in.issuer, subject, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people withdraw bob --team nlp", "gpubroker people withdraw fay --role finops"))
@@ -193,7 +129,8 @@ def withdraw(
 
 @app.command(epilog=examples("gpubroker people disable bob"))
 def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Disable an account. All its tokens stop working at once; its jobs continue."""
+    """Disable an account. All its tokens stop working at once, its sessions and sign-in links for good; its jobs
+    continue."""
     from broker.app.access.people import disable as use_case
 
     terminal = Terminal.of(context)
@@ -202,7 +139,8 @@ def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None
 
 @app.command(epilog=examples("gpubroker people enable bob"))
 def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Enable a disabled account. Tokens that were not revoked and have not expired work again."""
+    """Enable a disabled account. Tokens that were not revoked and have not expired work again; sessions and sign-in
+    links do not."""
     from broker.app.access.people import enable as use_case
 
     terminal = Terminal.of(context)

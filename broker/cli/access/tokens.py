@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: creat
     epilog=examples(
         "gpubroker tokens create ann --label laptop",
         "gpubroker tokens create ann --scope read --scope jobs --expires 14d",
-        "gpubroker tokens create ci --scope read --scope jobs --label 'nightly build' --json",
+        "gpubroker tokens create ci --service --scope read --scope jobs --label 'nightly build' --json",
     )
 )
 def create(
@@ -29,6 +29,9 @@ def create(
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="Period of validity, at most 90d.")] = "30d",
     label: Annotated[str, typer.Option("--label", help="Purpose of the token.")] = "",
+    service: Annotated[
+        bool, typer.Option("--service", help="For a program, such as CI, which is added. It never approves.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an API token and print it once. Only its hash is stored.
@@ -48,7 +51,8 @@ def create(
     term = filters.time_span("--expires", expires)
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    new = use_case(broker, person, label, [known[name] for name in wanted], term, by=terminal.actor)
+    scopes = [known[name] for name in wanted]
+    new = use_case(broker, person, label, scopes, term, by=terminal.actor, service=service)
     made = CreatedToken.told(new, broker.clock.now())
     if not as_json:
         until = f"{made.expires_at:%Y-%m-%d %H:%M} UTC"

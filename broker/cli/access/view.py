@@ -41,7 +41,7 @@ _AUDIT: tuple[ValueColumn[AuditLine], ...] = (
 
 def people_table(console: Console, found: PeopleList) -> list[RenderableType]:
     """One row per person."""
-    nobody = "No people are recorded. Start with `gpubroker people add NAME --administrator`."
+    nobody = "No people are recorded. Start with `gpubroker people invite NAME --administrator`."
     return listed(console, _PEOPLE, found.people) if found.people else [nobody]
 
 

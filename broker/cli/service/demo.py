@@ -53,7 +53,7 @@ def demo(
             _market(terminal, story)
             if page:
                 opened = until_the_end.enter_context(demo_page.demo_page(story.broker, terminal.actor))
-                terminal.say("", f"On the page: {opened.url}/jobs", f"  sign in with  {opened.token}")
+                terminal.say("", f"On the page; this link signs you in, once:\n  {opened.link}")
             _run(terminal, story, _plan(terminal, story))
         except KeyboardInterrupt:
             story.give_up()
@@ -170,12 +170,11 @@ def _page(terminal: Terminal, story: Demo) -> None:
     """Print how to open the page."""
     from broker.app.results.program_name import program
 
-    me, home = quote(terminal.actor.identity), f"export GPUBROKER_HOME={quote(str(story.home))}"
+    home = f"GPUBROKER_HOME={quote(str(story.home))}"
     terminal.show(
         Text(
-            f"On the page while it runs: {program()} demo --page\nAfterwards: {home}\n"
-            f"  {program()} people add {me} --administrator && {program()} tokens create {me}\n"
-            f"  {program()} serve    # then open http://127.0.0.1:9464/ and sign in with the token",
+            f"On the page while it runs: {program()} demo --page\n"
+            f"Afterwards: {home} {program()} serve    # prints a link that signs you in",
             style="dim",
         )
     )

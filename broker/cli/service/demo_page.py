@@ -20,10 +20,10 @@ PARTS = ("fastapi", "jinja2", "uvicorn")
 
 @dataclass(frozen=True, slots=True)
 class DemoPage:
-    """Its address, and the token that opens it, which is valid only for the demo's own store."""
+    """Its address, and the link by which one signs in, once."""
 
     url: str
-    token: str
+    link: str
 
 
 def available() -> bool:
@@ -37,21 +37,19 @@ def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     `MissingExtra`."""
     if not available():
         raise MissingExtra("server", "the page")
-    from broker.app.access import people, tokens
+    from broker.app.access.sessions import invite
+    from broker.app.results.access import CreatedLink
     from broker.app.service.health import Pulses
-    from broker.core.access.api_tokens import LONGEST
-    from broker.core.access.permissions import TokenScope
     from broker.page.application import with_page
     from broker.server.listening import TeamServer
     from broker.server.transport import Transport
 
-    people.add(broker, actor.identity, by=actor, administrator=True)
-    new = tokens.create(broker, actor.identity, "demo", tuple(TokenScope), LONGEST, by=actor)
+    new = invite(broker, actor.identity, by=actor, administrator=True)
     server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()
     answering = threading.Thread(target=server.run, args=(stop,), name="page", daemon=True)
     answering.start()
     try:
-        yield DemoPage(server.url, new.text)
+        yield DemoPage(server.url, CreatedLink.of(new, server.url).link)
     finally:
         stop.set()
         answering.join()

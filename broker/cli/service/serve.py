@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from broker.app.service.metrics import MetricsPage
     from broker.app.service.serve import Duty
     from broker.app.wiring import Broker
+    from broker.core.actors import Actor
     from broker.market.poller import PollResult
     from broker.server.listening import TeamServer
     from broker.server.transport import Transport
@@ -109,7 +111,7 @@ def serve(
     regular = (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches, FoldingHistory)
     duties += [make(broker, say=say) for make in regular]
     health.begins(Reconciling.name)
-    page = _page(broker, health, listen, Transport(tls_cert, tls_key, plain_http), say)
+    page = _page(broker, terminal.actor, health, listen, Transport(tls_cert, tls_key, plain_http), say)
     if page is not None:
         duties.append(page)
     log_to_file(broker.settings.home)
@@ -128,7 +130,7 @@ def serve(
 
 
 def _page(
-    broker: Broker, health: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
+    broker: Broker, actor: Actor, health: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
 ) -> Duty | None:
     """The HTTP server: page, API, health and metrics, or only the last two. A second instance on this machine runs
     without it, unless an address was given."""
@@ -138,9 +140,8 @@ def _page(
     where = listen or asked.listen
     if where == "off":
         return None
-    token = asked.token.get_secret_value() if asked.token else None
     try:
-        page = _server(broker, health, where, token, transport, say)
+        page = _server(broker, actor, health, where, transport, say)
     except InvalidInput as error:
         if listen or where != ServeSettings().listen:
             raise
@@ -151,7 +152,7 @@ def _page(
 
 
 def _server(
-    broker: Broker, health: Pulses, where: str, token: str | None, transport: Transport, say: Callable[[str], None]
+    broker: Broker, actor: Actor, health: Pulses, where: str, transport: Transport, say: Callable[[str], None]
 ) -> TeamServer | MetricsPage:
     from importlib.util import find_spec
 
@@ -159,6 +160,8 @@ def _server(
     from broker.server.transport import SAFE
 
     host, _ = address(where)
+    secret = broker.settings.serve.token
+    token = secret.get_secret_value() if secret else None
     if not all(find_spec(name) for name in ("fastapi", "uvicorn")):
         say("the API is off: it needs the extra 'server'; install it: pip install 'gpubroker[server]'")
     elif token and not transport.is_safe(host) and transport.key is None:
@@ -174,6 +177,24 @@ def _server(
 
             server = TeamServer(broker, health, where, token, transport, with_page)
             say(f"the page is at {server.url}/")
+            _invite_first_administrator(broker, actor, server.url, say)
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
         return server
     return MetricsPage(broker, health, where, token)
+
+
+def _invite_first_administrator(broker: Broker, actor: Actor, url: str, say: Callable[[str], None]) -> None:
+    """Without an administrator, print a link that makes ``actor`` one. Only on a terminal: otherwise the output is kept
+    in a file or a journal, where no link may stand."""
+    from broker.app.access.sessions import first_link, lacks_administrator
+    from broker.app.results.access import CreatedLink
+
+    if not lacks_administrator(broker):
+        return
+    if not sys.stderr.isatty():
+        say("there is no administrator yet: `gpubroker people invite NAME --administrator` prints a sign-in link")
+    elif new := first_link(broker, by=actor):
+        made = CreatedLink.of(new, url)
+        until = f"{made.ends_at:%Y-%m-%d %H:%M} UTC"
+        say(f"there is no administrator yet; this link signs {made.person} in as the first one, once, until {until}:")
+        say(made.link)

@@ -1,6 +1,6 @@
 """API tokens: ``gpb_<id>_<secret>``. Only the hash of a token is stored.
 
-The secret has 256 random bits, so a fast hash is enough; slow ones are for passwords that people choose.
+The secret has 256 random bits, so a fast hash is enough.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sessions of the page: the person for whom a browser acts; and logins of programs that cannot show a page (RFC 8628):
-the program shows a short code, and a person who is signed in at the page enters it there. Only the hash of a session's
-id is stored.
+"""Sessions of the page: the person for whom a browser acts; links by which a person begins one, once; and logins of
+programs that cannot show a page (RFC 8628): the program shows a short code, and a person who is signed in at the page
+enters it there. Of a session's id and a link's secret only the hash is stored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ IDLE = timedelta(hours=2)
 """A session ends after this time without use (wall clock)."""
 LONGEST_SESSION = timedelta(hours=12)
 """A session ends after this time in any case (wall clock)."""
-WITH_PASSWORD, AT_PROVIDER = "password", "sign-in"
-"""Labels of the tokens of sessions. Nobody has the texts of these tokens, and no program's login may have such a
-name."""
+RECENT = timedelta(minutes=30)
+"""How long after a sign-in by link or at the identity provider a session may change people (wall clock)."""
+BY_LINK, AT_PROVIDER = SESSION_LABELS = "sign-in link", "sign-in"
+"""Labels of the tokens of sessions. Nobody has the texts of these tokens, and no other token may have such a label."""
+LINK_LIFETIME, LONGEST_LINK = timedelta(hours=24), timedelta(days=7)
+"""How long a sign-in link is valid unless its maker decides otherwise, and at most (wall clock)."""
+LINK_PATH = "/link"
+"""The path of sign-in links, before their secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,21 @@ class PageSession:
         return now < self.ends_at and now - self.seen_at < idle
 
 
+@dataclass(frozen=True, slots=True)
+class SignInLink:
+    """A stored link, by which a person signs in once. Times are UTC. ``digest``: the SHA-256 of its secret;
+    ``made_by``: empty for the link of the first administrator, which the server made."""
+
+    digest: str
+    person: str
+    made_by: str
+    made_at: datetime
+    ends_at: datetime
+    used_at: datetime | None = None
+
+
 def new_id() -> str:
-    """The id of a new session: 256 random bits."""
+    """The id of a new session, or the secret of a new link: 256 random bits."""
     return secrets.token_urlsafe(32)
 
 

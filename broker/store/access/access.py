@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, bindparam, func, select
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
-from broker.core.access.sessions import AT_PROVIDER, WITH_PASSWORD, PageSession
+from broker.core.access.sessions import SESSION_LABELS, PageSession
 from broker.store.access import requests, sign_ins
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
@@ -72,7 +72,7 @@ class AccessReading:
             API_TOKEN.c.person == person,
             API_TOKEN.c.made_by == person,
             API_TOKEN.c.revoked_at.is_(None),
-            API_TOKEN.c.label.not_in((WITH_PASSWORD, AT_PROVIDER)),
+            API_TOKEN.c.label.not_in(SESSION_LABELS),
         )
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
@@ -81,10 +81,6 @@ class AccessReading:
     device_login = asks(lambda: sign_ins.device_login)
     device_login_of = asks(lambda: sign_ins.device_login_of)
     person_of = asks(lambda: sign_ins.person_of)
-    password = asks(lambda: sign_ins.password)
-    password_origin = asks(lambda: sign_ins.password_origin)
-    second_factor = asks(lambda: sign_ins.second_factor)
-    invitation = asks(lambda: sign_ins.invitation)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -121,13 +117,9 @@ class AccessWriting(AccessReading):
     begin_request = asks(lambda: requests.begin)
     finish_request = asks(lambda: requests.finish)
     forget_request = asks(lambda: requests.forget)
-    keep_password = asks(lambda: sign_ins.keep_password)
-    keep_password_origin = asks(lambda: sign_ins.keep_password_origin)
-    forget_password_origins = asks(lambda: sign_ins.forget_password_origins)
-    keep_second_factor = asks(lambda: sign_ins.keep_second_factor)
-    drop_second_factor = asks(lambda: sign_ins.drop_second_factor)
-    invite = asks(lambda: sign_ins.invite)
-    end_invitations = asks(lambda: sign_ins.end_invitations)
+    keep_link = asks(lambda: sign_ins.keep_link)
+    use_link = asks(lambda: sign_ins.use_link)
+    end_links = asks(lambda: sign_ins.end_links)
     begin_session = asks(lambda: sign_ins.begin_session)
     session_seen = asks(lambda: sign_ins.session_seen)
     end_session = asks(lambda: sign_ins.end_session)

@@ -1,6 +1,4 @@
-"""How people sign in: sessions of the page, logins of programs, sign-ins at the identity provider, second factors,
-passwords and invitations.
-"""
+"""How people sign in: sessions of the page, one-time links, logins of programs, sign-ins at the identity provider."""
 
 from __future__ import annotations
 
@@ -8,21 +6,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from broker.core.access.passwords import MOST_KNOWN, Invitation, KnownOrigin, StoredPassword
 from broker.core.access.provider_sign_ins import PendingSignIn
-from broker.core.access.second_factors import SecondFactor
-from broker.core.access.sessions import DeviceLogin, PageSession
+from broker.core.access.sessions import DeviceLogin, PageSession, SignInLink
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import to_micros
 from broker.store.tables.access import (
     DEVICE_LOGIN,
     IDENTITY,
-    INVITATION,
     PAGE_SESSION,
-    PASSWORD,
-    PASSWORD_ORIGIN,
     PROVIDER_SIGN_IN,
-    SECOND_FACTOR,
+    SIGN_IN_LINK,
 )
 
 
@@ -121,69 +114,23 @@ def link_identity(connection: Connection, issuer: str, subject: str, person: str
     connection.execute(IDENTITY.insert().values(**values))
 
 
-def second_factor(connection: Connection, person: str) -> SecondFactor | None:
-    """The person's second factor, confirmed or not; None without one."""
-    row = connection.execute(select(SECOND_FACTOR).where(SECOND_FACTOR.c.person == person)).first()
-    return None if row is None else value_of(SecondFactor, row)
+def keep_link(connection: Connection, link: SignInLink) -> None:
+    """Store a new link. It replaces the person's unused ones; links that have expired are deleted."""
+    end_links(connection, link.person)
+    connection.execute(SIGN_IN_LINK.delete().where(SIGN_IN_LINK.c.ends_at <= to_micros(link.made_at)))
+    connection.execute(SIGN_IN_LINK.insert().values(columns_of(SIGN_IN_LINK, link)))
 
 
-def keep_second_factor(connection: Connection, factor: SecondFactor) -> None:
-    """Store the second factor; replaces an earlier one."""
-    drop_second_factor(connection, factor.person)
-    connection.execute(SECOND_FACTOR.insert().values(columns_of(SECOND_FACTOR, factor)))
+def use_link(connection: Connection, digest: str, now: datetime) -> SignInLink | None:
+    """Use up the link with that hash of its secret; None if it is unknown, used or has expired."""
+    c = SIGN_IN_LINK.c
+    use = SIGN_IN_LINK.update().where(c.digest == digest, c.used_at.is_(None), c.ends_at > to_micros(now))
+    if connection.execute(use.values(used_at=to_micros(now))).rowcount == 0:
+        return None
+    return value_of(SignInLink, connection.execute(select(SIGN_IN_LINK).where(c.digest == digest)).one())
 
 
-def drop_second_factor(connection: Connection, person: str) -> None:
-    """Delete the person's second factor."""
-    connection.execute(SECOND_FACTOR.delete().where(SECOND_FACTOR.c.person == person))
-
-
-def password(connection: Connection, person: str) -> StoredPassword | None:
-    """The person's password; None without one."""
-    row = connection.execute(select(PASSWORD).where(PASSWORD.c.person == person)).first()
-    return None if row is None else value_of(StoredPassword, row)
-
-
-def keep_password(connection: Connection, password: StoredPassword) -> None:
-    """Store the password; replaces an earlier one."""
-    connection.execute(PASSWORD.delete().where(PASSWORD.c.person == password.person))
-    connection.execute(PASSWORD.insert().values(columns_of(PASSWORD, password)))
-
-
-def password_origin(connection: Connection, person: str, origin: str) -> KnownOrigin | None:
-    """The address, if the person has signed in with a password from there; else None."""
-    c = PASSWORD_ORIGIN.c
-    row = connection.execute(select(PASSWORD_ORIGIN).where(c.person == person, c.origin == origin)).first()
-    return None if row is None else value_of(KnownOrigin, row)
-
-
-def keep_password_origin(connection: Connection, known: KnownOrigin) -> None:
-    """Store the address; replaces an earlier record. If there are more than `MOST_KNOWN`, the oldest are deleted."""
-    c = PASSWORD_ORIGIN.c
-    connection.execute(PASSWORD_ORIGIN.delete().where(c.person == known.person, c.origin == known.origin))
-    connection.execute(PASSWORD_ORIGIN.insert().values(columns_of(PASSWORD_ORIGIN, known)))
-    newest = select(c.origin).where(c.person == known.person).order_by(c.right_at.desc(), c.origin)
-    old = list(connection.scalars(newest.offset(MOST_KNOWN)))
-    connection.execute(PASSWORD_ORIGIN.delete().where(c.person == known.person, c.origin.in_(old)))
-
-
-def forget_password_origins(connection: Connection, person: str) -> None:
-    """Delete the addresses from which the person has signed in."""
-    connection.execute(PASSWORD_ORIGIN.delete().where(PASSWORD_ORIGIN.c.person == person))
-
-
-def invite(connection: Connection, invitation: Invitation) -> None:
-    """Store the invitation; it replaces earlier ones of the person."""
-    end_invitations(connection, invitation.person)
-    connection.execute(INVITATION.insert().values(columns_of(INVITATION, invitation)))
-
-
-def invitation(connection: Connection, digest: str, now: datetime) -> Invitation | None:
-    """The invitation with that hash of its secret; None if it is unknown, was accepted or has expired."""
-    row = connection.execute(select(INVITATION).where(INVITATION.c.digest == digest)).first()
-    return None if row is None or row.ends_at <= to_micros(now) else value_of(Invitation, row)
-
-
-def end_invitations(connection: Connection, person: str) -> None:
-    """Delete the person's invitations."""
-    connection.execute(INVITATION.delete().where(INVITATION.c.person == person))
+def end_links(connection: Connection, person: str) -> None:
+    """Delete the person's unused links."""
+    c = SIGN_IN_LINK.c
+    connection.execute(SIGN_IN_LINK.delete().where(c.person == person, c.used_at.is_(None)))

@@ -80,45 +80,17 @@ class DeviceLoginRow(Row, table=True):
     granted: bool | None
 
 
-class PasswordRow(Row, table=True):
-    """A person's password as its Argon2id hash. ``failures``: wrong ones in a row."""
+class SignInLinkRow(Row, table=True):
+    """A one-time sign-in link, without its secret. ``made_by``: empty for a link that `serve` made."""
 
-    person: str = Field(primary_key=True)
-    digest: str
-    set_at: int = Field(sa_type=BigInteger)
-    failures: int
-    waits_until: int | None = Field(sa_type=BigInteger)
-
-
-class PasswordOriginRow(Row, table=True):
-    """An address from which a person has signed in with the right password. ``failures``: wrong ones in a row since."""
-
-    person: str = Field(primary_key=True)
-    origin: str = Field(primary_key=True)
-    right_at: int = Field(sa_type=BigInteger)
-    failures: int
-    waits_until: int | None = Field(sa_type=BigInteger)
-
-
-class SecondFactorRow(Row, table=True):
-    """A person's second factor, its key encrypted. ``recovery``: hashes of the codes that are left, as JSON."""
-
-    person: str = Field(primary_key=True)
-    sealed: str
-    made_at: int = Field(sa_type=BigInteger)
-    confirmed_at: int | None = Field(sa_type=BigInteger)
-    step: int = Field(sa_type=BigInteger)
-    recovery: str
-
-
-class InvitationRow(Row, table=True):
-    """An invitation to choose a password, without its secret."""
+    __table_args__ = (Index("sign_in_link_person", "person"),)
 
     digest: str = Field(primary_key=True)
     person: str
     made_by: str
     made_at: int = Field(sa_type=BigInteger)
     ends_at: int = Field(sa_type=BigInteger)
+    used_at: int | None = Field(sa_type=BigInteger)
 
 
 class ProviderSignInRow(Row, table=True):

@@ -24,7 +24,6 @@ COLUMNS = {
     ),
     "holding_proof": ("sha256! name content:bytes"),
     "identity": ("issuer! subject! person linked_at:big"),
-    "invitation": ("digest! person made_by made_at:big ends_at:big"),
     "job": ("id! name user_name team project environment state closed:bool submitted_at:big view live array_id"),
     "kept_answer": ("provider! address! at:big version etag last_modified digest content:bytes"),
     "ledger_balance": (
@@ -55,8 +54,6 @@ COLUMNS = {
         "accelerator='' count:int=0"
     ),
     "page_session": ("digest! person token made_at:big seen_at:big ends_at:big"),
-    "password": ("person! digest set_at:big failures:int waits_until:big"),
-    "password_origin": ("person! origin! right_at:big failures:int waits_until:big"),
     "person": ("name! service:bool roles teams added_at:big disabled_at:big"),
     "policy_set": ("number:int! activated_at:big activated_by sha256 files note"),
     "poll_run": (
@@ -71,8 +68,8 @@ COLUMNS = {
     "purchase": ("id! intended_at:big closed:bool view"),
     "purchase_event": ("purchase_id! seq:int! at:big kind body"),
     "purchase_quote": ("number:int! at:big body"),
-    "second_factor": ("person! sealed made_at:big confirmed_at:big step:big recovery"),
     "setting": ("key! value"),
+    "sign_in_link": ("digest! person made_by made_at:big ends_at:big used_at:big"),
     "signal_change": ("series:big! at:big! score:float interruption_rate:float"),
     "spend_group": ("id:id! key money user_name team project workload environment"),
     "spend_sum": ("size:big! group_id:big! slot:big! micros:big"),

@@ -41,11 +41,11 @@ def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) 
     broker = new_broker()
     with pytest.raises(NotAllowed, match="only an administrator") as refused:
         people.add(broker, "ann", by=ANN)
-    assert "people add ann --administrator" in refused.value.hint
+    assert "people invite ann --administrator" in refused.value.hint
     assert people.add(broker, "ann", by=ANN, administrator=True).roles == {Role.ADMINISTRATOR}
     with pytest.raises(InvalidInput, match="ann exists already") as taken:
         people.add(broker, "ann", by=ANN, administrator=True)
-    assert taken.value.hint == "`gpubroker people grant ann administrator`"
+    assert taken.value.hint == "`gpubroker people list`"
     with pytest.raises(NotAllowed, match="bob is none") as refused:
         people.add(broker, "bob", by=BOB, administrator=True)
     assert refused.value.hint == "ask ann"

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import re
-from base64 import b32decode
-from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.hashes import SHA1
-from cryptography.hazmat.primitives.twofactor.totp import TOTP
 
-from broker.core.access.passwords import StoredPassword
-from broker.core.values.clock import SystemClock
-from broker.store import open_store
 from tests.actors import ANN, BOB
 from tests.cli.conftest import Gpubroker
 from tests.cli.documents import check
@@ -21,8 +14,8 @@ from tests.cli.documents import check
 @pytest.fixture
 def team(gpubroker: Gpubroker) -> Gpubroker:
     """Ann administers; bob is a member of nlp."""
-    assert gpubroker("people", "add", "ann", "--administrator", by=ANN).code == 0
-    assert gpubroker("people", "add", "bob", by=ANN).code == 0
+    assert gpubroker("people", "invite", "ann", "--administrator", by=ANN).code == 0
+    assert gpubroker("people", "invite", "bob", by=ANN).code == 0
     assert gpubroker("people", "grant", "bob", "member", "--team", "nlp", by=ANN).code == 0
     return gpubroker
 
@@ -52,27 +45,26 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
     team("people", "enable", "bob", by=ANN)
     invited = team("people", "invite", "bob", "--json", by=ANN).json
     check("people-invite", invited)
-    assert invited["link"].startswith("http://127.0.0.1:9464/invitation/")
 
 
-def test_a_second_factor_is_set_up_and_removed_by_command(team: Gpubroker, home: Path) -> None:
-    refused = team("people", "second-factor", "bob", by=ANN)
-    assert (refused.code, "does not sign in with a password" in refused.err) == (2, True)
-    store, now = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock()), SystemClock().now()
-    with store.access.writing() as tx:
-        tx.keep_password(StoredPassword("bob", "a hash", now))
-    store.close()
-    begun = team("people", "second-factor", "bob", "--json", by=ANN).json
-    check("people-second-factor", begun)
-    assert begun["letters"] in begun["uri"]
-    code = TOTP(b32decode(begun["letters"]), 6, SHA1(), 30).generate(int(now.timestamp())).decode()
-    assert team("people", "second-factor", "bob", "--code", "1", by=ANN).code != 0
-    confirmed = team("people", "second-factor", "bob", "--code", code, "--json", by=ANN).json
-    check("people-second-factor", confirmed)
-    assert len(confirmed["recovery_codes"]) == 10
-    assert team("people", "second-factor", "bob", "--remove", by=BOB).code == 3
-    assert "leave one" in team("people", "second-factor", "bob", "--code", code, "--remove", by=ANN).err
-    assert "without a second factor" in team("people", "second-factor", "bob", "--remove", by=ANN).out
+def test_whoever_is_invited_is_on_record_and_gets_a_link(team: Gpubroker) -> None:
+    invited = team("people", "invite", "eve", by=ANN)
+    assert re.fullmatch(r"http://127\.0\.0\.1:9464/link/[\w-]{43}\n", invited.out)
+    assert "eve signs in there, once, until" in invited.err
+    assert team("people", "invite", "bob", "--url", "https://gpus.example.org/", by=ANN).out.startswith(
+        "https://gpus.example.org/link/"
+    )
+    assert "eve" in team("people", "list").out
+    log = team("audit", "--subject", "eve", "--json", by=ANN)
+    assert [line["action"] for line in log.json["lines"]] == ["people.invite", "people.add"]
+    assert invited.out.strip()[-43:] not in log.out
+
+
+def test_a_service_account_comes_with_its_token(team: Gpubroker) -> None:
+    made = team("tokens", "create", "ci", "--service", "--json", by=ANN).json
+    assert made["person"] == "ci"
+    assert [one["service"] for one in team("people", "list", "--json").json["people"]] == [False, False, True]
+    assert team("tokens", "create", "ci", "--service", by=ANN).code == 0
 
 
 def test_the_token_alone_goes_to_stdout(team: Gpubroker) -> None:
@@ -94,7 +86,7 @@ def test_tables_tell_roles_and_states(team: Gpubroker) -> None:
 
 
 def test_others_are_told_whom_to_ask(team: Gpubroker) -> None:
-    for command in (["people", "add", "eve"], ["tokens", "create", "bob"], ["audit"]):
+    for command in (["people", "invite", "eve"], ["tokens", "create", "bob"], ["audit"]):
         refused = team(*command, by=BOB)
         assert refused.code == 3
         assert "ask ann" in refused.err
@@ -106,7 +98,13 @@ def test_others_are_told_whom_to_ask(team: Gpubroker) -> None:
         (["people", "grant", "bob", "membre", "--team", "nlp"], "did you mean 'member'"),
         (["people", "withdraw", "bob", "--role", "member"], "unknown global role"),
         (["people", "withdraw", "bob"], "--role or --team"),
-        (["people", "add", "a b"], "no name of a person"),
+        (["people", "add", "eve"], "`gpubroker people add` is now `gpubroker people invite`"),
+        (["people", "invite", "a b"], "no name of a person"),
+        (["people", "invite", "bob", "--administrator"], "people grant bob administrator"),
+        (["people", "invite", "bob", "--expires", "8d"], "at most 7d"),
+        (["people", "invite", "bob", "--subject", "x"], "no identity provider"),
+        (["tokens", "create", "bob", "--service"], "bob is a person"),
+        (["tokens", "create", "bob", "--label", "sign-in"], "means a session of the page"),
         (["tokens", "create", "bob", "--scope", "reed"], "did you mean 'read'"),
         (["tokens", "create", "bob", "--expires", "1y"], "--expires"),
         (["tokens", "create", "bob", "--expires", "91d"], "at most 90d"),

@@ -1,4 +1,4 @@
-"""Passwords, and the invitations by which people choose them."""
+"""One-time sign-in links."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add tables; what is stored stays as it is."""
+    """Add an empty table."""
     op.create_table(
-        "password",
-        sa.Column("person", sa.String(), primary_key=True),
-        sa.Column("digest", sa.String(), nullable=False),
-        sa.Column("set_at", sa.BigInteger(), nullable=False),
-        sa.Column("failures", sa.Integer(), nullable=False),
-        sa.Column("waits_until", sa.BigInteger(), nullable=True),
-    )
-    op.create_table(
-        "invitation",
+        "sign_in_link",
         sa.Column("digest", sa.String(), primary_key=True),
         sa.Column("person", sa.String(), nullable=False),
         sa.Column("made_by", sa.String(), nullable=False),
         sa.Column("made_at", sa.BigInteger(), nullable=False),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
+        sa.Column("used_at", sa.BigInteger(), nullable=True),
     )
+    op.create_index("sign_in_link_person", "sign_in_link", ["person"])
