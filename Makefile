@@ -10,7 +10,7 @@ FOCUS_PYTHON ?= python3.12
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-cloud test-kubernetes focus-judge chaos property mutants lint bench wheel clean
+.PHONY: help install demo test test-system test-cloud test-kubernetes focus-judge chaos property mutants lint bench size wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -77,6 +77,9 @@ lint: install  ## mend style, check types and architecture
 
 bench: install  ## print speed figures (also in tests/bench/README.md)
 	$(BIN)/python -m tests.bench
+
+size: install  ## how large the product, its tests and its command line are
+	$(BIN)/python -m tests.size
 
 wheel: install  ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -18,21 +18,21 @@ _MOST = 100  # jobs
 log = logging.getLogger(__name__)
 
 
-def gpus(incomplete: str) -> list[str]:
+def gpus(context: typer.Context, incomplete: str) -> list[str]:
     """Canonical names of accelerators."""
     from broker.core.values.accelerators import known
 
     return _begun(known(), incomplete)
 
 
-def states(incomplete: str) -> list[str]:
+def states(context: typer.Context, incomplete: str) -> list[str]:
     """States of jobs."""
     from broker.core.events.outcomes import JobState
 
     return _begun((state.value for state in JobState), incomplete)
 
 
-def capacity_types(incomplete: str) -> list[str]:
+def capacity_types(context: typer.Context, incomplete: str) -> list[str]:
     """How capacity is bought."""
     from broker.core.market.offers import CapacityType
 
@@ -51,10 +51,43 @@ def providers(context: typer.Context, incomplete: str) -> list[str]:
 
 def regions(context: typer.Context, incomplete: str) -> list[str]:
     """Regions of stored prices."""
+    return _in_market("region", context, incomplete)
 
+
+def instance_types(context: typer.Context, incomplete: str) -> list[str]:
+    """Machine types of stored prices."""
+    return _in_market("instance_type", context, incomplete)
+
+
+def price_kinds(context: typer.Context, incomplete: str) -> list[str]:
+    """How far a price can be trusted."""
+    from broker.app.market.offer_rows import PRICE_KINDS
+
+    return _begun(PRICE_KINDS, incomplete)
+
+
+def teams(context: typer.Context, incomplete: str) -> list[str]:
+    """Teams of jobs."""
+    return _in_jobs("team", context, incomplete)
+
+
+def users(context: typer.Context, incomplete: str) -> list[str]:
+    """People who submitted jobs."""
+    return _in_jobs("user", context, incomplete)
+
+
+def _in_market(what: str, context: typer.Context, incomplete: str) -> list[str]:
     def names(broker: Broker) -> list[str]:
         with broker.store.reading() as look:
-            return sorted(look.names_in_market("region"))
+            return sorted(look.names_in_market(what))
+
+    return _begun(_read(context, names), incomplete)
+
+
+def _in_jobs(what: str, context: typer.Context, incomplete: str) -> list[str]:
+    def names(broker: Broker) -> list[str]:
+        with broker.store.reading() as look:
+            return sorted(look.names_in_jobs()[what])
 
     return _begun(_read(context, names), incomplete)
 

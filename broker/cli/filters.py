@@ -1,8 +1,7 @@
-"""Options that several commands share, and their parsers: machines, capacity types, times, prices."""
+"""Options that several commands share, and their parsers: machines, times, prices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,6 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from broker.core.market.offers import CapacityType, Offer
     from broker.core.values.money import Money
 
 Gpus = Annotated[
@@ -26,55 +24,7 @@ Gpus = Annotated[
         help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
     ),
 ]
-Providers = Annotated[
-    list[str] | None,
-    typer.Option("--provider", "-p", autocompletion=completion.providers, help="Provider or pattern. Repeatable."),
-]
-Regions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--region", "-r", autocompletion=completion.regions, help="Region or pattern, such as 'us-*'. Repeatable."
-    ),
-]
-CapacityTypes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--capacity-type",
-        "-c",
-        metavar="TYPE",
-        autocompletion=completion.capacity_types,
-        help="spot, on-demand, reserved or owned. Repeatable.",
-    ),
-]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")]
-
-
-def machines(texts: Sequence[str]) -> dict[str, set[int]]:
-    """Requested counts by canonical accelerator name (no count: any). Raises `InvalidInput`, `UnknownName`."""
-    from broker.core.market.machine_filter import counts_by_accelerator
-
-    return counts_by_accelerator(texts, where="--gpu")
-
-
-def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
-    """Whether the offer's machine has one of the requested counts."""
-    counts = wanted.get(offer.accelerator or "cpu")
-    return not counts or offer.count in counts
-
-
-def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
-    """Capacity types by name. Raises `UnknownName` with a suggestion."""
-    from broker.core.errors import UnknownName
-    from broker.core.market.offers import CapacityType
-
-    known = {kind.value.replace("_", "-"): kind for kind in CapacityType}
-    found = []
-    for text in texts:
-        name = text.strip().lower().replace("_", "-")
-        if name not in known:
-            raise UnknownName("capacity type", text, known)
-        found.append(known[name])
-    return tuple(dict.fromkeys(found))
 
 
 def moment(option: str, text: str, now: datetime) -> datetime:

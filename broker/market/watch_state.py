@@ -57,7 +57,7 @@ def look(
     if not live:
         return WatchFinding((), "none is offered")
     if not believed:
-        return WatchFinding(None, "every offer is in doubt: see `gpubroker offers --doubted`")
+        return WatchFinding(None, "every offer is in doubt: see `gpubroker offers --where price_kind=doubted`")
     if not current:
         return WatchFinding(None, "every offer is older than its provider's limit")
     match watch.trigger:

@@ -37,7 +37,9 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
     if state and not states:
         raise UnknownName("state", state, [one.value for one in JobState])
     asked = {"state": state, "team": team, "user": user}
-    found = shown.job_page(by.caller, JobFilter(states, team or None, user or None), limit=_ROWS, cursor=cursor)
+    found = shown.job_page(
+        by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
+    )
     following = {name: value for name, value in asked.items() if value} | {"cursor": found.next_cursor}
     values = {
         "page": found,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
@@ -16,8 +15,6 @@ from broker.app.market.risk import risks
 from broker.app.results.offers import OfferResult
 from broker.app.results.price_history import PriceSeries
 from broker.app.results.risk import RiskResult
-from broker.core.errors import UnknownName
-from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offers import CapacityType
 from broker.page.charts import HIGH, WIDE, price_curve
 from broker.page.drawing import drawn
@@ -27,6 +24,7 @@ from broker.server import shown
 AT = "/offers"
 _ROWS = 50
 _SERIES = 12  # price series on one page
+_CURRENT = ("live", "recorded", "simulated")  # kinds of prices
 
 Text = Annotated[str, Query(max_length=200)]
 
@@ -43,9 +41,10 @@ def offer_list(
 ) -> Response:
     """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
     commas."""
-    wanted = replace(_wanted(gpu, provider, region, capacity_type), available=available, live=live)
-    found = shown.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
     asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
+    names = {name: _names(text) for name, text in asked.items()}
+    wanted = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
+    found = shown.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
     flags = {name: "true" for name, said in (("available", available), ("live", live)) if said}
     given = {name: value for name, value in asked.items() if value} | flags
     values = {
@@ -71,7 +70,8 @@ def price_history(
     """Recorded prices (USD) of matching offers over ``days``, with their risk of interruption, as chart
     and table."""
     now = by.caller.broker.clock.now()
-    wanted = replace(_wanted(gpu, provider, region, capacity_type), instance_types=_names(instance_type))
+    asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
+    wanted = OfferFilter.of({name: _names(text) for name, text in (asked | {"instance_type": instance_type}).items()})
     found = over(by.caller.broker, wanted, now - timedelta(days=days), now, most=_SERIES)
     risk = risks(by.caller.broker, wanted.query)
     values = {
@@ -99,14 +99,6 @@ def _history_of(one: OfferResult) -> str:
         "capacity_type": one.capacity_type.value,
     }
     return f"/prices?{urlencode(place | {'instance_type': one.instance_type})}"
-
-
-def _wanted(gpu: str, provider: str, region: str, capacity_type: str) -> OfferFilter:
-    kinds = frozenset(one for one in CapacityType if one == capacity_type)
-    if capacity_type and not kinds:
-        raise UnknownName("capacity type", capacity_type, [one.value for one in CapacityType])
-    counts = counts_by_accelerator(_names(gpu), where="gpu")
-    return OfferFilter(counts=counts, providers=_names(provider), regions=_names(region), capacity_types=kinds)
 
 
 def _names(text: str) -> tuple[str, ...]:

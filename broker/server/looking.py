@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated
 
@@ -10,11 +10,10 @@ from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from broker.app.market import offer_lists
-from broker.app.market.offer_rows import OfferFilter
+from broker.app.market.offer_rows import OfferFilter, PriceKind
 from broker.app.results.access import CallerIdentity
 from broker.app.results.values import Result
 from broker.core.events.outcomes import JobState
-from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
@@ -44,8 +43,8 @@ def me(by: By) -> Response:
 def list_jobs(
     by: By,
     state: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
-    team: Annotated[str | None, Query(description="Only jobs of this team.")] = None,
-    user: Annotated[str | None, Query(description="Only jobs of this person.")] = None,
+    team: Annotated[list[str] | None, Query(description="Only jobs of these teams, or patterns.")] = None,
+    user: Annotated[list[str] | None, Query(description="Only jobs of these persons, or patterns.")] = None,
     reference: Annotated[
         str | None,
         Query(max_length=100, description="What a person calls a job: its id, its name, or how its id begins."),
@@ -54,7 +53,7 @@ def list_jobs(
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of the teams that the caller may see, newest first."""
-    wanted = JobFilter(tuple(state or ()), team, user, reference)
+    wanted = JobFilter(state or (), team or (), user or (), reference)
     return answer(shown.job_page(by, wanted, limit=limit, cursor=cursor))
 
 
@@ -96,42 +95,30 @@ class WantedMachines:
     """Which machines."""
 
     gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None
-    provider: Annotated[list[str] | None, Query(description="Only these providers.")] = None
+    provider: Annotated[list[str] | None, Query(description="Only these providers, or patterns.")] = None
     region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None
     capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None
-    machine_type: Annotated[list[str] | None, Query(description="Only these machine types, or patterns.")] = None
+    instance_type: Annotated[list[str] | None, Query(description="Only these machine types, or patterns.")] = None
 
     def filter(self) -> OfferFilter:
         """Raises `InvalidInput` for a bad count, `UnknownName`."""
-        return OfferFilter(
-            counts=counts_by_accelerator(self.gpu or (), where="gpu"),
-            providers=tuple(self.provider or ()),
-            regions=tuple(self.region or ()),
-            capacity_types=frozenset(self.capacity_type or ()),
-            instance_types=tuple(self.machine_type or ()),
-        )
+        return OfferFilter.of(vars(self))
 
 
 @dataclass(frozen=True)
 class WantedOffers(WantedMachines):
     """Which machines, at which prices."""
 
+    price_kind: Annotated[list[PriceKind] | None, Query(description="Only prices of these kinds.")] = None
     available: Annotated[bool, Query(description="Only what is known to be available.")] = False
-    live: Annotated[bool, Query(description="No reference, imported or stale prices.")] = False
-    doubted: Annotated[bool, Query(description="Only prices in doubt.")] = False
     old: Annotated[bool, Query(description="Also reference prices of more than 180 days ago (spot: 60).")] = False
     max_price: Annotated[Decimal | None, Query(ge=0, description="At most this price per GPU-hour, in USD.")] = None
 
     def filter(self) -> OfferFilter:
         """As `WantedMachines.filter`."""
-        return replace(
-            super().filter(),
-            available=self.available,
-            live=self.live,
-            doubted=self.doubted,
-            old=self.old,
-            max_price=None if self.max_price is None else Money.usd(self.max_price),
-        )
+        max_price = None if self.max_price is None else Money.usd(self.max_price)
+        machines = {name: value for name, value in vars(self).items() if isinstance(value, list)}
+        return OfferFilter.of(machines, available=self.available, old=self.old, max_price=max_price)
 
 
 Offers = Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows.")]

@@ -41,11 +41,12 @@ _MOST_OUTPUT = 2_000_000  # characters in one answer
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter of jobs: those that match all given fields. ``reference``: an id, a name, or the beginning of an id."""
+    """A filter of jobs: those that match all given fields. ``teams``, ``users``: names or patterns. ``reference``: an
+    id, a name, or the beginning of an id."""
 
-    states: tuple[JobState, ...] = ()
-    team: str | None = None
-    user: str | None = None
+    states: Sequence[JobState] = ()
+    teams: Sequence[str] = ()
+    users: Sequence[str] = ()
     reference: str | None = None
 
 
@@ -59,9 +60,9 @@ def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = 
         after = JobPlace(moment_of(at), id)
     among = WantedJobs(
         states=tuple(one.value for one in wanted.states),
-        user=wanted.user,
-        team=wanted.team,
-        teams=by.access.teams(Permission.SEE_JOBS),
+        users=wanted.users,
+        teams=wanted.teams,
+        visible=by.access.teams(Permission.SEE_JOBS),
     )
     found = jobs.page(by.broker, among, after=after, limit=limit)
     following = None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id)

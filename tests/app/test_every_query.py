@@ -143,8 +143,8 @@ QUERIES: dict[str, Query] = {
     "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
     "StoreReading.job_page": look(
         lambda r, _: (
-            r.job_page(WantedJobs(team="team-3"), after=None, limit=20),
-            r.job_page(WantedJobs(states=("queued", "running"), teams=["team-3"]), after=None, limit=20),
+            r.job_page(WantedJobs(teams=["team-3"]), after=None, limit=20),
+            r.job_page(WantedJobs(states=("queued", "running"), visible=["team-3"]), after=None, limit=20),
         )
     ),
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),

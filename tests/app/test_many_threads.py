@@ -54,7 +54,7 @@ def test_many_threads_submit_list_and_cancel_on_one_broker(broker: Broker) -> No
             text = JOB.format(name=f"{me.identity}-{number}")
             view = submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()), by=me)
             assert view.user == me.identity
-            assert next(one.id for one in jobs.search(broker, user=me.identity).views) == view.id
+            assert next(one.id for one in jobs.search(broker, users=[me.identity]).views) == view.id
             with pytest.raises(NotAllowed, match=f"you are {other.identity}"):
                 jobs.cancel(broker, view, by=other)
             if number == 1:

@@ -147,12 +147,12 @@ def listed(site: QuerySite) -> None:
 
 
 def listed_by(site: QuerySite) -> None:
-    assert len(jobs.search(site.broker, user="user-3", limit=20).views) == 20
-    assert len(jobs.search(site.broker, team="team-3", limit=20).views) == 20
-    assert not jobs.search(site.broker, user="nobody", limit=20).views
+    assert len(jobs.search(site.broker, users=["user-3"], limit=20).views) == 20
+    assert len(jobs.search(site.broker, teams=["team-3"], limit=20).views) == 20
+    assert not jobs.search(site.broker, users=["nobody"], limit=20).views
     assert len(jobs.search(site.broker, states=(JobState.SUCCEEDED,), limit=20).views) == 20
     assert not jobs.search(site.broker, states=(JobState.FAILED,), limit=20).views
-    mine = jobs.search(site.broker, states=(JobState.QUEUED, JobState.RUNNING), user="user-1").views
+    mine = jobs.search(site.broker, states=(JobState.QUEUED, JobState.RUNNING), users=["user-1"]).views
     assert [view.id for view in mine] == [site.running[1]]
 
 

@@ -143,8 +143,8 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
         worker.tick()
 
     timed("jobs list", lambda: jobs.search(broker, limit=20))
-    timed("jobs list by user", lambda: jobs.search(broker, user="user-3", limit=20))
-    timed("jobs list by user who is not there", lambda: jobs.search(broker, user="nobody", limit=20))
+    timed("jobs list by user", lambda: jobs.search(broker, users=["user-3"], limit=20))
+    timed("jobs list by user who is not there", lambda: jobs.search(broker, users=["nobody"], limit=20))
     timed("jobs show by id", lambda: jobs.find(broker, running[0]))
     timed("jobs show by name", lambda: jobs.find(broker, "past-03"))
     timed("jobs show by the beginning of an id", lambda: jobs.find(broker, "open-00-tm"))

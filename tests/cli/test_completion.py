@@ -36,10 +36,11 @@ def tab(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 def test_names_of_the_market(gpubroker: Gpubroker, tab: Completed) -> None:
     assert {"H100", "H100-PCIe"} <= set(tab("offers", "--gpu", "H10"))
     assert tab("submit", "--gpu", "A100-80") == ["A100-80GB"]
-    assert tab("offers", "--provider", "pri") == ["pricebook"]
-    assert "aws" in tab("prices", "history", "--provider", "a")
-    assert tab("offers", "--region", "us-east-1") == ["us-east-1"]
-    assert tab("prices", "history", "--capacity-type", "o") == ["owned", "on-demand"]
+    assert tab("offers", "--where", "pri") == ["price_kind="]
+    assert tab("offers", "--where", "provider=pri") == ["provider=pricebook"]
+    assert "provider=aws" in tab("prices", "history", "-w", "provider=a")
+    assert tab("offers", "-w", "provider=aws,region=us-east-1") == ["provider=aws,region=us-east-1"]
+    assert tab("prices", "history", "-w", "capacity_type=o") == ["capacity_type=owned", "capacity_type=on-demand"]
 
 
 def test_jobs_by_name_and_id(gpubroker: Gpubroker, tab: Completed, home: Path) -> None:
@@ -48,11 +49,11 @@ def test_jobs_by_name_and_id(gpubroker: Gpubroker, tab: Completed, home: Path) -
     assert gpubroker("submit", "job.yaml", "--yes", "--detach").code == 0
     name, id = tab("jobs", "show", "ti")
     assert (name, id.startswith("tiny-")) == ("tiny", True)
-    assert tab("jobs", "list", "--array", "tiny-") == [id]
-    assert tab("jobs", "list", "--state", "stop") == ["stopped"]
+    assert tab("jobs", "list", "--where", "array=tiny-") == [f"array={id}"]
+    assert tab("jobs", "list", "--where", "state=stop") == ["state=stopped"]
 
 
 def test_what_cannot_be_read_offers_nothing(home: Path, tab: Completed) -> None:
     (home / "gpubroker.db").write_bytes(b"no database" * 1000)
     assert tab("jobs", "cancel", "t") == []
-    assert tab("offers", "--provider", "a") == []
+    assert tab("offers", "-w", "provider=a") == []

@@ -95,7 +95,7 @@ def _jobs_and_policies(
     prints("policy-apply", "policy", "apply", policy)
     prints("policy-show", "policy", "show", "--history", "--files")
     assert prints("policy-versions", "policy", "versions")["versions"]
-    assert prints("offers", "offers", "--provider", "sandbox", "--spot")["offers"]
+    assert prints("offers", "offers", "-w", "provider=sandbox", "--spot")["offers"]
     assert prints("init", "init", write("mine.yaml", ""), "--defaults", "--force")["text"]
     prints("prices-status", "prices", "status")
     assert prints("plan", "plan", sandbox_job, code=6)["placements"]
@@ -136,8 +136,8 @@ def _jobs_and_policies(
     assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
     prints("budget-show-all", "budget", "show")
     assert prints("report-spend", "report", "spend", "--by", "user", "--sandbox")["total"]
-    assert prints("offers-risk", "offers", "--provider", "sandbox", "--risk")["offers"]
-    assert prints("offers-groups", "offers", "--group-by", "gpu,capacity_type")["groups"]
+    assert prints("offers-risk", "offers", "-w", "provider=sandbox", "--risk")["offers"]
+    assert prints("offers-groups", "offers", "--by", "gpu,capacity_type")["groups"]
     prints("jobs-prune", "jobs", "prune", "--dry-run")
     assert prints("policy-explain", "policy", "explain", sandbox_job)["inputs"]
     assert prints("prices-book", "prices", "book")["rows"]
@@ -172,12 +172,12 @@ def _jobs_and_policies(
 
 
 def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> None:
-    assert prints("prices-history", "prices", "history", "--provider", "sandbox", "--last", "1h")["series"]
-    assert prints("prices-history-at", "prices", "history", "--provider", "sandbox", "--at", "0h")["offers"]
+    assert prints("prices-history", "prices", "history", "-w", "provider=sandbox", "--last", "1h")["series"]
+    assert prints("prices-history-at", "prices", "history", "-w", "provider=sandbox", "--at", "0h")["offers"]
     vms = write("vms.csv", table(SKYPILOT_COLUMNS, SKYPILOT_ROWS))
     prints("prices-import", "prices", "import", vms, "--provider", "aws")
     prints("prices-prune", "prices", "prune", "--dry-run")
-    prints("watch-add", "prices", "watch", "add", "--gpu", "L4", "--below", "$1", "--name", "cheap")
+    prints("watch-add", "prices", "watch", "add", "below=$1", "--gpu", "L4", "--name", "cheap")
     assert prints("watch-check", "prices", "watch", "check")["watches"]
     assert prints("watch-list", "prices", "watch", "list")["watches"]
     prints("notices-list", "notices", "list", "--failed")

@@ -152,7 +152,7 @@ def part(trial: GpuTrial, home: Home, accelerator: str) -> None:
     doctor = json.loads(run("doctor", "--json", home=home.root).stdout)
     told = next((one for one in doctor["findings"] if one["area"] == "gpu"), None) if "findings" in doctor else doctor
     trial.note("doctor", told)
-    offers = json.loads(home.gpubroker("offers", "--provider", "owned", "--json"))
+    offers = json.loads(home.gpubroker("offers", "--where", "provider=owned", "--json"))
     trial.note("offers", offers)
     trial.check(
         "doctor and offers name it", f"{accelerator}:1" in json.dumps(told) and accelerator in json.dumps(offers)

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop
 
-LISTED = ("offers", "--old", "--gpu", "H100:8")
+LISTED = ("offers", "--all", "--gpu", "H100:8")
 
 
 def test_offers_come_in_pages_and_are_one_list(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,12 +33,12 @@ def test_filters_of_prices_machines_and_capacity_types_are_the_servers(laptop: L
 
     every = found()
     spot = [one for one in every if one["capacity_type"] == "spot"]
-    assert found("--spot") == found("--capacity-type", "spot") == spot != []
+    assert found("--spot") == found("--where", "capacity_type=spot") == spot != []
     name, price = every[0]["instance_type"], every[2]["price_per_gpu_hour"]
-    assert found("--machine-type", name) == [one for one in every if one["instance_type"] == name]
+    assert found("-w", f"instance_type={name}") == [one for one in every if one["instance_type"] == name]
     cheap = [one for one in every if Decimal(one["price_per_gpu_hour"]) <= Decimal(price)]
     assert found("--max-price", price) == cheap != every
-    assert found("--doubted") == []
+    assert found("-w", "price_kind=doubted") == []
     assert "near it: " in laptop("offers", "--gpu", "A100-80GB-1of3").out
 
 
@@ -47,17 +47,17 @@ def test_risks_groups_and_orders_are_the_servers(laptop: Laptop) -> None:
     check("offers-risk", risks.json)
     rates = [one["risk"]["interruptions_per_hour"] for one in risks.json["offers"]]
     assert rates == sorted(rates) != []
-    groups = laptop(*LISTED, "--group-by", "provider", "-n", "2", "--json")
+    groups = laptop(*LISTED, "--by", "provider", "-n", "2", "--json")
     check("offers-groups", groups.json)
     assert len(groups.json["groups"]) == 2 < groups.json["matching_groups"]
-    assert "2 of" in laptop(*LISTED, "--group-by", "provider", "-n", "2").out
+    assert "2 of" in laptop(*LISTED, "--by", "provider", "-n", "2").out
     providers = [one["provider"] for one in laptop(*LISTED, "--sort", "provider", "--json").json["offers"]]
     assert providers == sorted(providers) != []
-    assert "expected one or more of gpu" in laptop("offers", "--group-by", ",").err
+    assert "expected one or more of gpu" in laptop("offers", "--by", ",").err
 
 
 def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
-    asked = ("prices", "history", "--provider", "sandbox", "--gpu", "L4:1", "-c", "spot")
+    asked = ("prices", "history", "-w", "provider=sandbox,capacity_type=spot", "--gpu", "L4:1")
     drawn = laptop(*asked, "--chart", by="mia")
     assert (drawn.code, "USD per GPU-hour" in drawn.out) == (0, True)
     assert "series shown" in laptop(*asked, "--last", "2d").out

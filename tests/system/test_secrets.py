@@ -171,7 +171,7 @@ def test_no_secret_is_kept_printed_or_answered(
         eventually(lambda: "looking after jobs" in (home / "serve.log").read_text(), "the service leads")
         command("submit", str(job), "--yes", "--detach")
         eventually(seen.exists, "the command runs and has its secret")
-        command("prices", "watch", "add", "--gpu", "H100", "--below", "99", "--name", "cheap", code=None)
+        command("prices", "watch", "add", "below=99", "--gpu", "H100", "--name", "cheap", code=None)
         command("prices", "watch", "test", "desk", code=None)
         for question in (
             ("prices", "poll", "-p", "vast", "--json"), ("prices", "status"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from broker.app.jobs.runs_root import run_folders
@@ -98,7 +99,7 @@ def find_single(broker: Broker, reference: str) -> JobView:
     if view.job.array is not None:
         raise InvalidInput(
             f"{view.id} is an array: each of its tasks has attempts, output and results of its own",
-            hint=f"name a task, such as {view.id}-0; `gpubroker jobs list --array {view.id}` lists them",
+            hint=f"name a task, such as {view.id}-0; `gpubroker jobs list --where array={view.id}` lists them",
         )
     return view
 
@@ -221,9 +222,10 @@ def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
 
 
 def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
-    """One page of the jobs that match, newest first."""
+    """One page of the jobs that match, newest first; users and teams may be patterns."""
     with broker.store.reading() as look:
-        return look.job_page(wanted, after=after, limit=limit)
+        users, teams = _in_full(look, wanted.users, "user"), _in_full(look, wanted.teams, "team")
+        return look.job_page(replace(wanted, users=users, teams=teams), after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +237,12 @@ class FoundJobs:
 
 
 class JobCriteria(TypedDict, total=False):
-    """Which jobs: those that match all. ``array``: an id: its tasks in these states instead, in the order of their
-    start. ``limit``: None: all."""
+    """Which jobs: those that match all; an empty field matches all. ``users``, ``teams``: names or shell-style
+    patterns. ``array``: an id: its tasks in these states instead, in the order of their start. ``limit``: None: all."""
 
     states: Sequence[JobState]
-    user: str | None
-    team: str | None
+    users: Sequence[str]
+    teams: Sequence[str]
     limit: int | None
     array: str | None
 
@@ -252,7 +254,14 @@ def search(broker: Broker, **wanted: Unpack[JobCriteria]) -> FoundJobs:
         if array is not None:
             tasks = look.tasks_of(array, [state.value for state in states], limit=limit)
             return FoundJobs(tasks, look.unreadable)
-        views = look.jobs(
-            states=[state.value for state in states], user=wanted.get("user"), team=wanted.get("team"), limit=limit
-        )
-        return FoundJobs(views, look.unreadable)
+        chosen = [state.value for state in states]
+        users, teams = _in_full(look, wanted.get("users", ()), "user"), _in_full(look, wanted.get("teams", ()), "team")
+        return FoundJobs(look.jobs(states=chosen, users=users, teams=teams, limit=limit), look.unreadable)
+
+
+def _in_full(look: StoreReading, names: Collection[str], what: str) -> Collection[str]:
+    """The names, with those of jobs that match a pattern in place of it; the pattern itself if none does."""
+    if not any(set("*?[") & set(name) for name in names):
+        return names
+    known = sorted(look.names_in_jobs()[what])
+    return [one for name in names for one in ([each for each in known if fnmatchcase(each, name)] or [name])]

@@ -22,7 +22,11 @@ def paces_for(broker: Broker, job: Job) -> Paces:
         return {}
     with broker.store.reading() as look:
         # The store's filter cannot select jobs without a team.
-        views = [view for view in look.jobs(name=job.name, team=job.team, limit=_JOBS) if view.job.team == job.team]
+        views = [
+            view
+            for view in look.jobs(name=job.name, teams=[job.team] if job.team else [], limit=_JOBS)
+            if view.job.team == job.team
+        ]
     return paces(views, job)
 
 

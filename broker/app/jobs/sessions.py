@@ -61,7 +61,7 @@ def with_home(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The session with the home folder of the last one of its name by the same person, if that saved any. Raises
     `InvalidInput` if one of them is open."""
     with broker.store.reading() as look:
-        named = look.jobs(name=job.name, user=by.identity, limit=EARLIER)
+        named = look.jobs(name=job.name, users=[by.identity], limit=EARLIER)
     refuse_second_session(job, named)
     for view in (one for one in named if one.job.session is not None):
         if checkpoints(broker, view):

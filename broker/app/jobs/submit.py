@@ -238,7 +238,7 @@ def _admit(asked: _Submitting, tx: StoreWriting) -> JobView | Admission | None:
     if broker.policy(tx).version != policy.version:
         return None
     if seen.job.session is not None:  # again in this transaction: two may be opened at once
-        refuse_second_session(seen.job, tx.jobs(name=seen.job.name, user=asked.by.identity, limit=EARLIER))
+        refuse_second_session(seen.job, tx.jobs(name=seen.job.name, users=[asked.by.identity], limit=EARLIER))
     now, job = broker.clock.now(), seen.job
     placed = (placement.offer for placement in seen.plan.placements)
     live = occupied_in(tx, policy, placed if kept is None else seen.offers)  # a plan from memory: is it outdated?

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, Self, get_args
 
+from broker.app.jobs.recorded_capacity import is_recorded
+from broker.core.market.machine_filter import counts_by_accelerator
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
+from broker.core.values.patterns import matching
+
+PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
+PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,20 @@ class ListedOffer:
     def per_gpu(self) -> Money | None:
         return self.offer.price_per_gpu
 
+    @property
+    def price_kind(self) -> PriceKind:
+        """``live``, or the first reason that applies why it is not."""
+        offer = self.offer
+        kinds: dict[PriceKind, bool] = {
+            "doubted": offer.doubt is not None,
+            "reference": offer.reference,
+            "stale": self.stale,
+            "simulated": offer.money == "sandbox",
+            "imported": offer.imported,
+            "recorded": is_recorded(offer),
+        }
+        return next((kind for kind, holds in kinds.items() if holds), "live")
+
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
@@ -34,9 +54,8 @@ class OfferFilter:
     spot offer is computed from on-demand offers that the list may leave out.
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
-    ``providers``, ``regions``, ``instance_types``: names or shell-style patterns. ``live``: no reference prices,
-    imported, stale or doubted ones. ``doubted``: only offers in doubt. ``old``: also reference prices older than
-    `LIST_AGE`. ``max_price``: USD per GPU-hour.
+    ``providers``, ``regions``, ``instance_types``: names or shell-style patterns. ``price_kinds``: of `PRICE_KINDS`.
+    ``old``: also reference prices older than `LIST_AGE`. ``max_price``: USD per GPU-hour.
     """
 
     counts: Mapping[str, Set[int]] = field(default_factory=dict)
@@ -45,10 +64,26 @@ class OfferFilter:
     capacity_types: frozenset[CapacityType] = frozenset()
     instance_types: tuple[str, ...] = ()
     available: bool = False
-    live: bool = False
-    doubted: bool = False
+    price_kinds: frozenset[str] = frozenset()
     old: bool = False
     max_price: Money | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Sequence[str] | None], *, gpus_from: str = "gpu", **more: Any) -> Self:
+        """From the values of ``gpu``, ``provider``, ``region``, ``instance_type``, ``capacity_type`` and
+        ``price_kind``. ``gpus_from``: the option or parameter, for errors. Raises `InvalidInput` for a count,
+        `UnknownName`."""
+        given = {name: tuple(found or ()) for name, found in values.items()}
+        types = matching("capacity type", given.get("capacity_type", ()), [one.value for one in CapacityType])
+        return cls(
+            counts=counts_by_accelerator(given.get("gpu", ()), where=gpus_from),
+            providers=given.get("provider", ()),
+            regions=given.get("region", ()),
+            instance_types=given.get("instance_type", ()),
+            capacity_types=frozenset(map(CapacityType, types)),
+            price_kinds=matching("kind of price", given.get("price_kind", ()), PRICE_KINDS),
+            **more,
+        )
 
     @property
     def query(self) -> OfferQuery:
@@ -70,8 +105,7 @@ class OfferFilter:
         return (
             self.fits(offer)
             and not (self.available and offer.availability is not Availability.AVAILABLE)
-            and not (self.live and (row.stale or offer.reference or offer.imported or offer.doubt))
-            and not (self.doubted and offer.doubt is None)
+            and (not self.price_kinds or row.price_kind in self.price_kinds)
             and (self.old or not is_old(row))
             and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
         )

@@ -41,7 +41,7 @@ def unknown_providers(broker: Broker, job: Job) -> Iterator[str]:
     known = {*broker.registries.providers, *(series.offer.provider for series in broker.store.market.series())}
     for name in plain:
         if name not in known:
-            meant = did_you_mean(name, known) or "; `gpubroker offers --group-by provider` lists those that are known"
+            meant = did_you_mean(name, known) or "; `gpubroker offers --by provider` lists those that are known"
             yield f"no provider {name!r} is known here{meant}"
 
 

@@ -74,7 +74,7 @@ DOCUMENTS: Mapping[str, str] = {
     "notices-list": "notices:NoticeList",
     "notices-retry": "notices:RetriedNotices",
     "offers": "offers:OfferList",
-    "offers-groups": "offers:OfferGroupList",  # with --group-by
+    "offers-groups": "offers:OfferGroupList",  # with --by
     "offers-risk": "risk:OfferRiskList",  # with --risk
     "people-list": "access:PeopleList",
     "person": "access:PersonResult",  # of the other commands of `people`

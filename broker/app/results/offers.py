@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field
 
-from broker.app.jobs.recorded_capacity import is_recorded
-from broker.app.market.offer_rows import ListedOffer
+from broker.app.market.offer_rows import ListedOffer, PriceKind
 from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
 from broker.core.market.offers import Availability, CapacityType, Doubt, Interconnect, MoneyKind
 from broker.core.values.money import Money
@@ -29,9 +28,6 @@ class OfferedMachine(Result):
     def machine(self) -> str:
         """``H100:8``, or ``cpu`` for a machine without accelerators."""
         return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
-
-
-PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
 
 
 class OfferResult(OfferedMachine):
@@ -73,22 +69,9 @@ class OfferResult(OfferedMachine):
             spot_discount=row.discount,
             age_seconds=row.age,
             stale=row.stale,
-            price_kind=_price_kind(row),
+            price_kind=row.price_kind,
             **more,
         )
-
-
-def _price_kind(row: ListedOffer) -> PriceKind:
-    offer = row.offer
-    kinds: dict[PriceKind, bool] = {
-        "doubted": offer.doubt is not None,
-        "reference": offer.reference,
-        "stale": row.stale,
-        "simulated": offer.money == "sandbox",
-        "imported": offer.imported,
-        "recorded": is_recorded(offer),
-    }
-    return next((kind for kind, holds in kinds.items() if holds), "live")
 
 
 class OfferCounts(Result):

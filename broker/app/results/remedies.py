@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.core.job.reasons import Reason
 
 REMEDIES: dict[Reason, str] = {
-    Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --group-by gpu` lists them",
+    Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --by gpu` lists them",
     Reason.TOO_FEW_ACCELERATORS: "request fewer accelerators per machine, or more machines with num_nodes",
     Reason.TOO_MANY_ACCELERATORS: "to allow larger machines, add a `+` to the number: `L4:1+`",
     Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",

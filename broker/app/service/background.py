@@ -143,7 +143,7 @@ def _waits_for_what_is_here(broker: Broker) -> JobView | None:
     """A job of this user that waits for secrets which this process has, or for a process of this user."""
     states = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.LAUNCHING)
     with broker.store.reading() as look:
-        mine = look.jobs(states=[state.value for state in states], user=broker.account.user, with_tasks=True)
+        mine = look.jobs(states=[state.value for state in states], users=[broker.account.user], with_tasks=True)
     now = broker.clock.now()
     for view in mine:
         if isinstance(view.waiting, OwnerMustStart):

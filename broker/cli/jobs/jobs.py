@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from broker.cli import completion, filters
 from broker.cli.jobs import entering, kept_files, prune, resume
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from broker.app.results.jobs import AttemptList, JobDetails, JobList
     from broker.app.results.queue import QueueResult
 
+_JOBS = RowFilter(state=completion.states, team=completion.teams, user=completion.users, array=completion.jobs)
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
 
@@ -27,45 +29,43 @@ app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted
     "list",
     epilog=examples(
         "gpubroker jobs list",
-        "gpubroker jobs list --state running --state paused_budget --json",
-        "gpubroker jobs list --array sweep --state failed",
+        "gpubroker jobs list --where state=running,state=paused_budget --json",
+        "gpubroker jobs list --mine --where 'team=nlp-*'",
+        "gpubroker jobs list --where array=sweep,state=failed",
     ),
 )
 def list_jobs(
     context: typer.Context,
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", autocompletion=completion.states, help="Only jobs in this state. Repeatable."),
-    ] = None,
-    team: Annotated[str | None, typer.Option("--team", help="Only jobs of this team.")] = None,
+    where: Annotated[list[str] | None, _JOBS.option] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
-    array: Annotated[
-        str | None,
-        typer.Option(
-            "--array",
-            metavar="JOB",
-            autocompletion=completion.jobs,
-            help="The tasks of this array instead, in order of start; not through a server.",
-        ),
-    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, newest first: state, machine, cost so far. An array is one row."""
+    """List jobs, newest first: state, machine, cost so far. An array is one row.
+
+    With `array=JOB` it lists the tasks of an array, in the order of their start; not through a server.
+    """
     from broker.cli.jobs import job_view
-    from broker.core.errors import UnknownName
     from broker.core.events.outcomes import JobState
+    from broker.core.values.patterns import matching
 
     terminal = Terminal.of(context)
-    known = {one.value: one for one in JobState}
-    wanted = [text.replace("-", "_") for text in state or []]
-    for name in wanted:
-        if name not in known:
-            raise UnknownName("state", name, known)
-    terminal.only_here({"--array": array})
-    if array is not None and (mine or team):
-        raise InvalidInput("the tasks of an array have one owner and one team", hint="remove --mine and --team")
-    found = _listed(terminal, mine, states=[known[name] for name in wanted], team=team, limit=limit, array=array)
+    wanted = _JOBS.read(where)
+    states = matching("state", wanted.get("state", ()), [one.value for one in JobState])
+    arrays, users = wanted.get("array", []), wanted.get("user", [])
+    terminal.only_here({"--where array=": arrays})
+    if arrays and (mine or len(arrays) > 1 or wanted.keys() - {"array", "state"}):
+        raise InvalidInput("the tasks of one array are filtered by state alone", where="--where")
+    if mine and users:
+        raise InvalidInput("give --mine or user=, not both", where="--where")
+    criteria: JobCriteria = {
+        "states": [one for one in JobState if one.value in states],
+        "users": [_me(terminal)] if mine else users,
+        "teams": wanted.get("team", []),
+        "array": arrays[0] if arrays else None,
+        "limit": limit,
+    }
+    found = _listed(terminal, criteria)
     if as_json:
         terminal.answer(found)
         return
@@ -75,27 +75,28 @@ def list_jobs(
         terminal.show(*job_view.job_table(terminal.out, found))
     elif not found.unreadable:
         terminal.show(
-            "no matching jobs"
-            if wanted or team or mine or array
-            else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
+            "no matching jobs" if wanted or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
         )
 
 
-def _listed(terminal: Terminal, mine: bool, **wanted: Unpack[JobCriteria]) -> JobList:
+def _me(terminal: Terminal) -> str:
+    """The name of the person who runs the command, here or at the server."""
+    if not terminal.through_server:
+        return terminal.actor.identity
+    from broker.app.results.access import CallerIdentity
+
+    return terminal.api.fetch(CallerIdentity, "/me").person.name
+
+
+def _listed(terminal: Terminal, wanted: JobCriteria) -> JobList:
     from broker.app.results.jobs import JobList
 
     if terminal.through_server:
-        from broker.app.results.access import CallerIdentity
-
-        user = terminal.api.fetch(CallerIdentity, "/me").person.name if mine else None
-        state = [one.value for one in wanted["states"]] or None
-        return terminal.api.whole(
-            JobList, "/jobs", "jobs", wanted["limit"], 200, state=state, team=wanted["team"], user=user
-        )
+        asked = {"state": [one.value for one in wanted["states"]], "team": wanted["teams"], "user": wanted["users"]}
+        return terminal.api.whole(JobList, "/jobs", "jobs", wanted["limit"], 200, **asked)
     from broker.app.jobs import details, jobs
 
     broker = terminal.broker()
-    wanted["user"] = terminal.actor.identity if mine else None
     if (array := wanted["array"]) is not None:
         wanted["array"] = jobs.find_array(broker, array).id
     return details.listing(broker, held=terminal.as_json, **wanted)

@@ -20,7 +20,7 @@ def accept(
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="Provider, as `prices status` names it.")],
     pool: Annotated[
         list[str] | None,
-        typer.Option("--pool", help="Accept only this pool, as `offers --doubted --json` names it. Repeatable."),
+        typer.Option("--pool", help="Accept only this pool, as `offers --json` names it. Repeatable."),
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
@@ -28,8 +28,8 @@ def accept(
     """Accept a provider's suspect poll and its odd prices as correct.
 
     Offers missing from the last poll are then gone, and jobs may start on the odd prices. Check the provider's own page
-    first: `gpubroker offers --doubted` lists what is in doubt. Your name is recorded. Exits with 2 if nothing is in
-    doubt.
+    first: `gpubroker offers --where price_kind=doubted` lists what is in doubt. Your name is recorded. Exits with 2 if
+    nothing is in doubt.
     """
     from broker.app.market.polling import accept_prices
     from broker.app.results.prices import AcceptedPrices

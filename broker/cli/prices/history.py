@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import filters
+from broker.cli import completion, filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --last 7d",
-    "gpubroker prices history --gpu H100:8 --capacity-type spot --region 'us-*' --chart",
+    "gpubroker prices history --gpu H100:8 --where 'capacity_type=spot,region=us-*' --chart",
     "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --picture a100.html",
     "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
 _ROWS, _ROWS_OF_SERVER = 30, 100  # a server shows no more
 _LINES = 8  # more lines in one chart cannot be distinguished
 _PERIOD = "30d"
+_SERIES = RowFilter(
+    provider=completion.providers,
+    region=completion.regions,
+    instance_type=completion.instance_types,
+    capacity_type=completion.capacity_types,
+)
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,7 @@ class PriceHistoryOptions:
     """The options of `history`."""
 
     gpu: filters.Gpus = None
-    provider: filters.Providers = None
-    region: filters.Regions = None
-    capacity_type: filters.CapacityTypes = None
+    where: Annotated[list[str] | None, _SERIES.option] = None
     start: Annotated[
         str | None,
         typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago)."),
@@ -67,37 +72,39 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
     times. Only recorded prices are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`. A server
     shows at most 100 series.
     """
+    from broker.app.market.offer_rows import OfferFilter
     from broker.cli.prices import history_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--at": given.at, "--known-at": given.known_at})
+    wanted = OfferFilter.of({"gpu": given.gpu, **_SERIES.read(given.where)}, gpus_from="--gpu")
     if given.at is not None:
-        _show_moment(terminal, given, drawing)
+        _show_moment(terminal, wanted, given, drawing)
         return
     if given.known_at is not None:
         raise InvalidInput("needs --at", where="--known-at")
-    found = _found(terminal, given)
-    title = history_view.title(given.gpu or [], given.capacity_type or [])
+    found = _found(terminal, wanted, given)
+    title = history_view.title(given.gpu or [], sorted(wanted.capacity_types))
     draw(terminal, lambda: [history_view.chart(found, title, _LINES)], drawing)
     if as_json or not drawing.chart:
         terminal.result(found, lambda: history_view.table(terminal.out, found))
 
 
-def _found(terminal: Terminal, given: PriceHistoryOptions) -> PriceHistoryList:
+def _found(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOptions) -> PriceHistoryList:
     from datetime import UTC, datetime
 
     from broker.app.results.price_history import PriceHistoryList
 
-    wanted = _wanted(given)
     if terminal.through_server:
         first, until = _bounds(datetime.now(UTC), given)
         return terminal.api.fetch(
             PriceHistoryList,
             "/prices/history",
             gpu=given.gpu,
-            provider=given.provider,
-            region=given.region,
-            capacity_type=sorted(wanted.capacity_types) or None,
+            provider=wanted.providers,
+            region=wanted.regions,
+            instance_type=wanted.instance_types,
+            capacity_type=sorted(wanted.capacity_types),
             since=first.isoformat(),
             until=until.isoformat() if given.end else None,  # the server's clock may be behind
             limit=given.limit or (_ROWS_OF_SERVER if terminal.as_json else _ROWS),
@@ -110,18 +117,7 @@ def _found(terminal: Terminal, given: PriceHistoryOptions) -> PriceHistoryList:
     return PriceHistoryList.of(over(broker, wanted, first, until, most=most))
 
 
-def _wanted(given: PriceHistoryOptions) -> OfferFilter:
-    from broker.app.market.offer_rows import OfferFilter
-
-    return OfferFilter(
-        counts=filters.machines(given.gpu or ()),
-        providers=tuple(given.provider or ()),
-        regions=tuple(given.region or ()),
-        capacity_types=frozenset(filters.capacity_types(given.capacity_type or ())),
-    )
-
-
-def _show_moment(terminal: Terminal, given: PriceHistoryOptions, drawing: Drawing) -> None:
+def _show_moment(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOptions, drawing: Drawing) -> None:
     from broker.app.market.price_history import at
     from broker.app.results.price_history import PastOfferList
     from broker.cli.prices import history_view
@@ -130,7 +126,7 @@ def _show_moment(terminal: Terminal, given: PriceHistoryOptions, drawing: Drawin
     for name, value in (others | {"--chart": drawing.chart, "--picture": drawing.picture}).items():
         if value:
             raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")
-    wanted, broker = _wanted(given), terminal.broker()
+    broker = terminal.broker()
     now = broker.clock.now()
     when = filters.moment("--at", given.at or "", now)
     known = None if given.known_at is None else filters.moment("--known-at", given.known_at, now)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import filters
+from broker.cli import completion, filters
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.prices.first_look import Offline, first_look
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
@@ -21,14 +22,21 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
-    "gpubroker offers --gpu A100-80GB --gpu H100 --region 'us-*' --max-price '$4'",
-    "gpubroker offers --gpu H100:8 --available --live --sort interruptions",
+    "gpubroker offers --gpu A100-80GB --gpu H100 --where 'region=us-*' --max-price '$4'",
+    "gpubroker offers --gpu H100:8 --available --where price_kind=live --sort interruptions",
     "gpubroker offers --gpu H100:8 --spot --risk",
-    "gpubroker offers --group-by gpu,provider --json",
-    "gpubroker offers --provider sandbox",
+    "gpubroker offers --by gpu,provider --where provider=aws,provider=gcp,region=eu-* --json",
+    "gpubroker offers --where provider=sandbox",
 )
 
 _ROWS = 30
+_OFFERS = RowFilter(
+    provider=completion.providers,
+    region=completion.regions,
+    instance_type=completion.instance_types,
+    capacity_type=completion.capacity_types,
+    price_kind=completion.price_kinds,
+)
 
 
 @dataclass(frozen=True)
@@ -36,31 +44,18 @@ class OffersOptions:
     """The options of `offers`."""
 
     gpu: filters.Gpus = None
-    spot: Annotated[bool, typer.Option("--spot", help="Spot offers.")] = False
-    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False
-    reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False
-    owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False
-    capacity_type: filters.CapacityTypes = None
-    provider: filters.Providers = None
-    region: filters.Regions = None
-    machine_type: Annotated[
-        list[str] | None, typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable.")
-    ] = None
+    where: Annotated[list[str] | None, _OFFERS.option] = None
+    spot: Annotated[bool, typer.Option("--spot", help="Only spot offers.")] = False
     available: Annotated[
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")
-    ] = False
-    live: Annotated[
-        bool, typer.Option("--live", help="Only live prices: no reference, imported, stale or doubted prices.")
-    ] = False
-    doubted: Annotated[
-        bool, typer.Option("--doubted", help="Only offers in doubt: missing from a suspect poll, or at an odd price.")
     ] = False
     max_price: Annotated[
         str | None, typer.Option(metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
     ] = None
-    group_by: Annotated[
+    by: Annotated[
         str | None,
         typer.Option(
+            "--by",
             metavar="DIMS",
             help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
@@ -73,10 +68,10 @@ class OffersOptions:
         ),
     ] = False
     limit: filters.Limit = None
-    every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False
-    old: Annotated[bool, typer.Option("--old", help="Also reference prices of more than 180 days ago (spot: 60).")] = (
-        False
-    )
+    every: Annotated[
+        bool,
+        typer.Option("--all", "-a", help="All rows, also reference prices of more than 180 days ago (spot: 60)."),
+    ] = False
     offline: Offline = False
 
 
@@ -93,46 +88,27 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     from broker.core.errors import InvalidInput
 
     terminal = Terminal.of(context)
-    if given.risk and given.group_by is not None:
-        raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
-    found = _found(terminal, given, None if given.every else given.limit if as_json else given.limit or _ROWS)
+    if given.risk and given.by is not None:
+        raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")
+    found = _found(terminal, given, given.limit or (None if given.every or as_json else _ROWS))
     terminal.result(found, lambda: offer_view.table(terminal.out, found))
 
 
-def _wanted(given: OffersOptions) -> OfferFilter:
-    from broker.app.market.offer_rows import OfferFilter
-    from broker.core.market.offers import CapacityType
-
-    switches = {
-        CapacityType.SPOT: given.spot,
-        CapacityType.ON_DEMAND: given.on_demand,
-        CapacityType.RESERVED: given.reserved,
-        CapacityType.OWNED: given.owned,
-    }
-    kinds = {kind for kind, on in switches.items() if on} | {*filters.capacity_types(given.capacity_type or ())}
-    return OfferFilter(
-        counts=filters.machines(given.gpu or ()),
-        providers=tuple(given.provider or ()),
-        regions=tuple(given.region or ()),
-        capacity_types=frozenset(kinds),
-        instance_types=tuple(given.machine_type or ()),
-        available=given.available,
-        live=given.live,
-        doubted=given.doubted,
-        old=given.old,
-        max_price=None if given.max_price is None else filters.price("--max-price", given.max_price),
-    )
-
-
 def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
-    wanted = _wanted(given)
+    from broker.app.market.offer_rows import OfferFilter
+
+    asked = {**_OFFERS.read(given.where), "gpu": given.gpu or []}
+    if given.spot:
+        asked["capacity_type"] = [*asked.get("capacity_type", []), "spot"]
+    max_price = None if given.max_price is None else filters.price("--max-price", given.max_price)
+    wanted = OfferFilter.of(asked, gpus_from="--gpu", available=given.available, old=given.every, max_price=max_price)
     if terminal.through_server:
         return _of_server(terminal.api, wanted, given, limit)
     from broker.app.market import offer_lists
 
-    by = None if given.group_by is None else offer_lists.dimensions(given.group_by, "--group-by")
+    by = None if given.by is None else offer_lists.dimensions(given.by, "--by")
     broker = terminal.broker()
-    first_look(terminal, broker, offline=given.offline, providers=given.provider or ())
+    first_look(terminal, broker, offline=given.offline, providers=wanted.providers)
     if by is not None:
         return offer_lists.offer_groups(broker, wanted, by, limit)
     listed = offer_lists.offer_risks if given.risk else offer_lists.offer_list
@@ -146,18 +122,17 @@ def _of_server(api: TeamApi, wanted: OfferFilter, given: OffersOptions, limit: i
 
     asked = {
         "gpu": given.gpu,
-        "provider": given.provider,
-        "region": given.region,
-        "capacity_type": sorted(wanted.capacity_types) or None,
-        "machine_type": given.machine_type,
+        "provider": wanted.providers,
+        "region": wanted.regions,
+        "instance_type": wanted.instance_types,
+        "capacity_type": sorted(wanted.capacity_types),
+        "price_kind": sorted(wanted.price_kinds),
         "available": given.available or None,
-        "live": given.live or None,
-        "doubted": given.doubted or None,
-        "old": given.old or None,
+        "old": given.every or None,
         "max_price": None if wanted.max_price is None else wanted.max_price.as_json(),
     }
-    if given.group_by is not None:
-        return api.fetch(OfferGroupList, "/offers/groups", by=given.group_by, limit=limit or MOST_OFFERS, **asked)
+    if given.by is not None:
+        return api.fetch(OfferGroupList, "/offers/groups", by=given.by, limit=limit or MOST_OFFERS, **asked)
     if given.risk:
         return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MOST_OFFERS, **asked)
     return api.whole(OfferList, "/offers", "offers", limit, MOST_OFFERS, sort=given.sort.value, **asked)

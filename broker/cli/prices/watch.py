@@ -2,69 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli import filters
-from broker.cli.gathered import gathered
+from broker.cli import completion, filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.alerts.notify import Delivery
     from broker.app.alerts.watches import Looked
     from broker.app.wiring import Broker
-    from broker.core.market.watches import Watch
 
 app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price rises, availability and stale prices.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `prices watch list`.")]
 
 
-@dataclass(frozen=True)
-class WatchOptions:
-    """The options of `add`."""
-
-    gpu: filters.Gpus = None
-    provider: filters.Providers = None
-    region: filters.Regions = None
-    capacity_type: filters.CapacityTypes = None
-    below: Annotated[str | None, typer.Option(metavar="USD", help="Alert when a GPU-hour costs less than this.")] = None
-    rises: Annotated[
-        str | None,
-        typer.Option(metavar="PERCENT", help="Alert when the cheapest price rises by this much, such as 20%."),
-    ] = None
-    within: Annotated[
-        str | None, typer.Option(metavar="TIME", help="With --rises: the period of the rise. Default: 24h.")
-    ] = None
-    available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False
-    stale: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Alert after this time without a successful poll.")
-    ] = None
-    name: Annotated[str | None, typer.Option(help="Name of the watch. Default: derived from the options.")] = None
-    tell: Annotated[
-        list[str] | None,
-        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
-    ] = None
-    every: Annotated[str, typer.Option(metavar="TIME", help="Minimum time between two alerts of this watch.")] = "1h"
+_OFFERS = RowFilter(provider=completion.providers, region=completion.regions, capacity_type=completion.capacity_types)
 
 
 @app.command(
     epilog=examples(
-        "gpubroker prices watch add --gpu H100:8 --capacity-type spot --below '$2'",
-        "gpubroker prices watch add --gpu A100-80GB --region 'us-*' --rises 20% --within 24h",
-        "gpubroker prices watch add --gpu H200:8 --provider lambda --available --tell ops --every 4h",
-        "gpubroker prices watch add --provider aws --stale 2h",
+        "gpubroker prices watch add 'below=$2' --gpu H100:8 --where capacity_type=spot",
+        "gpubroker prices watch add rises=20%/24h --gpu A100-80GB --where 'region=us-*'",
+        "gpubroker prices watch add available --gpu H200:8 --where provider=lambda --tell ops --every 4h",
+        "gpubroker prices watch add stale=2h --where provider=aws",
     )
 )
-@gathered
-def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) -> None:
-    """Add a watch with one condition: --below, --rises, --available or --stale.
+def add(
+    context: typer.Context,
+    condition: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONDITION",
+            help="below=USD (of a GPU-hour), rises=PERCENT/TIME (of the cheapest price), available, or stale=TIME"
+            " (without a successful poll).",
+        ),
+    ],
+    gpu: filters.Gpus = None,
+    where: Annotated[list[str] | None, _OFFERS.option] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the watch. Default: derived from the condition.")] = None,
+    tell: Annotated[
+        list[str] | None,
+        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
+    ] = None,
+    every: Annotated[str, typer.Option(metavar="TIME", help="Minimum time between two alerts of this watch.")] = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Add a watch: an alert when its condition becomes true, and again only after it was false.
 
-    A watch sends one alert when its condition becomes true, and the next one only after the condition was false again.
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
     """
@@ -72,14 +63,33 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
 
     from broker.app.alerts import watches
     from broker.app.alerts.notify import HOW_TO_TELL
+    from broker.app.market.offer_rows import OfferFilter
     from broker.app.results.watches import AddedWatch
     from broker.cli.prices import watch_view
+    from broker.core.market.watches import Watch
 
     terminal = Terminal.of(context)
+    wanted = OfferFilter.of({"gpu": gpu, **_OFFERS.read(where)}, gpus_from="--gpu")
+    trigger = _trigger(condition)
     broker = terminal.broker()
-    watch = _watch(terminal, given)
-    watch = _waiting_for(watch, given)
-    watch = replace(watch, name=watches.name_for(broker, watch) if given.name is None else given.name)
+    written = [f"{machine}:{count}" for machine, counts in wanted.counts.items() for count in sorted(counts)]
+    watch = Watch(
+        name=name or "",
+        made_at=broker.clock.now(),
+        made_by=terminal.actor.identity,
+        machines=(*written, *(machine for machine, counts in wanted.counts.items() if not counts)),
+        providers=wanted.providers,
+        regions=wanted.regions,
+        capacity_types=tuple(sorted(wanted.capacity_types)),
+        targets=tuple(dict.fromkeys(target.lower() for target in tell or [])),
+        pause=filters.duration("--every", every),
+        **trigger,
+    )
+    if watch.age is not None and (watch.machines or watch.regions or watch.capacity_types):
+        raise InvalidInput(
+            "a poll covers a whole provider, so only `--where provider=…` can be combined with stale", where="CONDITION"
+        )
+    watch = watch if name is not None else replace(watch, name=watches.name_for(broker, watch))
     added = AddedWatch.of_look(watches.add(broker, watch))
     terminal.result(added, lambda: watch_view.added(added))
     if not broker.settings.notify:
@@ -88,64 +98,37 @@ def add(context: typer.Context, given: WatchOptions, as_json: AsJson = False) ->
     terminal.say(Text(how, style="dim"))
 
 
-def _watch(terminal: Terminal, given: WatchOptions) -> Watch:
-    """The watch with its offers and recipients, but without its condition."""
-    from broker.core.market.watches import Trigger, Watch
+def _trigger(condition: str) -> dict[str, Any]:
+    """The fields of the watch that a condition sets. Raises `InvalidInput`."""
+    from broker.core.market.watches import Trigger
 
-    broker = terminal.broker()
-    machines = filters.machines(given.gpu or [])
-    written = [f"{name}:{count}" for name in machines for count in sorted(machines[name])]
-    return Watch(
-        name="",
-        trigger=Trigger.AVAILABLE,
-        made_at=broker.clock.now(),
-        made_by=terminal.actor.identity,
-        machines=(*written, *(name for name, counts in machines.items() if not counts)),
-        providers=tuple(given.provider or []),
-        regions=tuple(given.region or []),
-        capacity_types=filters.capacity_types(given.capacity_type or []),
-        targets=tuple(dict.fromkeys(name.lower() for name in given.tell or [])),
-        pause=filters.duration("--every", given.every),
+    kind, _, value = condition.partition("=")
+    match kind:
+        case "available" if not value:
+            return {"trigger": Trigger.AVAILABLE}
+        case "below":
+            return {"trigger": Trigger.BELOW, "price": filters.price("below", value)}
+        case "rises":
+            percent, _, time = value.partition("/")
+            return {
+                "trigger": Trigger.RISES,
+                "part": _part(percent),
+                "within": filters.duration("rises", time or "24h"),
+            }
+        case "stale":
+            return {"trigger": Trigger.STALE, "age": filters.duration("stale", value)}
+    raise InvalidInput(
+        f"expected below=USD, rises=PERCENT/TIME, available or stale=TIME; got {condition!r}", where="CONDITION"
     )
 
 
-def _waiting_for(watch: Watch, given: WatchOptions) -> Watch:
-    from broker.core.market.watches import Trigger
-
-    conditions = {
-        "--below": given.below,
-        "--rises": given.rises,
-        "--available": given.available or None,
-        "--stale": given.stale,
-    }
-    named = [option for option, value in conditions.items() if value is not None]
-    if len(named) != 1:
-        what = f"a watch has one condition, not {' and '.join(named)}" if named else "a watch needs a condition"
-        raise InvalidInput(what, hint=f"give one of {', '.join(conditions)}")
-    if given.within is not None and given.rises is None:
-        raise InvalidInput("needs --rises", where="--within")
-    if given.below is not None:
-        return replace(watch, trigger=Trigger.BELOW, price=filters.price("--below", given.below))
-    if given.rises is not None:
-        time = filters.duration("--within", given.within or "24h")
-        return replace(watch, trigger=Trigger.RISES, part=_part("--rises", given.rises), within=time)
-    if given.stale is not None:
-        others = watch.machines or watch.regions or watch.capacity_types
-        if others:
-            raise InvalidInput(
-                "a poll covers a whole provider, so only --provider can be combined with --stale", where="--stale"
-            )
-        return replace(watch, trigger=Trigger.STALE, age=filters.duration("--stale", given.stale))
-    return watch
-
-
-def _part(option: str, text: str) -> float:
+def _part(text: str) -> float:
     try:
         found = float(text.strip().removesuffix("%")) / 100
     except ValueError:
         found = 0
     if not 0 < found <= 1000:  # also false for NaN
-        raise InvalidInput(f"expected a rise in percent, such as 20%; got {text!r}", where=option)
+        raise InvalidInput(f"expected a rise in percent, such as rises=20%/24h; got {text!r}", where="rises")
     return found
 
 

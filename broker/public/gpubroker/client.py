@@ -280,5 +280,6 @@ class Client:
     ) -> list[SubmittedJob]:
         """The jobs that match all given arguments, newest first; jobs that this version cannot read are left out.
         ``limit``: the maximum number; None: all."""
-        found = jobs.search(self._broker, states=states, user=user, team=team, limit=limit)
+        users, teams = [user] if user else [], [team] if team else []
+        found = jobs.search(self._broker, states=states, users=users, teams=teams, limit=limit)
         return [SubmittedJob(self._broker, view.id, self._actor) for view in found.views]

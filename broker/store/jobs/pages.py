@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, literal_column, select, tuple_
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.store.engine.statement_cache import begins
+from broker.store.engine.statement_cache import begins, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
@@ -21,13 +21,13 @@ from broker.store.tables.jobs import JOB
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """A filter of jobs: all fields must match. ``teams``: only jobs of these teams, which excludes jobs without a team;
-    None for all."""
+    """A filter of jobs: all fields must match; an empty one matches all. ``visible``: only jobs of these teams, which
+    excludes jobs without a team; None for all."""
 
-    states: tuple[str, ...] = ()
-    user: str | None = None
-    team: str | None = None
-    teams: Collection[str] | None = None
+    states: Collection[str] = ()
+    users: Collection[str] = ()
+    teams: Collection[str] = ()
+    visible: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
     c = JOB.c
     query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
     team = func.coalesce(c.team, "") if _all_open(wanted.states) else c.team
-    if wanted.teams is not None:
-        query = query.where(team.in_(sorted(wanted.teams)))
-    if wanted.team is not None:
-        query = query.where(team == wanted.team)
-    if wanted.user is not None:
-        query = query.where(c.user_name == wanted.user)
+    if wanted.visible is not None:
+        query = query.where(team.in_(sorted(wanted.visible)))
+    if wanted.teams:
+        query = query.where(one_of(team, wanted.teams))
+    if wanted.users:
+        query = query.where(one_of(c.user_name, wanted.users))
     if wanted.states:
         query = query.where(c.state.in_(wanted.states))
     if after is not None:
@@ -73,7 +73,7 @@ def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, 
 
 def newest(
     connection: Connection,
-    wanted: Mapping[str, str | None],
+    wanted: Mapping[str, Collection[str]],
     *,
     states: Sequence[str],
     limit: int | None,
@@ -81,13 +81,13 @@ def newest(
 ) -> Sequence[Any]:
     """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first.
 
-    ``wanted``: values by column; None: any. ``with_tasks``: include tasks of arrays.
+    ``wanted``: values by column; none: any. ``with_tasks``: include tasks of arrays.
     """
     c = JOB.c
     query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
-    for column, value in wanted.items():
-        if value is not None:
-            query = query.where((func.coalesce(c[column], "") if _all_open(states) else c[column]) == value)
+    for column, values in wanted.items():
+        if values:
+            query = query.where(one_of(func.coalesce(c[column], "") if _all_open(states) else c[column], values))
     if states:
         query = query.where(c.state.in_(states))
     if not with_tasks:
@@ -95,7 +95,7 @@ def newest(
     return connection.execute(query).all()
 
 
-def _all_open(states: Sequence[str]) -> bool:
+def _all_open(states: Collection[str]) -> bool:
     """Whether no such state is final. Few jobs are in these: another filter must not make the database use the index
     of all jobs of a team or a name."""
     return bool(states) and not any(JobState(state).final for state in states)

@@ -115,13 +115,13 @@ class StoreReading:
         *,
         name: str | None = None,
         states: Sequence[str] = (),
-        user: str | None = None,
-        team: str | None = None,
+        users: Collection[str] = (),
+        teams: Collection[str] = (),
         limit: int | None = None,
         with_tasks: bool = False,
     ) -> Sequence[JobView]:
         """The jobs that match all arguments, newest first; ``with_tasks``: include tasks of arrays."""
-        wanted = {"name": name, "user_name": user, "team": team}
+        wanted = {"name": () if name is None else (name,), "user_name": users, "team": teams}
         found = pages.newest(self._connection, wanted, states=states, limit=limit, with_tasks=with_tasks)
         return self._quarantine.views(found)
 

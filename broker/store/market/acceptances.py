@@ -31,7 +31,7 @@ def accept(
             raise InvalidInput(
                 f"nothing is in doubt about {', '.join(lacking)}",
                 where=provider,
-                hint="`gpubroker offers --doubted` lists what is",
+                hint="`gpubroker offers --where price_kind=doubted` lists what is",
             )
         rows = [row for row in rows if row.key in pools]
     latest = connection.execute(

@@ -135,14 +135,14 @@ def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
     reconciled_by(following)
     (project.parent / "job.yaml").write_text(JOB + "array: {range: 2}\n")
     array = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
-    listed = gpubroker("jobs", "list", "--array", array[:-2], "--json").json["jobs"]
+    listed = gpubroker("jobs", "list", "-w", f"array={array[:-2]}", "--json").json["jobs"]
     assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
-    assert gpubroker("jobs", "list", "--array", array, "--state", "succeeded", "--json").json["jobs"] == []
+    assert gpubroker("jobs", "list", "-w", f"array={array},state=succeeded", "--json").json["jobs"] == []
     for command in ("logs", "attempts", "files", "get --attempt 1", "get --checkpoint latest", "checkpoints"):
         refused = gpubroker("jobs", *command.split(), array)
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
-    alone = gpubroker("jobs", "list", "--array", f"{array}-0")
+    alone = gpubroker("jobs", "list", "-w", f"array={array}-0")
     assert (alone.code, f"{array}-0 is no array" in alone.err) == (2, True)
 
 
@@ -164,15 +164,13 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     assert gpubroker("jobs", "get", submitted.json["id"], "none.txt").code == 2
     failed = [
         task["id"]
-        for task in gpubroker("jobs", "list", "--array", submitted.json["id"], "--state", "failed", "--json").json[
-            "jobs"
-        ]
+        for task in gpubroker("jobs", "list", "-w", f"array={submitted.json['id']},state=failed", "--json").json["jobs"]
     ]
     assert len(failed) == 2, "all but the first"
     (tmp_path / "mended").touch()
     again = gpubroker("jobs", "retry", submitted.json["id"], "--yes", "--json")
     assert again.code == 0, again.err
-    tasks = gpubroker("jobs", "list", "--array", again.json["id"], "--json").json["jobs"]
+    tasks = gpubroker("jobs", "list", "-w", f"array={again.json['id']}", "--json").json["jobs"]
     numbers = {one.removeprefix(submitted.json["id"]) for one in failed}
     assert {task["id"].removeprefix(again.json["id"]) for task in tasks} == numbers
     refused = gpubroker("jobs", "retry", again.json["id"], "--yes")

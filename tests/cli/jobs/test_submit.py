@@ -202,8 +202,8 @@ def test_extending(gpubroker: Any, job: Path) -> None:
 
 def test_lists(gpubroker: Any, job: Path) -> None:
     gpubroker("submit", job, "--yes", "--detach")
-    assert "tiny-" in gpubroker("jobs", "list", "--state", "launching", "--mine").out
-    assert gpubroker("jobs", "list", "--team", "nlp").out == "no matching jobs\n"
+    assert "tiny-" in gpubroker("jobs", "list", "-w", "state=launching", "--mine").out
+    assert gpubroker("jobs", "list", "-w", "team=nlp*,user=*").out == "no matching jobs\n"
     (listed,) = gpubroker("jobs", "list", "--json").json["jobs"]
     assert listed["name"] == "tiny"
     assert "no attempt 4" in gpubroker("jobs", "logs", "tiny", "--attempt", "4").err

@@ -60,29 +60,29 @@ def test_a_suspect_poll_is_an_error_that_a_person_can_accept(gpubroker: Gpubroke
     told = gpubroker("prices", "status").out
     assert "suspect" in told
     assert "gpubroker prices accept cloud" in told
-    listed = gpubroker("offers", "--doubted", "--json").json["offers"]
+    listed = gpubroker("offers", "-w", "price_kind=doubted", "--json").json["offers"]
     assert {one["doubt"] for one in listed} == {"untold"}
     assert len(listed) == 8
-    assert "missing from the last poll" in gpubroker("offers", "-p", "cloud").out
+    assert "missing from the last poll" in gpubroker("offers", "-w", "provider=cloud").out
     done = gpubroker("prices", "accept", "cloud", "--reason", "they closed", "--json", by=OLGA)
     check("prices-accept", done.json)
     assert done.json == {
         "number": 1, "provider": "cloud", "accepted_by": OLGA.identity, "missing_removed": 8, "prices_believed": 0,
     }  # fmt: skip
-    assert gpubroker("offers", "-p", "cloud", "--json").json["matching"] == 0
+    assert gpubroker("offers", "-w", "provider=cloud", "--json").json["matching"] == 0
     assert gpubroker("prices", "poll", "-p", "cloud").code == 0
 
 
 def test_an_odd_price_is_shown_last_and_accepted_by_pool(gpubroker: Gpubroker, cloud: type[ShrinkingCloud]) -> None:
     cloud.prices = ["24", "24", "0.605", "24"]
     assert gpubroker("prices", "poll", "-p", "cloud").code == 0
-    listed = gpubroker("offers", "-p", "cloud", "--json").json["offers"]
+    listed = gpubroker("offers", "-w", "provider=cloud", "--json").json["offers"]
     assert [one["doubt"] for one in listed] == [None, None, None, "too_low"]
     assert "are believed" in listed[-1]["doubt_detail"]
     assert listed[-1]["pool"] == "cloud/here/m2/H100:8/on_demand"
     said = gpubroker("prices", "accept", "cloud", "--pool", listed[-1]["pool"], by=OLGA)
     assert "0 missing offers removed and 1 odd price accepted by olga." in said.out
-    assert not gpubroker("offers", "--doubted", "--json").json["offers"]
+    assert not gpubroker("offers", "-w", "price_kind=doubted", "--json").json["offers"]
     assert gpubroker("prices", "accept", "cloud").code == 2
 
 

@@ -27,7 +27,10 @@ def test_the_rate_and_its_day_are_shown_and_an_old_rate_leaves_what_was_known(
         failed = gpubroker("prices", "poll", "--provider", "scaleway")
     assert failed.code == 5
     assert "no_exchange_rate" in failed.out
-    shown, document = gpubroker("offers", "--provider", "scaleway"), gpubroker("offers", "-p", "scaleway", "--json")
+    shown, document = (
+        gpubroker("offers", "-w", "provider=scaleway"),
+        gpubroker("offers", "-w", "provider=scaleway", "--json"),
+    )
     assert "1 EUR = 1.2 USD" in shown.out
     assert document.json["offers"][0]["price_per_hour"] == "30.00"
     assert "European Central Bank" in document.json["converted"]["scaleway"][0]

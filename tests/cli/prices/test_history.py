@@ -45,7 +45,7 @@ def pool(zone: str, price: int, at: datetime) -> Offer:
     )  # fmt: skip
 
 
-LIVE = ("--gpu", "H100:8", "--capacity-type", "spot", "--provider", "aws")
+LIVE = ("--gpu", "H100:8", "-w", "capacity_type=spot,provider=aws")
 
 
 def test_a_row_a_series(gpubroker: Any, market: datetime) -> None:
@@ -76,7 +76,7 @@ def test_the_document_has_every_change(gpubroker: Any, market: datetime) -> None
 def test_one_series_alone_shows_each_change(gpubroker: Any, market: datetime) -> None:
     done = gpubroker("prices", "history", *LIVE, "--last", "3d", "--json")
     assert [len(series["prices"]) for series in done.json["series"]] == [3, 2]
-    done = gpubroker("prices", "history", "--gpu", "H100:8", "--provider", "aws", "--region", "us-east-1", "-c", "spot")
+    done = gpubroker("prices", "history", "--gpu", "H100:8", "-w", "provider=aws,region=us-east-1,capacity_type=spot")
     assert "not offered" not in done.out  # two series: only their sums
     assert done.out.count("$3.00") == 2
 
@@ -119,15 +119,17 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
     assert "aws use1-az6 p5.48xlarge spot by spot" in drawn
     assert "aws use1-az6 p5.48xlarge spot by catalogue" in drawn
     assert "aws use1-az1 p5.48xlarge spot by" not in drawn
-    reference = gpubroker("prices", "history", "--gpu", "H100:8", "-p", "aws", "-c", "on-demand", "--chart").out
+    reference = gpubroker(
+        "prices", "history", "--gpu", "H100:8", "-w", "provider=aws,capacity_type=on-demand", "--chart"
+    ).out
     assert "on-demand (reference)" in reference
 
 
 def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> None:
     for arguments, said in (
-        (("--provider", "awz"), "did you mean 'aws'?"),
-        (("--region", "us-eest-1"), "did you mean 'us-east-1'?"),
-        (("--capacity-type", "spott"), "did you mean 'spot'?"),
+        (("-w", "provider=awz"), "did you mean 'aws'?"),
+        (("-w", "region=us-eest-1"), "did you mean 'us-east-1'?"),
+        (("-w", "capacity_type=spott"), "did you mean 'spot'?"),
         (("--gpu", "H10O"), "did you mean 'H100'?"),
         (("--from", "yesterday"), "expected a date"),
         (("--from", "0001-01-01"), "--since"),
@@ -147,7 +149,7 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> Non
 
 
 def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: Path) -> None:
-    none = ("--gpu", "B200:8", "--provider", "aws", "--capacity-type", "spot")
+    none = ("--gpu", "B200:8", "-w", "provider=aws,capacity_type=spot")
     assert "no matching prices" in gpubroker("prices", "history", *none).out
     done = gpubroker("prices", "history", *none, "--from", "2020-01-01", "--to", "2020-02-01")
     assert "first poll of this store was" in done.out

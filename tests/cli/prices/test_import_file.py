@@ -25,7 +25,7 @@ def vms(write: Callable[[str, str], Path]) -> Path:
 
 
 def of(gpubroker: Any, provider: str) -> list[dict[str, Any]]:
-    offers: list[dict[str, Any]] = gpubroker("offers", "--provider", provider, "--all", "--json").json["offers"]
+    offers: list[dict[str, Any]] = gpubroker("offers", "-w", f"provider={provider}", "--all", "--json").json["offers"]
     return [offer for offer in offers if offer["source"].startswith("csv:")]
 
 
@@ -83,7 +83,7 @@ def test_files_imported_one_after_the_other_make_the_history_that_their_dates_sa
     for days_ago, rows in ((9, [row("1.0")]), (7, [row("2.0")]), (4, SKYPILOT_ROWS[2:3]), (2, [row("3.0")])):
         file = write("vms.csv", table(SKYPILOT_COLUMNS, rows))
         assert gpubroker("prices", "import", file, "--provider", "aws", "--dated", days[days_ago]).code == 0
-    history = ("prices", "history", "--gpu", "L4:1", "--provider", "aws", "--last", "10d", "--json")
+    history = ("prices", "history", "--gpu", "L4:1", "-w", "provider=aws", "--last", "10d", "--json")
     (series,) = [s for s in gpubroker(*history).json["series"] if s["source"].startswith("csv:")]
     points = [(datetime.fromisoformat(p["at"]), p["price_per_hour"]) for p in series["prices"]]
     moments = [datetime.fromisoformat(day) for day in days.values()]

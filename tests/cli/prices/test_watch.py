@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 SECRET = "s3cr3t-token"
-BELOW = ("prices", "watch", "add", "--gpu", "H100", "--provider", "sandbox", "--below", "1000")
+BELOW = ("prices", "watch", "add", "below=1000", "--gpu", "H100", "--where", "provider=sandbox")
 
 
 @pytest.fixture
@@ -112,20 +112,20 @@ def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "needs a condition"),
-        (("--below", "2", "--available"), "not --below and --available"),
-        (("--below", "cheap"), "expected a price in USD"),
-        (("--rises", "0%"), "expected a rise in percent"),
-        (("--rises", "nan"), "expected a rise in percent"),
-        (("--below", "2", "--within", "3h"), "needs --rises"),
-        (("--stale", "2h", "--gpu", "H100"), "only --provider"),
-        (("--stale", "2"), "expected a duration"),
-        (("--stale", "2h", "--provider", "sandbax"), "did you mean 'sandbox'?"),
-        (("--below", "2", "--gpu", "H10O"), "did you mean 'H100'?"),
-        (("--below", "2", "--region", "nowhere"), "unknown region"),
-        (("--below", "2", "--tell", "opz"), "unknown target"),
-        (("--below", "2", "--name", "Bad/Name"), "no name for a watch"),
-        (("--below", "2", "--every", "0h"), "greater than zero"),
+        ((), "the argument is missing"),
+        (("cheap",), "expected below=USD, rises=PERCENT/TIME, available or stale=TIME; got 'cheap'"),
+        (("below=cheap",), "expected a price in USD"),
+        (("rises=0%",), "expected a rise in percent"),
+        (("rises=nan",), "expected a rise in percent"),
+        (("rises=20%/2",), "expected a duration"),
+        (("stale=2h", "--gpu", "H100"), "only `--where provider=…`"),
+        (("stale=2",), "expected a duration"),
+        (("stale=2h", "-w", "provider=sandbax"), "did you mean 'sandbox'?"),
+        (("below=2", "--gpu", "H10O"), "did you mean 'H100'?"),
+        (("below=2", "-w", "region=nowhere"), "unknown region"),
+        (("below=2", "--tell", "opz"), "unknown target"),
+        (("below=2", "--name", "Bad/Name"), "no name for a watch"),
+        (("below=2", "--every", "0h"), "greater than zero"),
     ],
 )
 def test_what_makes_no_sense_is_refused(gpubroker: Any, arguments: Any, said: str) -> None:
@@ -136,7 +136,7 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, arguments: Any, said: st
 
 
 def test_a_misspelt_watch(gpubroker: Any) -> None:
-    gpubroker("prices", "watch", "add", "--available", "--name", "any")
+    gpubroker("prices", "watch", "add", "available", "--name", "any")
     done = gpubroker("prices", "watch", "remove", "anny")
     assert done.code == 2
     assert "did you mean 'any'?" in done.err

@@ -145,7 +145,7 @@ def test_pages_hold_each_job_once_in_order(
     after: JobPlace | None = None
     while True:
         with filled.reading() as look:
-            page = look.job_page(WantedJobs(teams=teams), after=after, limit=limit)
+            page = look.job_page(WantedJobs(visible=teams), after=after, limit=limit)
         found += [view.id for view in page.views]
         assert len(page.views) <= limit
         after = page.next

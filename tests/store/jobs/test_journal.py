@@ -119,7 +119,7 @@ def test_jobs_are_found_by_what_people_know(store: Store) -> None:
         assert [v.id for v in journal.jobs_begun("ab", limit=1)] == ["ab1"]
         assert [v.id for v in journal.jobs_begun("a%", limit=9)] == ["a%2"]
         assert [v.id for v in journal.jobs(states=["failed"])] == ["ab1"]
-        assert [v.id for v in journal.jobs(user="ada", team="vision")] == []
+        assert [v.id for v in journal.jobs(users=["ada"], teams=["vision"])] == []
 
 
 def test_an_attempt_is_live_until_its_machine_is_gone(store: Store) -> None:
