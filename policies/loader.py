@@ -12,7 +12,7 @@ from json import dumps
 from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
 from broker.core.policy.policy import Source
-from broker.core.ports import HoldingLimits, LendingTerms, PolicyDefaults, Rule
+from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
 from broker.core.validation import validate
 from policies.conditions import Condition
 from policies.policyset import ActivePolicies
@@ -31,7 +31,6 @@ _LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # list
 _SECTIONS = {
     "capacity_order": ("capacity", "order"),
     "wait_for_paid": ("capacity", "wait_for_paid"),
-    "lending": ("capacity", "lend"),
 }
 
 
@@ -181,7 +180,7 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
         for one in files:
             if (section, key) not in one.read.document.keys:
                 continue
-            if default.name == "lending" or getattr(getattr(one.content, section), key) == holds:
+            if getattr(getattr(one.content, section), key) == holds:
                 yield default.name, Source(one.read.file, one.read.document.keys[section, key][0])
                 break
 
@@ -273,12 +272,6 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
         keep_prices=_longest(one.defaults.keep_prices for one in contents),
         keep_notices=_longest(one.defaults.keep_notices for one in contents),
-        lending=tuple(
-            LendingTerms(one.team, one.to, one.price_per_gpu_hour, one.share)
-            for content in contents
-            if content.capacity
-            for one in content.capacity.lend
-        ),
     )
 
 

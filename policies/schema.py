@@ -46,7 +46,6 @@ from policies.fields import (
     Limit,
     Name,
     Patterns,
-    Percent,
     PolicyPart,
     When,
 )
@@ -154,45 +153,22 @@ class HoldingThresholds(HoldOrRent):
     """
 
 
-class LendEntry(PolicyPart):
-    """Machines that ``team`` bought may be used by jobs of the teams ``to`` (names or patterns; default: all others)
-    while it does not need them, at ``price_per_gpu_hour`` (USD), or at ``share`` percent of their cost per hour: the
-    borrower's budget pays, the purchase is credited. Other teams may not use them. A team without an entry lends to
-    all, at no price.
-    """
-
-    team: Name
-    to: Patterns = ("*",)
-    price_per_gpu_hour: Limit | None = None
-    share: Percent | None = None
-
-    @model_validator(mode="after")
-    def _one_price(self) -> LendEntry:
-        if (self.price_per_gpu_hour is None) == (self.share is None):
-            raise ValueError("expected one of `price_per_gpu_hour` and `share`")
-        if not (self.price_per_gpu_hour or self.share):
-            raise ValueError("the internal price must be above 0; without an entry, machines are lent at no price")
-        return self
-
-
 class CapacityPreferences(PolicyPart):
     """``order``: capacity types in order of preference, regardless of cost; unnamed types follow by cost.
     ``exceptions``: scopes with another order; the first match applies. ``wait_for_paid``: how long a job may wait for
     owned or reserved machines that are expected to become free, instead of renting, if its deadline allows.
-    ``hold``: what may be proposed to own or reserve. ``lend``: internal prices of bought machines for other teams.
+    ``hold``: what may be proposed to own or reserve.
     """
 
     order: tuple[CapacityType, ...] = ()
     exceptions: tuple[OrderException, ...] = ()
     wait_for_paid: PositiveDuration | None = None
     hold: HoldingThresholds | None = None
-    lend: tuple[LendEntry, ...] = ()
 
     @model_validator(mode="after")
     def _says_something(self) -> CapacityPreferences:
-        said = self.order, self.exceptions, self.wait_for_paid, self.hold, self.lend
-        if not any(said):
-            raise ValueError("is empty; expected `order`, `exceptions`, `wait_for_paid`, `hold` or `lend`")
+        if not any((self.order, self.exceptions, self.wait_for_paid, self.hold)):
+            raise ValueError("is empty; expected `order`, `exceptions`, `wait_for_paid` or `hold`")
         return self
 
     @field_validator("order")
@@ -200,7 +176,7 @@ class CapacityPreferences(PolicyPart):
     def _once_each(cls, order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
         return _checked_order(order)
 
-    @field_validator("exceptions", "lend", mode="before")
+    @field_validator("exceptions", mode="before")
     @classmethod
     def _some(cls, value: object) -> object:
         return _not_empty(value)

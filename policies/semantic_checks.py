@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
 _EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
 _REMOVED = {
+    "capacity.lend": "lending between teams was removed: every team uses bought machines at no price; to divide their "
+    "cost by use, see `gpubroker report showback`; delete this key",
     "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
 }
 _TELLING = 3  # letters of a key that identify it

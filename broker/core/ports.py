@@ -240,17 +240,6 @@ class HoldingLimits:
     break_even: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LendingTerms:
-    """What ``team`` charges other teams for machines that it bought: ``price_per_gpu_hour`` (USD), or ``share`` percent
-    of its own cost per hour; one of the two. ``to``: names of teams, or patterns."""
-
-    team: str
-    to: tuple[str, ...]
-    price_per_gpu_hour: Money | None = None
-    share: float | None = None
-
-
 LEAST_HISTORY = timedelta(days=30)  # the minimum of `keep_prices`
 LEAST_NOTICES = timedelta(days=100)  # the minimum of `keep_notices`: notices of bills may recur for 93 days
 
@@ -267,8 +256,6 @@ class PolicyDefaults:
     person deletes them. ``keep_prices``, ``keep_notices``: how long price history and delivered notices stay before
     they are deleted; None: for ever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
     work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
-    ``lending``: who may use bought machines of other teams, at which internal price; of a lending team's entries, the
-    first one for a borrower applies.
     """
 
     max_duration: timedelta = timedelta(hours=24)
@@ -289,7 +276,6 @@ class PolicyDefaults:
     keep_prices: timedelta | None = None
     keep_notices: timedelta | None = None
     hold_quantile: float | None = None
-    lending: tuple[LendingTerms, ...] = ()
 
 
 class PolicySet(Protocol):

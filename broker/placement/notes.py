@@ -150,11 +150,6 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
         yield from _interval(effort, best)
     if not effort.checkpoints and best.interruptions_per_hour > 0:
         yield from _without_checkpoints(effort, best)
-    if (lender := best.offer.lent_from) and best.offer.price is not None:
-        yield (
-            f"another team bought these machines ({lender}): its budget is credited {best.offer.price.rounded()} an "
-            "hour, and the job leaves them, checkpoint first, when that team needs them"
-        )
     yield from _on_notice(effort, best)
     yield from _kept_checkpoints(effort)
     yield from _about_its_disk(job, best)

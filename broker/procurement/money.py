@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money
-from broker.ledger.entries import Entry, Movement, move
-from broker.ledger.lending import tags_of_purchase
+from broker.ledger.entries import Entry, Movement, Tags, move
 
 
 def burn_of(quote: CapacityQuote, amount: Money, now: datetime) -> Burn:
@@ -97,7 +96,23 @@ def _moved(
         money=MoneyKind.CASH,
         at=at,
         covers=covers or (at, at),
-        tags=tags_of_purchase(purchase),
+        tags=_tags(purchase),
         note=f"{purchase.quote.product} {purchase.quote.offering}",
         rate=rate,
+    )
+
+
+def _tags(purchase: Purchase) -> Tags:
+    quote = purchase.quote
+    return Tags(
+        job_id=purchase.id,
+        user=purchase.user,
+        team=purchase.team,
+        project=purchase.project,
+        environment=purchase.environment,
+        provider=quote.provider,
+        region=quote.region,
+        capacity_type=CapacityType.RESERVED,
+        accelerator=quote.accelerator,
+        gpus=quote.count * quote.machines,
     )

@@ -22,7 +22,7 @@ class PurchaseReview:
     """``until``: the end of the reviewed time (UTC). ``bought_hours``, ``used_hours``: GPU-hours up to then;
     ``by_team``: used ones by team. ``cost``: of all bought hours; ``idle_cost``: of unused ones, which ``owner`` pays.
     ``on_demand``, ``spot``: the price of the used hours there (None: unknown); ``saved``, ``saved_spot``: that price
-    less the cost. ``credited``: what other teams paid the owner for their use. Amounts in USD."""
+    less the cost. Amounts in USD."""
 
     purchase: str
     until: datetime
@@ -34,7 +34,6 @@ class PurchaseReview:
     idle_cost: Money
     on_demand: Money | None
     spot: Money | None
-    credited: Money = Money.ZERO
 
     @property
     def saved(self) -> Money | None:
@@ -51,10 +50,8 @@ def review(
     now: datetime,
     on_demand: float | None,
     spot: float | None,
-    credited: Money = Money.ZERO,
 ) -> PurchaseReview:
-    """``uses``: of the purchase's machines; ``on_demand``, ``spot``: USD per GPU and hour; ``credited``: by other teams
-    (USD)."""
+    """``uses``: of the purchase's machines; ``on_demand``, ``spot``: USD per GPU and hour."""
     quote = purchase.quote
     starts = purchase.paid_at if quote.at_once and purchase.paid_at else quote.starts
     until = max(min(now, quote.ends, purchase.changed_at if purchase.state.closed else now), starts)
@@ -84,5 +81,4 @@ def review(
         idle_cost=idle,
         on_demand=elsewhere(on_demand),
         spot=elsewhere(spot),
-        credited=credited,
     )

@@ -40,8 +40,7 @@ def is_of(offer: Offer, purchase: Purchase) -> bool:
     quote = purchase.quote
     place = offer.zone == quote.zone if quote.zone and offer.zone else offer.region == quote.region
     machine = (offer.provider, offer.instance_type) == (quote.provider, quote.instance_type)
-    paid = offer.money is MoneyKind.AMORTISED or bool(offer.lent_from)
-    held = offer.capacity_type is CapacityType.RESERVED and paid
+    held = offer.capacity_type is CapacityType.RESERVED and offer.money is MoneyKind.AMORTISED
     return held and machine and place
 
 

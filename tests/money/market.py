@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.purchases.purchase_events import Intended, OrderPaid, OrderSent, OrderTaken, PurchaseEvent
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from tests.money.cloud import ENGINE
 
@@ -35,7 +33,6 @@ class MarketPool:
     money: MoneyKind = MoneyKind.CASH
 
 
-LENT_POOL = "lent"  # bought by the team `web`, which lends it if the policy says so
 _SECONDS = Billing(minimum=MINUTE)
 _HOURS = Billing(granularity=HOUR)
 _FREE_HOUR = Billing(minimum=MINUTE, free_if_interrupted_within=HOUR)
@@ -48,9 +45,8 @@ POOLS: Mapping[str, MarketPool] = {
     "gcp-8-spot": MarketPool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
     "vast": MarketPool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
     "owned": MarketPool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
-    LENT_POOL: MarketPool("aws", "us-east-1", 1, CapacityType.RESERVED, "0", money=MoneyKind.AMORTISED),
 }
-BOUGHT = {"owned": 1, LENT_POOL: 2}  # with the number of machines; not available at the beginning
+BOUGHT = {"owned": 1}  # with the number of machines; not available at the beginning
 
 
 @dataclass
@@ -119,20 +115,6 @@ class StageMarket:
 
 def _when(pair: tuple[datetime, Money]) -> datetime:
     return pair[0]
-
-
-def purchase_events(begins: datetime) -> tuple[PurchaseEvent, ...]:
-    """Two machines that the team `web` bought for ten years, at $2.50 an hour each."""
-    pool, ends = POOLS[LENT_POOL], begins + timedelta(days=3650)
-    quote = CapacityQuote(
-        product=PurchaseProduct.CAPACITY_RESERVATION, provider=pool.provider, offering="o-1", region=pool.region,
-        instance_type="box1", accelerator="H100", count=pool.gpus, machines=BOUGHT[LENT_POOL], starts=begins, ends=ends,
-        total=Money.usd("5").for_duration(ends - begins), undo=Undo.ANY_TIME, quoted_at=begins, at_once=True,
-    )  # fmt: skip
-    order = Order(id="cr-1", state=OrderState.HELD, word="active")
-    asked = Intended(quote=quote, ceiling=quote.total, binding="b", user="ann", team="web")
-    paid = OrderPaid(order=order, charged=quote.total, holding=1)
-    return asked, OrderSent(quote=quote), OrderTaken(order=order), paid
 
 
 def _offer(name: str, pool: MarketPool, price: Money, as_of: datetime, *, available: bool) -> Offer:

@@ -59,7 +59,6 @@ POLICY: Options = {
     "freeze": ("", "", "", "today", "tomorrow"),
     "unattended": ("", "", "1h"),
     "default_max": ("24h", "3h"),
-    "lend": ("", "price_per_gpu_hour: $1", "share: 40%"),  # to nlp, by web
     "withdrawn": (False, False, False, False, False, True),
 }
 SPANS = ("2s", "1m", "10m", "1h", "5h", "1d", "3d", "10d", "40d", "400d", "end-30m", "end-30m", "end-5s", "end-5h")
@@ -220,8 +219,6 @@ def terms_of(said: Mapping[str, Any], now: datetime) -> ExpectedPolicy:
     defaults = f"max_duration: {said['default_max']}, allow_stale_prices: true"
     defaults += f", max_unattended: {said['unattended']}" if said["unattended"] else ""
     text = f"version: 1\npolicy: stage\ndefaults: {{{defaults}}}\n"
-    if said["lend"]:
-        text += f"capacity: {{lend: [{{team: web, to: nlp, {said['lend']}}}]}}\n"
     for key, entries in (("budgets", budgets), ("guardrails", rules)):
         if entries:
             text += f"{key}:\n" + "".join(f"  - {entry}\n" for entry in entries)

@@ -102,9 +102,6 @@ class Oracle:
             yield Piece(machine.since, machine.since, Fraction(per_gb.micros * data.size, 10**9))
 
     def _rate_at(self, machine: CloudMachine, moment: datetime) -> Money:
-        offer = machine.launch.placement.offer
-        if offer.lent_from:
-            return offer.price or Money.ZERO  # the amount paid to its owner; its provider bills nothing more
         line = self.world.market.line_of(machine.launch.placement.offer)
         spot = machine.launch.placement.offer.capacity_type is CapacityType.SPOT
         return line.at(moment if spot else machine.submitted)
@@ -128,8 +125,6 @@ class Oracle:
         placement = machine.launch.placement
         line, nodes = self.world.market.line_of(placement.offer), placement.nodes
         end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
-        if placement.offer.lent_from:
-            return
         if placement.offer.capacity_type is not CapacityType.SPOT:
             over = line.at(machine.submitted) - line.known(machine.submitted)
             if over > Money.ZERO and end > machine.since:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.store import Store
-from tests.money.market import LENT_POOL
-from tests.money.moves import ASKS, JOB, MOVES, POLICY, WEIGHTS, Move
+from tests.money.moves import ASKS, JOB, MOVES, WEIGHTS, Move
 from tests.money.promise import broken
 from tests.money.tally import tally
 from tests.money.world import MoneyWorld, Violation
@@ -31,8 +30,7 @@ def drawn(seed: int, moves: int = 25) -> list[Move]:
     more = chance.choices(NAMES, CHANCES, k=chance.randint(3, moves))
     script += [_move(name, chance, plain) for name in more]
     script = _about_approvals(script, chance, plain) if chance.random() < 0.2 else script
-    script = _with_arrays(script, random.Random(f"arrays of {seed}"), plain)
-    return _with_lending(script, random.Random(f"lending of {seed}"))
+    return _with_arrays(script, random.Random(f"arrays of {seed}"), plain)
 
 
 def _with_arrays(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
@@ -46,25 +44,6 @@ def _with_arrays(script: list[Move], chance: random.Random, plainly: Mapping[str
         else (name, said)
         for name, said in script
     ]
-
-
-def _with_lending(script: list[Move], chance: random.Random) -> list[Move]:
-    """In one of five scripts, a team has bought machines: it lends them according to its policies, and two teams
-    request them. Drawn separately, like arrays.
-    """
-    if chance.random() >= 0.2:
-        return script
-    found: list[Move] = [("capacity", {"pool": LENT_POOL, "there": True})]
-    for name, said in script:
-        if name == "submit":
-            found.append((name, {**said, "team": chance.choice(("nlp", "nlp", "web", "web", ""))}))
-        elif name == "policy":
-            found.append((name, {**said, "lend": chance.choice(POLICY["lend"][1:])}))
-        else:
-            found.append((name, said))
-        if chance.random() < 0.1:
-            found.append(("capacity", {"pool": LENT_POOL, "there": chance.random() < 0.7}))
-    return found
 
 
 def _about_approvals(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
@@ -89,7 +68,7 @@ def _move(name: str, chance: random.Random, plainly: Mapping[str, float]) -> Mov
     return name, {
         key: values[0] if chance.random() < plain else chance.choice(values)
         for key, values in options.items()
-        if key not in ("array", "lend")
+        if key != "array"
     }
 
 

@@ -13,8 +13,7 @@ from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import EGRESS, Account, Entry, Movement, balances, faults
-from broker.ledger.lending import is_credit
+from broker.ledger.entries import Account, Entry, Movement, balances, faults
 from tests.money.cloud import CloudMachine
 from tests.money.moves import ExpectedBudget
 from tests.money.oracle import Oracle, Piece
@@ -37,7 +36,6 @@ def broken(world: MoneyWorld) -> list[Violation]:
     found += _tasks(world, views)
     found += _within_budgets(world, oracle, views, entries)
     found += _agrees(world, oracle, views, entries)
-    found += _credited(views, entries)
     found += _rebuilt(world)
     return [one for one in found if one.rule not in world.ignoring]
 
@@ -220,37 +218,10 @@ def _agrees(
             yield Violation("agrees", f"{view.id}: the ledger has {_usd(booked)}, the cloud bills {_usd(bill)}")
 
 
-def _credited(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
-    """What teams paid for machines of another team is credited to the purchase, to the micro-dollar; the cost of data
-    is not.
-    """
-    lent = {
-        (view.id, attempt.number): attempt.placement.offer.lent_from
-        for view in views
-        for attempt in view.attempts
-        if attempt.placement.offer.lent_from
-    }
-    refused = {(view.id, one.number) for view in views for one in view.attempts if one.refused}
-    paid, credit = dict.fromkeys(lent.values(), 0), dict.fromkeys(lent.values(), 0)
-    for entry in entries:
-        of = entry.tags.job_id, entry.tags.attempt or 0
-        if entry.account is not Account.SPENT:
-            continue
-        if is_credit(entry):
-            credit[of[0]] = credit.get(of[0], 0) + entry.amount.micros
-        elif of in lent and (of in refused or EGRESS not in entry.movement_id.split("/")):
-            paid[lent[of]] += entry.amount.micros
-    for purchase, amount in credit.items():
-        if amount != -paid.get(purchase, 0):
-            yield Violation("credited", f"{purchase}: {_usd(paid.get(purchase, 0))} was paid, {_usd(-amount)} credited")
-
-
 def _told_late(world: MoneyWorld, machine: CloudMachine) -> bool:
     """Whether its price was unknown when it was requested, or the broker was told of a change after it was gone."""
     line = world.market.line_of(machine.launch.placement.offer)
     gone = machine.gone_at or world.clock.true
-    if machine.launch.placement.offer.lent_from:
-        return False
     if machine.launch.placement.offer.price != line.at(machine.submitted):
         return True
     return any(at < gone and told > at for (at, _), told in zip(line.true, line.told, strict=True))

@@ -37,7 +37,6 @@ def tally(world: MoneyWorld) -> Counter[str]:
     found["top-ups"] = movements[Movement.TOP_UP]
     found["denials"] = sum(one.answer is Answer.DENY for one in world.judged)
     found["preemptions"] = sum(machine.interrupted for machine in machines)
-    found["machines lent"] = sum(bool(machine.launch.placement.offer.lent_from) for machine in machines)
     found["machines lost"] = sum(machine.lost_at is not None for machine in machines)
     found["faults of the cloud"] = world.cloud.failed
     found["faults of the run folders"] = world.folders.failed

@@ -39,13 +39,12 @@ from tests.money.cloud import ENGINE, CloudMachine, MachineFate, ScriptedCloud
 from tests.money.folders import Folders
 from tests.money.host import Errors, Witness, loaded, plugged_in
 from tests.money.launches import Judged, objections
-from tests.money.market import LENT_POOL, StageMarket, purchase_events
+from tests.money.market import StageMarket
 from tests.money.moves import MOVES, ExpectedBudget, ExpectedPolicy, job_text, terms_of
 from tests.money.periods import period_of
 from tests.unreadable import DAMAGES, damage_view
 
 BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europe's clocks are set back that night
-PURCHASE = "purchase-of-web"
 MICROSECOND, SECOND, MINUTE = timedelta(microseconds=1), timedelta(seconds=1), timedelta(minutes=1)
 
 
@@ -312,10 +311,6 @@ class MoneyWorld:
         self.passes(MICROSECOND)
 
     def do_capacity(self, pool: str, there: bool) -> None:
-        if pool == LENT_POOL and not self.store.purchases():
-            with self.store.writing() as tx:
-                for event in purchase_events(self.clock.now()):
-                    tx.append_purchase(PURCHASE, event, self.clock.now())
         self.market.opens(pool, self.clock.true, available=there)
         self.do_tell()
 

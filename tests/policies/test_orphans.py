@@ -35,12 +35,20 @@ def test_plans_keep_a_month_of_history() -> None:
     assert "30d or more" in refused.value.problems[0].message
 
 
-def test_a_removed_key_says_what_to_do_instead() -> None:
+@pytest.mark.parametrize(
+    ("section", "key", "instead"),
+    [
+        ("defaults: {keep_events: 400d}", "defaults.keep_events", "events of ended jobs stay in the database"),
+        ("capacity: {lend: [{team: nlp, share: 40%}]}", "capacity.lend", "every team uses bought machines at no price"),
+    ],
+)
+def test_a_removed_key_says_what_to_do_instead(section: str, key: str, instead: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        load(files("{keep_events: 400d}"))
+        load({"a.yaml": f"version: 1\npolicy: p\n{section}\n"})
     (problem,) = refused.value.problems
-    assert (problem.line, problem.key) == (3, "defaults.keep_events")
-    assert problem.message.endswith("events of ended jobs stay in the database; delete this key")
+    assert (problem.line, problem.key) == (3, key)
+    assert instead in problem.message
+    assert problem.message.endswith("; delete this key")
 
 
 def test_what_was_told_is_not_told_again_soon() -> None:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from broker.app.capacity.use import cheapest, has_current_price, usd
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, OfferQuery
-from broker.core.values.money import Money
-from broker.ledger.lending import is_credit
 from broker.procurement.reviewing import PurchaseReview, Use, review
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ def purchase_review(
             for one in look.machine_time(since=quote.starts)
             if (one.provider, one.accelerator, one.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
         ]
-        credited = -sum((one.amount for one in look.entries(id) if is_credit(one)), Money.ZERO)
     query = OfferQuery(accelerators=(quote.accelerator,), providers=(quote.provider,))
     offers = [one for one in broker.store.offers(query) if has_current_price(one, now)]
 
@@ -46,7 +43,6 @@ def purchase_review(
         now,
         price(CapacityType.ON_DEMAND) if on_demand is None else on_demand,
         price(CapacityType.SPOT) if spot is None else spot,
-        credited,
     )
 
 

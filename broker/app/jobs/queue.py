@@ -33,7 +33,6 @@ from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
 from broker.reconciler.admission.admission import denials, unused
 from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.admission.paid_capacity import RECALLED_WITHIN
 from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, moving_on
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
@@ -125,16 +124,13 @@ def queue(
     returns = _returns(views, now)
     out_of_reach: dict[frozenset[str | None], tuple[str, ...]] = {}
     on_record = set[str]()
-    boards: dict[tuple[OfferQuery, str | None], tuple[PlanInputs, Board]] = {}
+    boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
     machines: dict[str, int] = {}
     whole: dict[str, tuple[MachineShare, MachineShare]] = {}
     entries: list[QueueEntry] = []
 
-    def board_of(job: Job) -> tuple[OfferQuery, str | None]:
-        return query_for(job), job.team if policy.defaults.lending else None  # prices may differ by team
-
     def options_of(view: JobView, known: Facts) -> QueueEntry:
-        market, board = boards[board_of(view.job)]
+        market, board = boards[query_for(view.job)]
         order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
         engines = {**market.conditions.engines, ANY: view.job.needs} if reached else market.conditions.engines
         return entry_of(
@@ -151,7 +147,7 @@ def queue(
 
     classes = EntryClasses(policy, now, options_of)
     for view in mine.values():
-        of = board_of(view.job)
+        of = query_for(view.job)
         if of not in boards:
             market = market_for(broker, view.job)
             if reached:
@@ -164,8 +160,7 @@ def queue(
                     used = offer.has - (offer.left or offer.has)
                     whole[offer.capacity] = has.most(offer.has), others.most(used)
                 elif offer.slots is not None:
-                    # Of machines that another team lends, a job may see fewer than there are.
-                    machines[offer.pool] = max(offer.slots, machines.get(offer.pool, 0))
+                    machines[offer.pool] = offer.slots
         if (wanted := _accelerators(view)) not in out_of_reach:
             out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, rules))
         entries.append(classes.entry(view, facts[view.id]))
@@ -244,9 +239,7 @@ class QueuePlanner:
         if view.id in self._left_out:
             return queue_decision_beside(view, turns, self._round.free)
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
-        said = self._broker.policy().defaults
-        lends = any(one.team == view.job.team for one in said.lending)
-        longest = max(said.wait_for_paid or RECALLED_WITHIN, RECALLED_WITHIN) if lends else said.wait_for_paid
+        longest = self._broker.policy().defaults.wait_for_paid
         return queue_decision(view.id, turns, self._round.free, now - since, longest)
 
     def refused(self, view: JobView) -> None:

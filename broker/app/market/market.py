@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.app.jobs import runs_root
@@ -21,7 +20,6 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
 from broker.core.market.shares import MachineShare
 from broker.core.ports import PolicySet, SharesItsMachine
-from broker.core.purchases.purchases import Purchase
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 
@@ -162,7 +160,11 @@ def market_for(
     wanted, chosen = query.accelerators, policy or broker.policy(look)
     coming: Sequence[tuple[Offer, datetime]] = ()
     if bought := [one for one in look.purchases() if not wanted or one.quote.accelerator in wanted]:
-        offers, coming = _with_bought(broker, job, offers, bought, chosen, look)
+        from broker.procurement import using  # most stores have no purchases
+
+        now, longest = broker.clock.now(), chosen.defaults.wait_for_paid
+        offers = using.with_bought(offers, bought, now)
+        coming = using.coming(offers, bought, now, longest) if longest else ()
     named = {offer.engine for offer in offers if offer.engine}
     seen = conditions(broker, named, chosen, by_carbon=by_carbon)
     seen = replace(seen, capacity_order=chosen.capacity_order(job))
@@ -172,26 +174,6 @@ def market_for(
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
-
-
-def _with_bought(
-    broker: Broker, job: Job, offers: Sequence[Offer], bought: Sequence[Purchase], policy: PolicySet, look: StoreReading
-) -> tuple[Sequence[Offer], Sequence[tuple[Offer, datetime]]]:
-    """The offers with bought machines as the job's team may use them, and those that it may wait for."""
-    from broker.procurement.lending import as_seen_by  # most stores have no purchases
-    from broker.procurement.using import coming, with_bought
-
-    now, said = broker.clock.now(), policy.defaults
-    found: Sequence[Offer] = with_bought(offers, bought, now)
-    ahead = coming(found, bought, now, said.wait_for_paid) if said.wait_for_paid else []
-    lenders = {one.team for one in said.lending} - {job.team}
-    if not any(one.team in lenders for one in bought):
-        return found, ahead  # without reading the open jobs
-    open_jobs = look.unclosed()
-    # A job does not wait for machines that other teams lend only while they do not need them.
-    seen = partial(as_seen_by, purchases=bought, team=job.team, lending=said.lending, open_jobs=open_jobs)
-    own = [(offer, begins) for offer, begins in ahead if seen([offer], at=begins) == [offer]]
-    return seen(found, at=now), own
 
 
 def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:

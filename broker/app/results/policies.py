@@ -42,19 +42,8 @@ class HoldingLimitsResult(Result):
     break_even: float | None
 
 
-class LendingResult(Result):
-    """What ``team`` takes from the teams ``to`` for machines that it bought: USD a GPU-hour, or ``share`` percent of
-    what their hour cost."""
-
-    team: str
-    to: list[str]
-    price_per_gpu_hour: Money | None
-    share: float | None
-
-
 class PolicyDefaultsResult(Result):
-    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose;
-    ``lending``: internal prices of bought machines."""
+    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose."""
 
     max_duration: Seconds
     allow_reference_prices: bool
@@ -74,7 +63,6 @@ class PolicyDefaultsResult(Result):
     keep_prices: Seconds | None
     keep_notices: Seconds | None
     hold_quantile: float | None
-    lending: list[LendingResult]
 
 
 class CapacityException(Result):

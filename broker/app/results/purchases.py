@@ -180,7 +180,7 @@ class ResaleTermsResult(Result):
 class PurchaseReviewResult(Result):
     """`capacity review`: GPU-hours bought and used up to ``until``, ``by_team`` (empty name: without a team).
     ``cost_usd``: of the bought hours, used or not; ``idle_usd``: of those not used, which ``owner`` bears.
-    ``credited_usd``: what other teams paid the owner for their use. ``on_demand_usd``, ``spot_usd``: what the same use
+    ``on_demand_usd``, ``spot_usd``: what the same use
     would have cost; ``saved_usd``, ``saved_spot_usd``: that less the cost; null without a price."""
 
     purchase: str
@@ -191,7 +191,6 @@ class PurchaseReviewResult(Result):
     owner: str
     cost_usd: Money
     idle_usd: Money
-    credited_usd: Money
     on_demand_usd: Money | None
     saved_usd: Money | None
     spot_usd: Money | None

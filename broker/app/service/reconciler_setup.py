@@ -18,10 +18,9 @@ from broker.app.market.strategy_history import record
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
-from broker.core.events.views import AttemptView, JobView
+from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.procurement.lending import is_recalled
-from broker.procurement.using import in_use, leave_at, orders_of
+from broker.procurement.using import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
@@ -80,11 +79,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
-        LeavingCapacity(
-            broker.store,
-            lambda offer: leave_at(offer, broker.store.purchases(closed=True), now()),
-            recalled=partial(recalled, broker),
-        ),
+        LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
         StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
         GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
@@ -92,13 +87,6 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
         Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),
     )
     return Judging(placing, check, enforcement, what_runs, secrets)
-
-
-def recalled(broker: Broker, view: JobView, attempt: AttemptView) -> bool:
-    """Whether the attempt has to leave machines that another team bought and lent, because jobs of that team wait."""
-    with broker.store.reading() as look:
-        bought = in_use(look.purchases(), broker.clock.now())
-        return is_recalled(view, attempt, bought, look.unclosed())
 
 
 def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:

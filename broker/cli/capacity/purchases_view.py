@@ -213,8 +213,6 @@ def review(found: PurchaseReviewResult) -> Iterator[RenderableType]:
     yield f"used {used:,.1f} of {bought:,.1f} GPU-hours ({share:.0%}); they cost {found.cost_usd.rounded(2)}"
     yield f"idle for {found.idle_usd.rounded(2)}, which {owner} bears"
     yield from (f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in found.by_team.items())
-    if found.credited_usd:
-        yield f"other teams paid {owner} {found.credited_usd.rounded(2)} for their part of it"
     for name, cost, saved in (
         ("on demand", found.on_demand_usd, found.saved_usd),
         ("spot", found.spot_usd, found.saved_spot_usd),

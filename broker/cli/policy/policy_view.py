@@ -11,7 +11,6 @@ from broker.app.results.policies import (
     Activation,
     AppliedPolicy,
     HoldingLimitsResult,
-    LendingResult,
     PolicyExplanation,
     PolicyInForce,
     PolicyResult,
@@ -93,20 +92,11 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
     if held := _held(said.holding):
         lines["holding"] = f"may be proposed to own or reserve: {held}"
-    if said.lending:
-        lines["lending"] = "; ".join(map(_lent, said.lending))
     if order := said.capacity_order:
         lines["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
     for one in policy.capacity_exceptions:
         yield f"capacity order for {one.scope}: {', '.join(one.order)} ({one.source})"
-
-
-def _lent(terms: LendingResult) -> str:
-    hour = terms.price_per_gpu_hour
-    price = f"{formats.money(hour)} a GPU-hour" if hour is not None else f"{terms.share:g}% of what they cost"
-    whom = "other teams" if terms.to == ["*"] else ", ".join(terms.to)
-    return f"machines that {terms.team} bought are lent to {whom} at {price}"
 
 
 def _held(limits: HoldingLimitsResult) -> str:

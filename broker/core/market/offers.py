@@ -11,7 +11,6 @@ from broker.core.values.money import Money
 
 LOCAL_ENGINE = "local"  # the engine of this machine, whose capacity is divided among jobs
 SANDBOX = "sandbox"  # the provider whose capacity, prices and money are simulated
-LENT = "lent:"  # begins the source of an offer of another team's machines; the id of the purchase follows
 
 
 class CapacityType(StrEnum):
@@ -195,11 +194,6 @@ class Offer:
     def imported(self) -> bool:
         """Whether its price is from an imported table, not from a poll."""
         return self.source.startswith("csv:")
-
-    @property
-    def lent_from(self) -> str:
-        """The id of the purchase whose owner is paid ``price`` for it by the job's team; empty for all other offers."""
-        return self.source.removeprefix(LENT) if self.source.startswith(LENT) else ""
 
     @property
     def price_per_gpu(self) -> Money | None:

@@ -1,6 +1,4 @@
-"""Moves jobs off bought capacity before it ends, or when its owner needs the lent machines: they save a checkpoint,
-stop and continue elsewhere.
-"""
+"""Moves jobs off bought capacity before it ends: they save a checkpoint, stop and continue elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause
-from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
 from broker.core.market.offers import CapacityType, Offer
 from broker.ledger.journal import Journal, append_if
@@ -19,9 +16,8 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 class LeavingCapacity(Controller):
     """Stops an attempt when its job has to leave the capacity that it runs on.
 
-    ``leaves``: returns that time (UTC) for a placement's offer; None for an offer that does not end. ``recalled``:
-    whether the owner needs a machine that is lent to the job. ``every``: how long these answers are reused, in broker
-    time.
+    ``leaves``: returns that time (UTC) for a placement's offer; None for an offer that does not end. ``every``:
+    how long this answer is reused, in broker time.
     """
 
     def __init__(
@@ -29,12 +25,10 @@ class LeavingCapacity(Controller):
         journal: Journal,
         leaves: Callable[[Offer], datetime | None],
         every: timedelta = timedelta(minutes=1),
-        recalled: Callable[[JobView, AttemptView], bool] = lambda view, attempt: False,
     ) -> None:
         self._journal = journal
         self._leaves = leaves
         self._every = every
-        self._recalled = recalled
 
     def goes_by(self, about: JobContext) -> int | None:
         """The attempt that occupies reserved capacity."""
@@ -49,14 +43,10 @@ class LeavingCapacity(Controller):
         view, latest, now = about.view, about.view.latest, about.now
         assert latest is not None, "else it goes by nothing"
         leaves = self._leaves(latest.placement.offer)
-        if leaves is not None and now >= leaves:
-            why = f"the capacity that was bought here ends soon; work leaves it at {leaves:%Y-%m-%d %H:%M} UTC"
-            by = "the end of the bought capacity"
-        elif latest.placement.offer.lent_from and self._recalled(view, latest):
-            why, by = "the team that bought this capacity needs it itself", "the owner of the bought capacity"
-        else:
+        if leaves is None or now < leaves:
             return AtRest(now + self._every if leaves is None else min(leaves, now + self._every))
+        why = f"the capacity that was bought here ends soon; work leaves it at {leaves:%Y-%m-%d %H:%M} UTC"
         reason = MovesElsewhere(advantage=MoveAdvantage.CAPACITY_ENDS, to=None, because=why)
-        stop = ev.StopRequested(cause=Cause.MOVED, by=by, reason=reason)
+        stop = ev.StopRequested(cause=Cause.MOVED, by="the end of the bought capacity", reason=reason)
         append_if(self._journal, view, [(latest.number, stop)], now)
         return DecideAnew()

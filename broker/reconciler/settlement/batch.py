@@ -11,7 +11,7 @@ the next ticks. So each job waits only for those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -19,10 +19,9 @@ from itertools import islice
 from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.journal import Journal, Reading, Writing
-from broker.ledger.lending import credit_for
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.outside import charged_outside, uncharged
-from broker.reconciler.settlement.settlement import LATE, LentTime, Settled, is_due, is_metered, release, settle
+from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, release, settle
 
 # The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
 AT_ONCE, AT_MOST = 10, 300
@@ -38,19 +37,17 @@ def post_due(
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
-    lent: list[LentTime] = []
     kept: dict[str, Mapping[int, Meter]] = {}
     for view in views:
         settled = settle(
             view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, every, late
         )
         entries += settled.entries
-        lent += settled.lent
         kept[view.id] = settled.meters
-    tx.post([*entries, *_credited(tx, lent, now)])
+    tx.post(entries)
     tx.keep_meters(kept)
     for view in views:
-        if left := uncharged(view, sums.get(view.id, ()), tx.entries):
+        if left := uncharged(view, sums.get(view.id, ())):
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
 
 
@@ -59,15 +56,6 @@ def release_all(tx: Writing, views: Sequence[JobView], now: datetime) -> None:
     post_due(tx, views, now, late=timedelta.max)
     sums = tx.sums([view.id for view in views]) if views else {}
     tx.post([entry for view in views for entry in release(view, sums.get(view.id, ()), now)])
-
-
-def _credited(tx: Writing, lent: Iterable[LentTime], now: datetime) -> list[Entry]:
-    """The credit to the purchases whose machines were used by other teams."""
-    found: list[Entry] = []
-    for one in lent:
-        if (purchase := tx.purchase(one.purchase)) is not None:
-            found += credit_for(purchase, one.job_id, one.attempt, one.first, one.stretches, now)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +97,7 @@ def _post(tx: Writing, reckoned: Sequence[_Reckoned], now: datetime) -> None:
         and sums.get(one.view.id, ()) == one.sums
         and meters.get(one.view.id, {}) == one.meters
     ]
-    entries = [entry for one in valid for entry in one.settled.entries]
-    tx.post([*entries, *_credited(tx, [lent for one in valid for lent in one.settled.lent], now)])
+    tx.post([entry for one in valid for entry in one.settled.entries])
     tx.keep_meters({one.view.id: one.settled.meters for one in valid})
 
 

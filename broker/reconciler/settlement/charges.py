@@ -116,8 +116,8 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
 
 def is_billed(attempt: AttemptView) -> bool:
-    """Whether a provider charges for the attempt: its machine was up and costs cash not paid to another team."""
-    cash = attempt.placement.money is MoneyKind.CASH and not attempt.placement.offer.lent_from
+    """Whether a provider charges for the attempt: its machine was up and costs cash."""
+    cash = attempt.placement.money is MoneyKind.CASH
     return cash and attempt.up_since is not None and not attempt.refused
 
 

@@ -1,8 +1,8 @@
 """The cost of machines that an engine started outside the bought capacity named for them. Pure, but logs a warning.
 
-The placement of such an attempt is in prepaid money, or in cash for the team that lends the capacity. The provider
-bills these machines at the on-demand price, in cash, until they are gone. That amount is posted once, when their end is
-recorded: from the job's hold in cash, and the rest as an adjustment, since it is spent whatever the budgets allow.
+The placement of such an attempt is in prepaid money. The provider bills these machines at the on-demand price, in cash,
+until they are gone. That amount is posted once, when their end is recorded: from the job's hold in cash, and the rest
+as an adjustment, since it is spent whatever the budgets allow.
 """
 
 from __future__ import annotations
@@ -22,27 +22,16 @@ from broker.reconciler.settlement.settlement import tags_of, waiting
 log = logging.getLogger(__name__)
 
 
-def uncharged(view: JobView, sums: Sequence[Sum], entries_of: Callable[[str], Sequence[Entry]]) -> list[AttemptView]:
-    """The attempts whose machines outside bought capacity are gone and not in the ledger yet.
-
-    ``entries_of``: returns a job's entries, read only for lent capacity, whose own cost is also in cash: sums do not
-    separate the two.
-    """
+def uncharged(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
+    """The attempts whose machines outside bought capacity are gone and not in the ledger yet."""
     spent = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
-
-    def is_charged(attempt: AttemptView) -> bool:
-        if attempt.number not in spent or not attempt.placement.offer.lent_from:
-            return attempt.number in spent
-        begin = f"{view.id}/{attempt.number}/{OUTSIDE}/"
-        return any(entry.movement_id.startswith(begin) for entry in entries_of(view.id))
-
     return [
         attempt
         for attempt in view.attempts
         if attempt.outside
         and attempt.gone_at is not None
-        and (attempt.placement.money is MoneyKind.AMORTISED or attempt.placement.offer.lent_from)
-        and not is_charged(attempt)
+        and attempt.placement.money is MoneyKind.AMORTISED
+        and attempt.number not in spent
     ]
 
 

@@ -49,29 +49,11 @@ def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
 
 
 @dataclass(frozen=True, slots=True)
-class LentTime:
-    """Time on machines that another team bought.
-
-    ``first``: the number of its first stretch, one more than the last number of this attempt's earlier stretches.
-    """
-
-    purchase: str
-    job_id: str
-    attempt: int
-    first: int
-    stretches: Sequence[CostStretch]
-
-
-@dataclass(frozen=True, slots=True)
 class Settled:
-    """The entries of a settlement, and the new meters of the settled attempts, by number.
-
-    ``lent``: the settled part for machines of another team's purchase, to be credited to that purchase.
-    """
+    """The entries of a settlement, and the new meters of the settled attempts, by number."""
 
     entries: Sequence[Entry]
     meters: Mapping[int, Meter]
-    lent: Sequence[LentTime] = ()
 
 
 def settle(
@@ -98,7 +80,6 @@ def settle(
     """
     entries: list[Entry] = []
     kept: dict[int, Meter] = {}
-    lent: list[LentTime] = []
     before = balances(sums)
     held = {kind: balance.held - waiting(view, kind) for kind, balance in before.items()}
     for attempt in view.attempts:
@@ -108,8 +89,6 @@ def settle(
         meter, stretches = _known(attempt, own, meters), list[CostStretch]()
         if meter is None or _looks_due(attempt, meter, now, every, late):
             meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
-        if stretches and (purchase := attempt.placement.offer.lent_from):
-            lent.append(LentTime(purchase, view.id, attempt.number, _settlements(own), tuple(stretches)))
         egress = to_be_posted(attempt, meter.moved)
         if attempt.refused and meter.moved:
             stretches.append(CostStretch(attempt.up_since, attempt.up_since, -meter.moved))
@@ -126,7 +105,7 @@ def settle(
             found += _dated_anew(view, attempt, back, sums, now)
         held[kind] = held.get(kind, Money.ZERO) + _of_hold(found)
         entries += found
-    return Settled(entries, kept, tuple(lent))
+    return Settled(entries, kept)
 
 
 def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, every: timedelta) -> bool:
@@ -268,7 +247,7 @@ def _movements(
         # The part of this attempt's cost that came from the hold is at most its cost.
         Movement.RESTORE: min(max(-due, Money.ZERO), max(-drawn - (spent + due), Money.ZERO)),
     }
-    number = _settlements(own)
+    number = sum(one.count for one in own if one.account is Account.SPENT)  # each stretch adds one or two movements
     found: list[Entry] = []
     for one in stretches:
         movement, sign = (Movement.SETTLE, 1) if one.amount > Money.ZERO else (Movement.RESTORE, -1)
@@ -287,11 +266,6 @@ def _movements(
             number += bool(posted)
             found += posted
     return found
-
-
-def _settlements(own: Sequence[Sum]) -> int:
-    """The number of movements that have spent money for an attempt so far; each stretch adds one or two."""
-    return sum(one.count for one in own if one.account is Account.SPENT)
 
 
 def release(view: JobView, sums: Sequence[Sum], now: datetime) -> list[Entry]:

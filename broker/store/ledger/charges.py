@@ -148,8 +148,6 @@ def paid_attempts(
         )
         .select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id).outerjoin(ENTRY, mine))
         .where(_T.money == MoneyKind.CASH.value, _T.micros.is_not(None), _T.until < STILL_THERE)
-        # Cash for reserved machines goes to the team that lends them: no provider charges it.
-        .where(_T.capacity_type != CapacityType.RESERVED.value)
         .group_by(_T.until, _T.job_id, _T.attempt, JOB.c.closed)  # in the order of the index that finds them
     )  # fmt: skip
     if since is not None:

@@ -20,12 +20,12 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge
-from broker.core.market.offers import LENT, Billing, CapacityType, MoneyKind, Offer
+from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.batch import post_due
-from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed, is_billed
+from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed
 from broker.reconciler.settlement.settlement import release
 from tests.actors import EVERYBODYS
 
@@ -78,12 +78,10 @@ def ran(
     billing: Billing = Billing(),  # noqa: B008 - a frozen value
     cause: Cause = Cause.COMPLETED,
     until: datetime = GONE,
-    source: str = "api",
 ) -> str:
     """A closed job whose machine ran ten hours at five dollars, as the ledger has it; its attempt's key."""
-    kind = CapacityType.RESERVED if source.startswith(LENT) else CapacityType.ON_DEMAND
     offer = Offer(
-        provider, "r", None, "m", "H100", 8, kind, Money.usd(5), UP, source, engine="x",
+        provider, "r", None, "m", "H100", 8, CapacityType.ON_DEMAND, Money.usd(5), UP, "api", engine="x",
         money=MoneyKind.CASH, billing=billing,
     )  # fmt: skip
     placement = Placement(offer, 1, Money.usd(5), Money.usd(5), (), None, None, 0.9, 1.0, 0.1)
@@ -145,16 +143,6 @@ def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker
         (Money.usd(50), Money.usd(50), Money.usd("53.25"))
     ]
     assert found.for_others == {"acme": Money.usd(4)}
-
-
-def test_what_is_paid_to_another_team_no_provider_charges(broker: Broker) -> None:
-    """Its cash is the internal price of machines that are bought: no charge is awaited for it, nor replaces it."""
-    ran(broker, "borrowed", source=f"{LENT}purchase-1")
-    assert not billed(broker).rows
-    with broker.store.reading() as look:
-        view = look.job("borrowed")
-    assert view is not None
-    assert not is_billed(view.attempts[0])
 
 
 def test_only_what_is_awaited_is_asked_for(broker: Broker, cloud: ChargingCloud) -> None:

@@ -18,7 +18,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.machines import MachineOutside
-from broker.core.market.offers import LENT, Billing, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.ports import BudgetSpec, EngineState, Observation
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
@@ -142,28 +142,6 @@ def test_without_a_price_it_is_left_for_later(stage: Stage, caplog: pytest.LogCa
     assert [one.amount for one in entries(stage)] == [Money.usd("4")]
 
 
-def test_those_that_another_team_lends_cost_the_price_on_demand_too(stage: Stage) -> None:
-    """The internal price is cash as well: it must not be taken for the charge."""
-    sold_at(stage, "8")
-    [bought] = stage.offers
-    lent = replace(bought, price=Money.usd("1"), money=MoneyKind.CASH, amortised=None, source=f"{LENT}purchase-1")
-    stage.offers = [lent]
-    stage.submit()
-    stage.pass_time(MINUTE, times=2)
-    begun = stage.clock.now()
-    stage.clock.advance(30 * MINUTE)
-    astray = (MachineOutside("i-1", begun),)
-    stage.engine.lies["j-1-1"] = Observation(EngineState.GONE, begun, stage.clock.now(), outside=astray)
-    assert any(one.amount for one in entries(stage)), "settled before, as if it was inside"
-    stage.pass_time(MINUTE)
-    stage.restart()
-    stage.pass_time(MINUTE)
-    with stage.store.writing() as tx:
-        for _ in range(2):
-            batch.post_due(tx, [stage.view], stage.clock.now())
-    assert sum((one.amount for one in entries(stage)), Money.ZERO) == Money.usd("4")
-
-
 minutes = st.integers(0, 90).map(lambda many: many * MINUTE)
 
 
@@ -201,7 +179,7 @@ def test_two_attempts_at_once_take_what_is_held_once() -> None:
 
 def _charged(view: JobView, before: Sequence[Entry], on_demand: Offer, now: datetime) -> list[Entry]:
     sums = one_by_one(before)
-    return charged_outside(view, sums, uncharged(view, sums, lambda _: before), _market(on_demand), now)
+    return charged_outside(view, sums, uncharged(view, sums), _market(on_demand), now)
 
 
 def _market(*offers: Offer) -> Callable[[OfferQuery], Sequence[Offer]]:
