@@ -17,7 +17,7 @@ from broker.placement.feasibility import request_served
 from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
 from broker.placement.pricing.data_cost import MONTH
-from broker.placement.pricing.disk_cost import assumed_price, attaches_disk, disk_gib, rate_for
+from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
@@ -214,10 +214,9 @@ def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
     named = "" if request and request.disk_gib else " (SkyPilot's default; `disk_size` sets another)"
     disks = f"disks of {disk_gib(request)} GB{named}"
     rate = rate_for(best.offer, request)
-    if rate is None:
-        assumed = assumed_price(best.offer, request) * best.nodes
-        ranked = f"; it is ranked as if it were {assumed}/h" if assumed else ""
-        yield f"{disks} have an unknown price, which plan, hold and bill do not contain{ranked}"
+    if rate.upper_bound:
+        bound = f"an upper bound of {best.offer.disk * best.nodes}/h"
+        yield f"{disks} have no known list price there; prices and costs contain {bound}"
         return
     source = f"{rate.source}, {rate.as_of:%Y-%m-%d}"
     yield f"prices and costs contain {best.offer.disk * best.nodes}/h for {disks} (list price: {source})"

@@ -17,7 +17,6 @@ from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
 from broker.placement.formats import hours, span
 from broker.placement.notes import notes
-from broker.placement.pricing.disk_cost import assumed_price
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import value_of_time, worth_of_time
@@ -99,9 +98,8 @@ class Judge:
             return Rejection(offer.id, *late)
         if (denied := _not_allowed(placement, conditions, self.deny)) is not None:
             return denied
-        beside = assumed_price(offer, wanted) * placement.nodes + self.value_of_time
-        if beside:
-            placement = replace(placement, surcharge=worth_of_time(placement, beside))
+        if self.value_of_time:
+            placement = replace(placement, surcharge=worth_of_time(placement, self.value_of_time))
         machine = found if self.request.job.ordered else 0
         return rank_key(placement, self.place(offer), machine, by_carbon=conditions.by_carbon), placement
 

@@ -9,7 +9,6 @@ from broker.core.job.placements import CostTerm, Placement
 from broker.core.values.money import Money
 from broker.placement.formats import hours, span
 from broker.placement.pricing.estimate import effective_price
-from broker.placement.pricing.time_value import worth_of_time
 
 _LATEST = timedelta.max
 RankKey = tuple[float, int, int, int, timedelta, int, str]
@@ -32,8 +31,7 @@ def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool 
 
 def weighed(placement: Placement) -> Money:
     """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge (the
-    value of time, a disk of unknown price), which is never charged.
-    """
+    value of time), which is never charged."""
     price = placement.expected_cost if placement.duration is not None else effective_price(placement)
     return price + placement.surcharge
 
@@ -48,11 +46,8 @@ def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTer
         how = f"an hour there is {useful:.3g} useful hours of the reference machine"
         terms.append(CostTerm("for a useful hour", more, how))
     time = hours(1 / useful) if placement.duration is None else span(placement.duration)
-    for_time = min(worth_of_time(placement, value_of_time), placement.surcharge)
-    if for_time:
-        terms.append(CostTerm("value of time", for_time, f"{time} × {value_of_time}/h"))
-    if rest := placement.surcharge - for_time:
-        terms.append(CostTerm("disk", rest, f"{time} × the highest known price of {placement.offer.provider}"))
+    if placement.surcharge:
+        terms.append(CostTerm("value of time", placement.surcharge, f"{time} × {value_of_time}/h"))
     return tuple(terms)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.core.job.jobs import MachineRequest
+from broker.core.job.jobs import DiskTier, MachineRequest
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.packaged import packaged
 from broker.core.values.money import Money
@@ -18,18 +18,20 @@ from broker.placement.pricing.data_cost import MONTH
 DEFAULT_GIB = 256
 """The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
 _ATTACHES_DISKS = "skypilot"  # the engine that attaches such disks
-_PRICED_TIERS = (None, "medium")  # the disk tiers for which the table has figures
 _HOURS_A_MONTH = MONTH // timedelta(hours=1)
 
 
 class DiskRate(BaseModel):
-    """One row: USD per GiB and month, and per disk and month, in places matching the pattern ``place`` (shell-style
-    over ``provider/region``), but for machine types that match one of ``not_for``. ``source`` and ``as_of``: publisher
-    and the day on which the figure was read."""
+    """One row: USD per GiB and month, and per disk and month, of a disk of that tier in places matching the pattern
+    ``place`` (shell-style over ``provider/region``), but for machine types that match one of ``not_for``.
+    ``upper_bound``: no list price, but more than any known one of that tier. ``source`` and ``as_of``: publisher and
+    the day on which the figure was read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     place: str
+    tier: DiskTier = DiskTier.MEDIUM
+    upper_bound: bool = False
     usd_per_gib_month: str = Field(pattern=r"^[0-9]+(\.[0-9]+)?$")
     usd_per_disk_month: str = Field(default="0", pattern=r"^[0-9]+(\.[0-9]+)?$")
     not_for: tuple[str, ...] = ()
@@ -51,24 +53,16 @@ def disk_gib(wanted: MachineRequest | None) -> int:
     return math.ceil(wanted.disk_gib) if wanted is not None and wanted.disk_gib else DEFAULT_GIB
 
 
-def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate | None:
-    """The rate of the disk that a job's machine gets there; None if its price is not known."""
-    tier = wanted.disk_tier.value if wanted is not None and wanted.disk_tier else None
-    return disk_rate(offer.location, offer.instance_type) if tier in _PRICED_TIERS else None
+def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate:
+    """The rate of the disk that a job's machine gets there: its list price, or an upper bound where none is known. An
+    unknown price is never zero."""
+    tier = wanted.disk_tier if wanted is not None and wanted.disk_tier else DiskTier.MEDIUM
+    return disk_rate(offer.location, offer.instance_type, tier)
 
 
 def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
-    """USD an hour for the disk of one machine; zero if none is rented, or its price is not known."""
-    rate = rate_for(offer, wanted) if attaches_disk(offer) else None
-    return rate.per_hour(disk_gib(wanted)) if rate is not None else Money.ZERO
-
-
-def assumed_price(offer: Offer, wanted: MachineRequest | None) -> Money:
-    """USD per hour by which a disk of unknown price is ranked, so that it does not count as free: the highest known
-    price of the provider; zero if none is known. It is never charged."""
-    if not attaches_disk(offer) or rate_for(offer, wanted) is not None:
-        return Money.ZERO
-    return _dearest(offer.provider, disk_gib(wanted))
+    """USD an hour for the disk of one machine; zero if none is rented."""
+    return rate_for(offer, wanted).per_hour(disk_gib(wanted)) if attaches_disk(offer) else Money.ZERO
 
 
 @cache
@@ -77,28 +71,18 @@ def rates() -> tuple[DiskRate, ...]:
     return tuple(DiskRate.model_validate(row) for row in packaged("broker.placement.pricing", "disk_cost.toml")["rate"])
 
 
-def disk_rate(place: str, instance_type: str) -> DiskRate | None:
-    """The rate at ``provider/region`` for machines of that type; None if none is known."""
-    found = _row(place)
-    if found is None or not found.not_for:
-        return found
-    return None if any(fnmatchcase(instance_type, pattern) for pattern in found.not_for) else found
-
-
-# Called for every offer of a plan; there are few places and few sizes.
-
-
-@cache
-def _row(place: str) -> DiskRate | None:
-    return next((rate for rate in rates() if fnmatchcase(place, rate.place)), None)
+@cache  # called for every offer of a plan; there are few places, machine types and tiers
+def disk_rate(place: str, instance_type: str, tier: DiskTier = DiskTier.MEDIUM) -> DiskRate:
+    """The rate at ``provider/region`` for machines of that type."""
+    return next(
+        rate
+        for rate in rates()
+        if rate.tier is tier
+        and fnmatchcase(place, rate.place)
+        and not any(fnmatchcase(instance_type, pattern) for pattern in rate.not_for)
+    )
 
 
 @cache
 def _hourly(per_gib_month: str, per_disk_month: str, gib: int) -> Money:
     return (Money.usd(per_gib_month) * gib + Money.usd(per_disk_month)).share(1, _HOURS_A_MONTH)
-
-
-@cache
-def _dearest(provider: str, gib: int) -> Money:
-    known = [rate for rate in rates() if rate.place.startswith(f"{provider}/")]
-    return max((rate.per_hour(gib) for rate in known), default=Money.ZERO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -15,7 +16,6 @@ from broker.core.values.money import Money
 from broker.ledger.holds import exposures, hold_needed, ledger_rate
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.disk_cost import DiskRate, disk_rate, rates
-from broker.placement.ranking import beside_the_cost
 from broker.placement.shares import part, price_now
 
 Make = Any
@@ -36,15 +36,21 @@ def test_figures_copied_by_hand_from_the_pages() -> None:
         disk_rate("gcp/us-central1", "a2"),
         disk_rate("runpod/CA", "x"),
     )
-    assert aws is not None
-    assert google is not None
-    assert runpod is not None
     assert aws.per_hour(256) == Money.usd("0.036575")  # (0.08 x 256 + 500 x 0.005 + 93 x 0.04) / 730
     assert aws.per_hour(1) == Money.usd("0.00863")  # 6.30 / 730 = 0.0086301…
     assert google.per_hour(730) == runpod.per_hour(730) == Money.usd("0.1")
     assert google.per_hour(256) == Money.usd("0.035068")  # 25.6 / 730 = 0.0350684…
-    assert disk_rate("aws/eu-west-1", "g5") is disk_rate("azure/eastus", "x") is None
-    assert disk_rate("gcp/us-central1", "a3-ultragpu-8g") is None, "another kind of disk"
+    assert disk_rate("gcp/us-central1", "a3-ultragpu-8g").upper_bound, "another kind of disk"
+
+
+@pytest.mark.parametrize("tier", DiskTier)
+def test_a_disk_of_unknown_price_costs_an_upper_bound_and_is_never_free(tier: DiskTier) -> None:
+    known = [rate for rate in rates() if rate.tier is tier and not rate.upper_bound]
+    for place in ("aws/eu-central-1", "azure/eastus", "nowhere/?"):
+        rate = disk_rate(place, "any", tier)
+        assert rate.upper_bound
+        for gib in (1, 256, 16_384):
+            assert rate.per_hour(gib) > max((other.per_hour(gib) for other in known), default=Money.ZERO)
 
 
 def offered(make: Make, location: str = "aws/us-east-1", **changes: Any) -> Offer:
@@ -79,8 +85,9 @@ def test_a_plan_contains_disks_and_says_so(make: Make) -> None:
 
 
 def test_what_is_held_and_metered_contains_disks(make: Make) -> None:
-    (bare,) = plan(make, offered(make, location="aws/eu-west-1")).placements
-    (best,) = plan(make, offered(make)).placements
+    offer = offered(make)
+    (best,) = plan(make, offer).placements
+    bare = replace(best, offer=replace(best.offer, price=offer.price, disk=Money.ZERO))
     disks = Money.usd("0.07315")
     assert ledger_rate(best.offer) == ledger_rate(bare.offer) + best.offer.disk
     lasts = timedelta(hours=10)
@@ -93,25 +100,18 @@ def test_what_is_held_and_metered_contains_disks(make: Make) -> None:
     assert hold(best) - hold(bare) == disks.for_duration(lasts + timedelta(seconds=1))
 
 
-def test_a_disk_of_unknown_price_is_in_no_figure(make: Make) -> None:
-    for found in (
-        plan(make, offered(make, location="aws/eu-west-1")),
-        plan(make, offered(make), disk_tier=DiskTier.HIGH),
+def test_plan_hold_and_bill_contain_the_bound_of_an_unknown_disk(make: Make) -> None:
+    for found, bound in (
+        (
+            plan(make, offered(make, location="aws/eu-west-1"), disk_gib=16_384),
+            "4.505205",
+        ),  # (0.20 x 16,384 + 12) / 730
+        (plan(make, offered(make), disk_tier=DiskTier.HIGH), "0.194247"),  # (0.30 x 256 + 65) / 730
     ):
         (best,) = found.placements
-        assert best.offer.disk == Money.ZERO
-        assert "an unknown price, which plan, hold and bill do not contain" in "\n".join(found.notes)
-
-
-def test_a_disk_of_unknown_price_does_not_rank_as_if_it_cost_nothing(make: Make) -> None:
-    known = offered(make, price="1.00")
-    unknown = offered(make, location="aws/eu-west-1", price="1.01")
-    found: Plan = make.plan([unknown, known], make.job(), conditions=SKYPILOT)
-    assert [one.offer.region for one in found.placements] == ["us-east-1", "eu-west-1"]
-    best, other = found.placements
-    assert (best.surcharge, other.offer.price) == (Money.ZERO, Money.usd("1.01"))
-    (term,) = [one for one in beside_the_cost(other, Money.ZERO) if one.name == "disk"]
-    assert term.amount == other.surcharge > Money.ZERO
+        assert best.offer.disk == Money.usd(bound)
+        assert best.rate == ledger_rate(best.offer) * 2
+        assert "contain an upper bound of" in "\n".join(found.notes)
 
 
 def test_prepaid_machines_and_other_engines_have_no_disk_to_pay(make: Make) -> None:
