@@ -216,9 +216,9 @@ def last_step(view: JobView) -> int | None:
 
 
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
-    """The job's events up to the state of ``view``, in order."""
+    """The job's events so far, in order; they may go beyond the state of ``view``."""
     with broker.store.reading() as look:
-        return look.events(view.id)[: view.seq]
+        return look.events(view.id)
 
 
 def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
