@@ -14,6 +14,7 @@ from broker.core.errors import did_you_mean
 from broker.core.ports import LEAST_HISTORY, LEAST_NOTICES
 from broker.core.validation import each
 from broker.core.values.money import Money
+from broker.core.values.provider_names import place_name, provider_name
 from broker.core.values.units import PositiveDuration, parse_money
 from broker.ledger.budgets import zone
 
@@ -67,6 +68,26 @@ def parse_patterns(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_pattern(value),)
     return tuple(each(enumerate(items), lambda _, item: _pattern(item)))
+
+
+_REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]")
+
+
+def parse_places(value: object) -> tuple[str, ...]:
+    """Patterns of regions (``eu-*``) or places (``aws/eu-*``), with aliases of providers resolved."""
+    return tuple(each(enumerate(parse_patterns(value)), lambda _, pattern: place_name(_no_expression(pattern))))
+
+
+def parse_providers(value: object) -> tuple[str, ...]:
+    """Names or patterns of providers, with aliases resolved."""
+    return tuple(each(enumerate(parse_patterns(value)), lambda _, pattern: provider_name(_no_expression(pattern))))
+
+
+def _no_expression(pattern: str) -> str:
+    if _REGULAR_EXPRESSION.search(pattern):
+        simple = re.sub(r"\.\*", "*", pattern.strip("^$")).replace("\\", "")
+        raise ValueError(f"{pattern!r} is a regular expression; patterns here are as in a shell, such as {simple!r}")
+    return pattern
 
 
 def parse_limit(value: object) -> Money:
@@ -196,11 +217,12 @@ _MONEY_SCHEMA = {"type": "string", "pattern": r"^\s*(\$|USD|[0-9])", "examples":
 Name = Annotated[
     str, PlainValidator(parse_name), WithJsonSchema({"type": "string", "pattern": f"^{_PLAIN_NAME.pattern}$"})
 ]
-Patterns = Annotated[
-    tuple[str, ...],
-    PlainValidator(parse_patterns),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
+_PATTERNS_SCHEMA = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+)
+Patterns = Annotated[tuple[str, ...], PlainValidator(parse_patterns), _PATTERNS_SCHEMA]
+PlacePatterns = Annotated[tuple[str, ...], PlainValidator(parse_places), _PATTERNS_SCHEMA]
+ProviderPatterns = Annotated[tuple[str, ...], PlainValidator(parse_providers), _PATTERNS_SCHEMA]
 Limit = Annotated[Money, PlainValidator(parse_limit), WithJsonSchema(_MONEY_SCHEMA)]
 _COUNT_SCHEMA = {"type": "integer", "minimum": 1}
 GpuCount = Annotated[int, PlainValidator(parse_gpus), WithJsonSchema(_COUNT_SCHEMA)]

@@ -16,7 +16,7 @@ from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.approval_config import ApprovalConfig, among, asks_instead
 from policies.conditions import Condition, Variables
-from policies.references import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes
+from policies.references import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes, named_places
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
@@ -180,6 +180,11 @@ class ActivePolicies:
             and not (what in ("team", "approver") and self.rosters)  # checked at loading
             and not (what == "user" and members and matches(members, name))
         ]
+
+    @property
+    def places(self) -> Sequence[tuple[str, str, Source]]:
+        """The patterns of providers and regions in the files; see `broker.core.ports.PolicySet.places`."""
+        return [(what, name, at(doc, path)) for doc in self.documents for path, what, name in named_places(doc)]
 
     @property
     def warnings(self) -> Sequence[str]:

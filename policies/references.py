@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.core.documents import Document, Path
 from broker.core.policy.policy import Source
+from broker.core.values.provider_names import place_name, provider_name
 
 _SECTIONS = ("budgets", "guardrails")
 PATTERN_SIGNS = frozenset("*?[")
@@ -74,8 +75,9 @@ def listed_members(documents: Iterable[Document]) -> tuple[str, ...]:
     return tuple(name for team in listed for _, name in _named((), team.get("members")))
 
 
-def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every provider name (no patterns) and its place: alone, or before a region (``aws/eu-*``)."""
+def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
+    """Every pattern of providers or places: its place in the file, ``provider`` or ``region``, and the pattern as it is
+    used."""
     for path, entry in entries(document):
         for kind, key in (("allowed_locations", "providers"), ("allowed_locations", "regions"),
                           ("data_residency", "data"), ("data_residency", "run_in")):  # fmt: skip
@@ -84,9 +86,16 @@ def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
             lists = names.items() if isinstance(names, dict) else [("", names)]
             for part, listed in lists:
                 for where, name in _named((*path, kind, key, *([part] if part else [])), listed):
-                    provider, slash, _ = name.partition("/")
-                    if (slash or key == "providers") and provider and not PATTERN_SIGNS.intersection(provider):
-                        yield where, provider
+                    what = "provider" if key == "providers" else "region"
+                    yield where, what, provider_name(name) if what == "provider" else place_name(name)
+
+
+def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
+    """Every provider name (no patterns) and its place: alone, or before a region (``aws/eu-*``)."""
+    for where, what, name in named_places(document):
+        provider, slash, _ = name.partition("/")
+        if (slash or what == "provider") and provider and not PATTERN_SIGNS.intersection(provider):
+            yield where, provider
 
 
 def _plain(path: Path, said: object) -> Iterator[tuple[Path, str]]:

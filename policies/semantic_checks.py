@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.documents import Document, Path, dotted
 from broker.core.errors import Problem, did_you_mean
+from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.approval_config import among
 from policies.conditions import Condition, condition
 from policies.overlaps import said_orders, twins
@@ -154,13 +155,13 @@ class Together:
                     self._add(document, path, message, at_key=path[-1] == team)
 
     def _places(self) -> None:
-        """Report names close to a known provider: a misspelled denial leaves a gate open. Other names are accepted:
-        catalogues bring providers of their own.
+        """Report names close to a known provider: a misspelled denial leaves a gate open. Other names are accepted, and
+        doubted (`PolicySet.places`): catalogues bring providers of their own.
         """
         for document in self.documents:
             for path, name in named_providers(document):
-                meant = did_you_mean(name, self.providers)
-                if meant and name.lower() not in self.providers:
+                meant = did_you_mean(name, {*NAMES, *self.providers})
+                if meant and name.lower() not in self.providers and not is_provider_name(name):
                     message = f"no provider is called {name!r}{meant} For a future provider, write a pattern"
                     self._add(document, path, f"{message}, such as '{name[:-1]}[{name[-1]}]'")
 

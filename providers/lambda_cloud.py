@@ -34,7 +34,7 @@ class LambdaCloudSettings(KeyedSettings):
 class LambdaCloud:
     """Every instance type of Lambda, in every region where it is available."""
 
-    name = "lambda_cloud"
+    name = "lambda"
     Settings: ClassVar = LambdaCloudSettings
     _source = "lambda-api"
 

@@ -19,7 +19,7 @@ PROVIDERS: dict[str, str] = {
     "gpuhunt": "providers.gpuhunt_tail:Gpuhunt",
     "hyperstack": "providers.hyperstack:Hyperstack",
     "kubernetes": "providers.kubernetes:KubernetesProvider",
-    "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
+    "lambda": "providers.lambda_cloud:LambdaCloud",
     "nebius": "providers.nebius:Nebius",
     "oci": "providers.oci:Oci",
     "ovh": "providers.ovh:Ovh",

@@ -326,6 +326,11 @@ class PolicySet(Protocol):
         members."""
 
     @property
+    def places(self) -> Sequence[tuple[str, str, Source]]:
+        """Patterns in rules about places, in file order: ``provider`` or ``region`` (also ``provider/region``),
+        pattern, place."""
+
+    @property
     def said_at(self) -> Mapping[str, Source]:
         """The place that sets each default, by field of `PolicyDefaults`; defaults without a place are built in."""
 

@@ -15,7 +15,7 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
-from policies.fields import Patterns, PolicyPart
+from policies.fields import Patterns, PlacePatterns, PolicyPart, ProviderPatterns
 from policies.verdicts import allow, deny
 
 
@@ -49,13 +49,27 @@ class Names(PolicyPart):
         return None
 
 
+class ProviderNames(Names):
+    """Providers by their names in offers, or by an alias such as ``google``."""
+
+    allow: ProviderPatterns = ()
+    deny: ProviderPatterns = ()
+
+
+class RegionNames(Names):
+    """Regions, alone or as ``provider/region``."""
+
+    allow: PlacePatterns = ()
+    deny: PlacePatterns = ()
+
+
 class LocationPatterns(PolicyPart):
     """Shell-style patterns, case-insensitive. Write a region as ``eu-*`` or with its provider, ``aws/eu-*``. Owned and
     simulated machines have a provider and a region too.
     """
 
-    providers: Names = Field(default_factory=Names.model_construct)
-    regions: Names = Field(default_factory=Names.model_construct)
+    providers: ProviderNames = Field(default_factory=ProviderNames.model_construct)
+    regions: RegionNames = Field(default_factory=RegionNames.model_construct)
 
     @model_validator(mode="after")
     def _says_something(self) -> LocationPatterns:

@@ -10,7 +10,7 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule
-from policies.fields import Patterns, PolicyPart
+from policies.fields import PlacePatterns, PolicyPart
 from policies.rules.allowed_locations import Names
 from policies.verdicts import allow, deny
 
@@ -20,8 +20,8 @@ class Residency(PolicyPart):
     ``data``, all jobs with a data location. A job with sensitive data must give its location.
     """
 
-    run_in: Patterns = Field(description="allowed places, such as ['*/eu-*', 'owned/*']")
-    data: Patterns = ()
+    run_in: PlacePatterns = Field(description="allowed places, such as ['*/eu-*', 'owned/*']")
+    data: PlacePatterns = ()
 
 
 class DataResidency(BoundRule[Residency]):

@@ -15,7 +15,7 @@ from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
 from policies.approval_config import ApprovalConfig
 from policies.bound_rule import BoundRule
-from policies.fields import Limit, Patterns
+from policies.fields import Limit, Patterns, ProviderPatterns
 from policies.verdicts import allow, ask, deny, length
 
 
@@ -29,7 +29,7 @@ class PurchaseTerms(ApprovalConfig):
 
     max_commitment: Limit
     max_term: PositiveDuration | None = None
-    providers: Patterns = ()
+    providers: ProviderPatterns = ()
     products: Patterns = ()
     buyers: Patterns = ()
 

@@ -155,7 +155,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "gpuhunt: vultr": ("test_gpuhunt_tail", ("vultr",), _tail_row),
     "gpuhunt: digitalocean": ("test_gpuhunt_tail", ("digitalocean",), _tail_row),
     "hyperstack": ("test_hyperstack", (), _more_flavors),
-    "lambda_cloud": ("test_lambda_cloud", (), _lambda_row),
+    "lambda": ("test_lambda_cloud", (), _lambda_row),
     "oci": ("test_oci", ("shapes", "10"), None),
     "ovh": ("test_ovh", (), _renamed(planCode=lambda code, number: f"{number}-{code}")),
     "prime_intellect": ("test_prime_intellect", (), _renamed(cloudId=_numbered)),

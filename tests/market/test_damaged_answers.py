@@ -37,7 +37,7 @@ ADAPTERS: dict[str, Opens] = {
     **{f"gpuhunt: {cloud}": _json("test_gpuhunt_tail", cloud) for cloud in _TAIL},
     "hyperstack: flavors": _json("test_hyperstack"),
     "hyperstack: price book": lambda: import_module("tests.providers.test_hyperstack").prices().target(),
-    "lambda_cloud": _json("test_lambda_cloud"),
+    "lambda": _json("test_lambda_cloud"),
     **{f"nebius: {part}": _other("test_nebius", part) for part in ("platforms", "estimates")},
     **{f"oci: {what}": _json("test_oci", what) for what in ("shapes", "products", "prices")},
     "ovh": _json("test_ovh"),

@@ -341,9 +341,12 @@ SLIPS = [
     ("guardrails: [{name: g, allowed_locations: {regions: azuer/eu-west}}]",
      "3:53 guardrails[0].allowed_locations.regions: no provider is called 'azuer'; did you mean 'azure'? For "
          "a future provider, write a pattern, such as 'azue[r]'"),
-    ("guardrails: [{name: g, data_residency: {run_in: [owned/*, lambda/us-1]}}]",
-     "3:59 guardrails[0].data_residency.run_in[1]: no provider is called 'lambda'; did you mean "
-         "'lambda_cloud'? For a future provider, write a pattern, such as 'lambd[a]'"),
+    ("guardrails: [{name: g, data_residency: {run_in: [owned/*, lambdaa/us-1]}}]",
+     "3:59 guardrails[0].data_residency.run_in[1]: no provider is called 'lambdaa'; did you mean "
+         "'lambda'? For a future provider, write a pattern, such as 'lambda[a]'"),
+    ("guardrails: [{name: g, allowed_locations: {regions: {deny: ['^us-.*']}}}]",
+     "3:61 guardrails[0].allowed_locations.regions.deny[0]: '^us-.*' is a regular expression; patterns here are as in "
+         "a shell, such as 'us-*'"),
 ]  # fmt: skip
 
 
@@ -351,7 +354,7 @@ SLIPS = [
 def test_a_name_that_is_nearly_right_is_a_slip(text: str, said: str) -> None:
     teams = "version: 1\nteams: {nlp: {members: [ann]}, vision: {members: [bob]}}\n"
     with pytest.raises(InvalidInput) as caught:
-        load({"a.yaml": teams + text}, ["aws", "azure", "lambda_cloud", "owned"])
+        load({"a.yaml": teams + text}, ["aws", "azure", "lambda", "owned"])
 
     assert [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems] == [said]
 

@@ -45,7 +45,7 @@ def server() -> Iterator[FakeServer]:
 
 
 class TestLambdaCloudIsAProvider(ProviderContract):
-    plugin = "lambda_cloud"
+    plugin = "lambda"
 
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> LambdaCloud:
@@ -124,7 +124,7 @@ def test_without_a_key_nobody_is_asked_and_the_variable_is_named(server: FakeSer
     with pytest.raises(LoginMissing) as caught:
         list(provider.offers(OfferQuery()))
     assert "LAMBDA_API_KEY" in caught.value.hint
-    assert "GPUBROKER_PROVIDERS__LAMBDA_CLOUD__API_KEY" in caught.value.hint
+    assert "GPUBROKER_PROVIDERS__LAMBDA__API_KEY" in caught.value.hint
     assert server.requests == []
     found = LambdaCloud(clock=ManualClock(NOW), settings=settings, environment={"LAMBDA_API_KEY": KEY})
     assert list(found.offers(OfferQuery()))

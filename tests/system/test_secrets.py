@@ -61,7 +61,7 @@ def planted(bucket: ObjectStore, database: str) -> tuple[dict[str, str], dict[st
         "GPUBROKER_NOTIFY__DESK": desk,
         "GPUBROKER_PROVIDERS__RUNPOD__BASE_URL": nowhere,
         "GPUBROKER_PROVIDERS__VAST__BASE_URL": nowhere,
-        "GPUBROKER_PROVIDERS__LAMBDA_CLOUD__BASE_URL": f"http://127.0.0.1:{port}",
+        "GPUBROKER_PROVIDERS__LAMBDA__BASE_URL": f"http://127.0.0.1:{port}",
         "GPUBROKER_SERVE__TOKEN": secret["page"],
         "LAMBDA_API_KEY": secret["lambda"],
         "VAST_API_KEY": secret["vast"],
@@ -163,7 +163,7 @@ def test_no_secret_is_kept_printed_or_answered(
         return done
 
     listen = f"127.0.0.1:{closed_port()}"
-    asked = [word for name in ("runpod", "vast", "lambda_cloud", "owned") for word in ("--provider", name)]
+    asked = [word for name in ("runpod", "vast", "lambda", "owned") for word in ("--provider", name)]
     words = [*GPUBROKER, "serve", *asked, "--listen", listen]
     with (home / "serve.log").open("w") as log:
         service = subprocess.Popen(words, env=environment(home, **variables), cwd=tmp_path, stdout=log, stderr=log)

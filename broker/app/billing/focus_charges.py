@@ -23,6 +23,7 @@ from broker.app.billing.focus_files import load_parquet
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
+from broker.core.values.provider_names import is_provider_name, provider_name
 
 TAG = "gpubroker"
 
@@ -35,19 +36,6 @@ _MICROS = Decimal(10) ** 6
 _SHORTEST = timedelta(microseconds=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
 _NOTHING = {"", "NULL", "null", "None"}
-
-# The names of large providers in their files, and their names here.
-_CALLED = {
-    "amazon web services": "aws",
-    "amazon": "aws",
-    "google": "gcp",
-    "google cloud": "gcp",
-    "google cloud platform": "gcp",
-    "microsoft": "azure",
-    "microsoft azure": "azure",
-    "oracle": "oci",
-    "oracle cloud infrastructure": "oci",
-}
 
 
 @dataclass(slots=True)
@@ -133,7 +121,7 @@ def _check_columns(file: Path, names: Any) -> None:
 def _provider(row: Mapping[str, Any], where: str) -> str:
     for column in _PROVIDER:
         if name := _text(row.get(column)):
-            return _CALLED.get(name.lower(), name.lower())
+            return provider_name(name) if is_provider_name(name) else name.lower()
     raise InvalidInput("the provider is missing", where=where)
 
 

@@ -24,6 +24,7 @@ from broker.app.market.book import listed_levels
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
+from broker.core.values.provider_names import provider_name
 from broker.market.suspicion import Suspicion
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -31,7 +32,6 @@ _NO_CLOUDS = frozenset(
     {SANDBOX, "owned", "slurm", "kubernetes", "pricebook", "gpuhunt", "csv"}
 )  # sources of offers, not clouds
 _ONE_MOMENT = "the newest counts; for a history, import one file for each moment, with --dated"
-_CALLED_OTHERWISE = {"lambda_cloud": "lambda"}  # providers whose offers have another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,8 @@ def _check_provider(name: str) -> None:
         )
     if name in _NO_CLOUDS:
         raise InvalidInput(f"{name!r} is no cloud whose prices could be imported", where="--provider")
-    if name in _CALLED_OTHERWISE:
-        raise InvalidInput(
-            f"offers of {name!r} are called {_CALLED_OTHERWISE[name]!r}",
-            where="--provider",
-            hint=f"--provider {_CALLED_OTHERWISE[name]}",
-        )
+    if (usual := provider_name(name)) != name:
+        raise InvalidInput(f"offers of {name!r} are called {usual!r}", where="--provider", hint=f"--provider {usual}")
 
 
 def _newest_rows(rows: Iterable[Offer | SkippedRow]) -> tuple[list[Offer], Counter[str], dict[str, str]]:

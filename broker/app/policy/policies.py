@@ -170,9 +170,9 @@ def activate(
 
 def likely_mistakes(broker: Broker, policy: PolicySet) -> list[str]:
     """Warnings about valid files: rules that overlap, unknown names."""
-    from broker.app.policy.unknown_names import unseen
+    from broker.app.policy.unknown_names import unknown_places, unseen
 
-    return [*policy.warnings, *map(str, unseen(broker, policy))]
+    return [*policy.warnings, *map(str, unseen(broker, policy)), *unknown_places(broker, policy)]
 
 
 def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:

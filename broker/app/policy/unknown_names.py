@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from fnmatch import translate
 from pwd import getpwnam
 
+from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import StoreProblem, did_you_mean
 from broker.core.policy.policy import Source
 from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.provider_names import NAMES
 
 _PEOPLE = ("user", "approver")
 
@@ -42,6 +46,28 @@ def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
         for what, name, source in named
         if (seen.get(what) or what == "approver") and not _is_known(what, name, seen.get(what, frozenset()))
     ]
+
+
+def unknown_places(broker: Broker, policy: PolicySet) -> list[str]:
+    """A warning for each pattern of providers or regions that matches no place of which gpubroker has ever seen an
+    offer: a rule that denies nothing, or allows nothing. None if the store cannot be read."""
+    named = policy.places
+    if not named:
+        return []
+    try:
+        freshen(broker)
+        offers = [series.offer for series in broker.store.market.series()]
+    except StoreProblem:
+        return []
+    providers = {*NAMES, *broker.registries.providers, *(offer.provider for offer in offers)}
+    regions = {offer.region for offer in offers} | {offer.location for offer in offers}
+    warnings = []
+    for what, pattern, source in named:
+        known = providers if what == "provider" else regions
+        expression = re.compile(translate(pattern), re.IGNORECASE)
+        if not any(expression.match(name) for name in known):
+            warnings.append(f"{source}: no known {what} matches {pattern!r}{did_you_mean(pattern, known)}")
+    return warnings
 
 
 def unknown_team(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec], team: str | None) -> list[str]:

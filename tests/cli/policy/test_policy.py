@@ -36,6 +36,24 @@ def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path)
     assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
 
 
+def test_names_that_people_use_for_providers_deny_those_providers(gpubroker: Any, write: Any) -> None:
+    rule = "allowed_locations: {providers: {deny: [google, lambda_cloud]}, regions: {deny: [East US, us-eats-1]}}"
+    head = "version: 1\nbudgets: [{name: b, amount: $90, period: day}]\n"
+    file = write("p.yaml", f"{head}guardrails: [{{name: places, {rule}}}]\n")
+    checked = gpubroker("policy", "check", file)
+    assert "no known region matches 'us-eats-1'; did you mean 'us-east-1'?" in checked.err
+    assert checked.err.count("no known") == 1, "the others match something"
+    places = {"gcp": "x", "lambda": "x", "azure": "eastus", "aws": "us-east-1"}
+    verdicts = {"aws": "allow"}
+    cases = "".join(
+        f"  - {{name: {provider}, expect: {verdicts.get(provider, 'deny')}, "
+        f"offer: {{provider: {provider}, region: {region}, accelerator: H100, price: $2}}}}\n"
+        for provider, region in places.items()
+    )
+    tested = gpubroker("policy", "test", write("p.test.yaml", f"policies: p.yaml\ncases:\n{cases}"))
+    assert "4 cases passed." in tested.out
+
+
 def test_a_first_policy_is_said_to_be_applied_once_it_is(
     gpubroker: Any, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
