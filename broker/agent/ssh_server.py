@@ -189,6 +189,6 @@ def _found(program: str) -> str:
         raise CannotEnter(
             UNAVAILABLE,
             f"there is no {program} on {socket.gethostname()}: install OpenSSH's server there (package openssh-server),"
-            " for example in the job's `setup:` or image; `gpubroker exec` and `gpubroker jobs attach` work without it",
+            " for example in the job's `setup:` or image; `gpubroker exec` works without it",
         )
     return found

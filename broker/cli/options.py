@@ -55,13 +55,6 @@ WhatIfPolicies = Annotated[
         "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
     ),
 ]
-CodeFolder = Annotated[
-    Path | None, typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job).")
-]
-ResumeStep = Annotated[
-    int | None, typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest).")
-]
-FromStart = Annotated[bool, typer.Option("--from-start", help="Start from the beginning, not from a checkpoint.")]
 OnDemandPrice = Annotated[
     str | None, typer.Option("--on-demand-price", metavar="USD", help="Per GPU-hour, instead of the market's.")
 ]

@@ -35,7 +35,6 @@ COMMANDS = {
     "submit": "broker.cli.jobs.submit:submit",
     "dev": "broker.cli.jobs.dev:dev",
     "ssh": "broker.cli.jobs.ssh:ssh",
-    "ssh-config": "broker.cli.jobs.entering:ssh_config",
     "ssh-proxy": "broker.cli.jobs.ssh_proxy:ssh_proxy",
     "exec": "broker.cli.jobs.entering:exec_",
     "jobs": "broker.cli.jobs.jobs:app",
@@ -73,7 +72,7 @@ refused: so is ``store``, since a copy of this machine's own store would pass fo
 ``reconcile`` can mean no other store than that of the machine that they run on, and have to run where an administrator
 is logged in to the same or another server."""
 
-PARTS_OF_THIS_MACHINE = frozenset({("policy", "schema"), ("policy", "test")})
+PARTS_OF_THIS_MACHINE = frozenset({("policy", "test")})
 """Commands of groups that act through a server, but need neither a server nor a store themselves."""
 
 

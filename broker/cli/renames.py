@@ -8,9 +8,13 @@ from collections.abc import Mapping
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
     "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
+    "jobs attach": "is now `gpubroker exec -it JOB`",
+    "jobs checkpoints": "is now `gpubroker jobs files JOB --checkpoints`",
     "jobs list --array": "is now `gpubroker jobs list --where array=JOB`",
     "jobs list --state": "is now `gpubroker jobs list --where state=STATE`",
     "jobs list --team": "is now `gpubroker jobs list --where team=TEAM`",
+    "jobs retry": "is now `gpubroker jobs resume JOB --same-files`, or `gpubroker jobs resume JOB --from-start`",
+    "jobs show --files": "is now `gpubroker jobs files JOB --submitted`",
     "offers --capacity-type": "is now `gpubroker offers --where capacity_type=TYPE`",
     "offers --doubted": "is now `gpubroker offers --where price_kind=doubted`",
     "offers --group-by": "is now `gpubroker offers --by DIMS`",
@@ -22,6 +26,16 @@ RENAMES: Mapping[str, str] = {
     "offers --provider": "is now `gpubroker offers --where provider=NAME`",
     "offers --region": "is now `gpubroker offers --where region=NAME`",
     "offers --reserved": "is now `gpubroker offers --where capacity_type=reserved`",
+    "people add": "is now `gpubroker people invite`; service accounts: `gpubroker tokens create NAME --service`",
+    "people link": "is now `gpubroker people invite NAME --subject SUBJECT`",
+    "people second-factor": "was removed: people have their second factor at the identity provider (setting `sign_in`)",
+    "policy apply --no-past": "was removed: decisions of the last 30 days are always judged again",
+    "policy apply --past": "was removed: decisions of the last 30 days are always judged again",
+    "policy preview": "is now `gpubroker policy apply FILES --dry-run`",
+    "policy rollback --no-past": "was removed: decisions of the last 30 days are always judged again",
+    "policy rollback --past": "was removed: decisions of the last 30 days are always judged again",
+    "policy schema": "is now `gpubroker schema policy-file`",
+    "policy show --history": "is now `gpubroker policy versions`",
     "prices history --capacity-type": "is now `gpubroker prices history --where capacity_type=TYPE`",
     "prices history --provider": "is now `gpubroker prices history --where provider=NAME`",
     "prices history --region": "is now `gpubroker prices history --where region=NAME`",
@@ -33,10 +47,8 @@ RENAMES: Mapping[str, str] = {
     "prices watch add --rises": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
     "prices watch add --stale": "is now `gpubroker prices watch add stale=TIME`",
     "prices watch add --within": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
+    "ssh-config": "is now `gpubroker ssh JOB --config`",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
-    "people add": "is now `gpubroker people invite`; service accounts: `gpubroker tokens create NAME --service`",
-    "people link": "is now `gpubroker people invite NAME --subject SUBJECT`",
-    "people second-factor": "was removed: people have their second factor at the identity provider (setting `sign_in`)",
 }
 
 

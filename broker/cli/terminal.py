@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _UNBOUNDED = 100_000
 # The exit code when the reader of the output closed it, as the shell reports it for other programs.
 CUT_OFF = 128 + signal.SIGPIPE
-_ABOUT_ONE_JOB = ("ssh", "exec", "jobs attach", "jobs diff", "jobs show")
+_ABOUT_ONE_JOB = ("ssh", "exec", "jobs diff", "jobs files", "jobs show")
 
 
 class NotThroughServer(AskAPerson):

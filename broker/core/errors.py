@@ -195,7 +195,7 @@ _A_LIST = 30  # most names in a hint
 _A_FEW = 5
 _LISTED_BY = {
     "budget": "budget list",
-    "checkpoint": "jobs checkpoints JOB",
+    "checkpoint": "jobs files JOB --checkpoints",
     "document": "schema",
     "holding": "capacity list",
     "job": "jobs list",
@@ -206,7 +206,7 @@ _LISTED_BY = {
     "quote": "capacity quote",
     "result": "jobs files JOB",
     "standing grant": "approvals list",
-    "step": "jobs checkpoints JOB",
+    "step": "jobs files JOB --checkpoints",
     "token": "tokens list",
     "watch": "prices watch list",
 }

@@ -62,18 +62,14 @@ class BacktestBody(PolicyBody):
     until: AwareDatetime | None = None
 
 
-def preview_policy(
-    by: By, body: PolicyBody, past: Annotated[bool, Query(description="Also judge the last 30 days.")] = True
-) -> Response:
+def preview_policy(by: By, body: PolicyBody) -> Response:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
-    return answer(shown_policies.seen_before(by, body.files, past=past))
+    return answer(shown_policies.seen_before(by, body.files))
 
 
-def preview_rollback(
-    by: By, body: RollbackBody, past: Annotated[bool, Query(description="Also judge the last 30 days.")] = True
-) -> Response:
+def preview_rollback(by: By, body: RollbackBody) -> Response:
     """The effect of returning to an earlier version. Changes nothing."""
-    return answer(shown_policies.seen_before(by, policies.version_before(by.broker, body.version).files, past=past))
+    return answer(shown_policies.seen_before(by, policies.version_before(by.broker, body.version).files))
 
 
 def apply_policy(by: By, key: Key, body: ApplyBody) -> Response:

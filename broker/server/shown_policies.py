@@ -53,10 +53,10 @@ def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
     return seen
 
 
-def seen_before(by: Caller, files: Mapping[str, str], *, past: bool = True) -> PolicyPreviewResult:
+def seen_before(by: Caller, files: Mapping[str, str]) -> PolicyPreviewResult:
     """As `trials.seen_before`, for files with valid names."""
     check_names(files)
-    return trials.seen_before(by.broker, files, past=past)
+    return trials.seen_before(by.broker, files)
 
 
 def apply(

@@ -101,7 +101,7 @@ def applied(world: MoneyWorld, files: Mapping[str, str]) -> dict[str, Effect]:
     before = {view.id: view for view in world.views()}
     with stage_folders(world):
         does, would = rehearse(world.broker), rehearse(world.broker, files)
-        shown = preview(world.broker, files, None)
+        shown = preview(world.broker, files)
     assert {view.id: view for view in world.views()} == before, "a preview leaves no trace"
     assert [one.job_id for one in shown.jobs] == [one.job_id for one in changed_outcomes(does.outcomes, would.outcomes)]
     world.store.activate_policy(files, by="cat")

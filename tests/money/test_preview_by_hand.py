@@ -47,7 +47,7 @@ def test_what_a_rule_stops_is_foretold_with_its_place_and_goes_on_after_a_rollba
     view = running(world)
     stricter = files_of(world, CHEAP)
     with stage_folders(world):
-        (one,) = preview(world.broker, stricter, None).jobs
+        (one,) = preview(world.broker, stricter).jobs
     assert (one.job_id, one.effect) == (view.id, Effect.STOPS)
     assert [rule.name for rule in one.rules] == ["price"]
     assert one.rules[0].source.startswith("stage.yaml:")
@@ -95,7 +95,7 @@ def test_a_budget_that_is_exceeded_by_a_new_amount_stops_jobs_after_its_grace(wo
     view = running(world)
     smaller = {"stage.yaml": files_of(world, {"action": "stop"})["stage.yaml"].replace("$100", "$1")}
     with stage_folders(world):
-        seen = preview(world.broker, smaller, None)
+        seen = preview(world.broker, smaller)
     (one,) = seen.jobs
     assert (one.job_id, one.effect) == (view.id, Effect.STOPS_LATER)
     assert one.at == world.clock.now() + parse_duration("15m")
@@ -124,7 +124,7 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
     view = running(world)
     warning = {"stage.yaml": files_of(world, CHEAP)["stage.yaml"].replace("'$4.5'", "'$4.5', action: warn")}
     with stage_folders(world):
-        (one,) = preview(world.broker, warning, None).jobs
+        (one,) = preview(world.broker, warning).jobs
     assert (one.job_id, one.effect) == (view.id, Effect.WARNS)
     assert "only warns, would deny" in one.rules[0].message
     assert applied(world, warning) == {}
@@ -139,8 +139,8 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
         kept = [one for one in look.decisions(job_id=view.id) if any(verdict.warns for verdict in one.verdicts)]
     assert len(kept) == 1, "once an attempt, however often it is judged"
     with stage_folders(world):
-        assert not preview(world.broker, {"stage.yaml": warning["stage.yaml"] + "#"}, None).jobs, "that is known"
-        stops = preview(world.broker, files_of(world, CHEAP), None).jobs
+        assert not preview(world.broker, {"stage.yaml": warning["stage.yaml"] + "#"}).jobs, "that is known"
+        stops = preview(world.broker, files_of(world, CHEAP)).jobs
     assert {one.effect for one in stops} <= {Effect.STOPS, Effect.GIVES_UP_LAUNCH}
     assert view.id in {one.job_id for one in stops}
 
@@ -170,7 +170,7 @@ def test_what_becomes_of_a_job_that_waits(world: MoneyWorld, said: dict[str, Any
     view = waiting(world)
     files = files_of(world, said)
     with stage_folders(world):
-        shown = preview(world.broker, files, None).jobs
+        shown = preview(world.broker, files).jobs
     assert [one.effect for one in shown] == ([] if effect is Effect.STARTS else [effect]), "it starts anyhow"
     assert applied(world, files) == {view.id: effect}
     if effect in (Effect.REFUSED, Effect.ASKS):
@@ -185,7 +185,7 @@ def test_a_launch_that_is_under_way_is_given_up_where_it_is_not_allowed_any_more
     assert view.state is JobState.LAUNCHING
     files = files_of(world, CHEAP)
     with stage_folders(world):
-        (one,) = preview(world.broker, files, None).jobs
+        (one,) = preview(world.broker, files).jobs
     assert (one.effect, [rule.name for rule in one.rules]) == (Effect.GIVES_UP_LAUNCH, ["price"])
     assert applied(world, files) == {view.id: Effect.GIVES_UP_LAUNCH}
 
@@ -194,7 +194,7 @@ def test_what_would_have_been_stopped_is_let_go(world: MoneyWorld) -> None:
     view = running(world)
     world.store.activate_policy(files_of(world, CHEAP), by="cat")  # and no reconciler has run yet
     with stage_folders(world):
-        (one,) = preview(world.broker, files_of(world, {}), None).jobs
+        (one,) = preview(world.broker, files_of(world, {})).jobs
     assert (one.job_id, one.effect, [rule.name for rule in one.rules]) == (view.id, Effect.LET_GO, ["price"])
     assert applied(world, files_of(world, {})) == {}
     world.do(*WAIT)
@@ -213,7 +213,7 @@ def test_a_job_moves_to_a_place_that_is_allowed_now(world: MoneyWorld) -> None:
     assert view.state is JobState.RUNNING
     freer = files_of(world, {"amount": "$1000"})
     with stage_folders(world):
-        shown = preview(world.broker, freer, None).jobs
+        shown = preview(world.broker, freer).jobs
     assert [(one.job_id, one.effect) for one in shown] == [(view.id, Effect.MOVES)]
     assert applied(world, freer) == {view.id: Effect.MOVES}
 
@@ -235,7 +235,7 @@ def test_a_job_waits_that_would_have_rented(world: MoneyWorld) -> None:
     text = files_of(world, {})["stage.yaml"]
     patient = {"stage.yaml": text + "capacity: {wait_for_paid: 10h}\n"}
     with stage_folders(world):
-        shown = preview(world.broker, patient, None).jobs
+        shown = preview(world.broker, patient).jobs
     assert [(one.job_id, one.effect) for one in shown] == [(second.id, Effect.WAITS)]
     assert applied(world, patient) == {}
 

@@ -15,7 +15,7 @@ PEOPLE = "gives rights: a stolen token must not, so it is done on the server its
 WATCHES = "a watch belongs to the account that is told"
 BUYING = "reads or writes what the server alone has: logins, documents, the demand of all teams"
 NOT_OFFERED = {
-    **dict.fromkeys(("dev", "ssh", "ssh-config", "ssh-proxy", "exec", "jobs attach"), ENTERS),
+    **dict.fromkeys(("dev", "ssh", "ssh-proxy", "exec"), ENTERS),
     **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
     **dict.fromkeys(("report charges fetch", "report charges import", "notices list", "notices retry"), OF_THE_HOST),
     **dict.fromkeys(("launches end", *(f"store {one}" for one in ("backup", "compact", "restore"))), OF_THE_HOST),
@@ -71,7 +71,6 @@ OFFERED = {
     "capacity withdraw",
     "jobs attempts",
     "jobs cancel",
-    "jobs checkpoints",
     "jobs extend",
     "jobs files",
     "jobs get",
@@ -79,7 +78,6 @@ OFFERED = {
     "jobs logs",
     "jobs queue",
     "jobs resume",
-    "jobs retry",
     "jobs show",
     "launches list",
     "offers",
@@ -90,7 +88,6 @@ OFFERED = {
     "policy check",
     "policy explain",
     "policy findings",
-    "policy preview",
     "policy rollback",
     "policy show",
     "policy versions",

@@ -39,7 +39,7 @@ LOOKS = {
     "audit": ("audit", "--limit", "5"),
     "launches-list": ("launches", "list"),
     "jobs-files": ("jobs", "files", "mine"),
-    "jobs-checkpoints": ("jobs", "checkpoints", "mine"),
+    "jobs-files-checkpoints": ("jobs", "files", "mine", "--checkpoints"),
 }
 FOR_ALL_TEAMS = {"policy-versions", "report-showback", "report-chargeback-list", "report-review", "report-billed"}
 OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "capacity-list"}
@@ -72,8 +72,8 @@ def test_a_team_sees_the_rules_that_name_no_other(laptop: Laptop) -> None:
     assert "team: [vision]" in laptop("policy", "show", "--files", by="fay").out
     withheld = laptop("policy", "show", "--files", by="mia")
     assert ("team: [" in withheld.out, "to those who may see all teams" in withheld.err) == (False, True)
-    assert laptop("policy", "show", "--history", by="mia").code == 3
-    assert "adam" in laptop("policy", "show", "--history", by="fay").out
+    assert laptop("policy", "versions", by="mia").code == 3
+    assert "adam" in laptop("policy", "versions", by="fay").out
 
 
 def test_spending_by_any_dimension_is_that_of_the_team(laptop: Laptop) -> None:
@@ -119,10 +119,10 @@ def test_results_are_fetched_verified_and_continued(
 def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService, tmp_path: Path) -> None:
     file = tmp_path / "test.yaml"
     file.write_text(POLICY.replace("cost: $4", "cost: $3"))
-    seen = laptop("policy", "preview", str(file), "--diff", by="adam")
+    seen = laptop("policy", "apply", "--dry-run", str(file), "--diff", by="adam")
     assert seen.code == 0, seen.err
     assert "approve_above: {cost: $3" in seen.out
-    check("policy-preview", laptop("policy", "apply", str(file), "--dry-run", "--json", by="adam").json)
+    check("policy-apply-preview", laptop("policy", "apply", str(file), "--dry-run", "--json", by="adam").json)
     assert laptop("policy", "apply", str(file), by="adam").code == 2, "no terminal, and no --yes"
     done = laptop("policy", "apply", str(file), "--yes", "--reason", "cheaper", "--json", by="adam")
     assert done.code == 0, done.err

@@ -184,18 +184,18 @@ def test_a_job_is_cancelled_and_extended_by_name(service: TeamService, laptop: L
     assert laptop("jobs", "cancel", "mine", by="vic").code == 3
     assert "is being stopped" in laptop("jobs", "cancel", "mine", by="mia").out
     assert jobs.find(service.world.broker, service.world.mine).cancel_requested
-    early = laptop("jobs", "retry", "mine", "--yes", by="mia").err
+    early = laptop("jobs", "resume", "--same-files", "mine", "--yes", by="mia").err
     assert "it is being stopped, after a last checkpoint" in early, "cancelling it again would not help"
 
 
 def test_a_refused_job_is_run_again_by_name(service: TeamService, laptop: Laptop, project: Path) -> None:
     (project / "long.yaml").write_text(JOB.format(name="long", team="team: nlp", most="6h"))
     sent = laptop("submit", str(project / "long.yaml"), "--yes", "--detach", "--json", by="mia").json["id"]
-    early = laptop("jobs", "retry", sent, "--yes", by="mia")
+    early = laptop("jobs", "resume", "--same-files", sent, "--yes", by="mia")
     assert (early.code, "has not ended" in early.err) == (3, True)
     assert laptop("approvals", "refuse", sent, by="apple").code == 0
-    assert laptop("jobs", "retry", sent, by="mia").code == 2, "no terminal, and no --yes"
-    again = laptop("jobs", "retry", sent, "--yes", "--json", by="mia")
+    assert laptop("jobs", "resume", "--same-files", sent, by="mia").code == 2, "no terminal, and no --yes"
+    again = laptop("jobs", "resume", "--same-files", sent, "--yes", "--json", by="mia")
     assert again.code == 6, again.err
     assert again.json["name"] == "long"
     assert again.json["id"] != sent

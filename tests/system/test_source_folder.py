@@ -60,5 +60,5 @@ def test_what_runs_and_resumes_is_what_was_submitted(tmp_path: Path) -> None:
             assert gpubroker("jobs", "show", name, "--wait")
             said = [gpubroker("jobs", "logs", name, "--attempt", number) for number in ("1", "2")]
             assert said == ["as submitted\nmore\nbeside it\n"] * 2, name
-        gpubroker("jobs", "retry", "on-owned", "--yes")
+        gpubroker("jobs", "resume", "on-owned", "--same-files", "--yes")
         assert gpubroker("jobs", "logs", "on-owned") == "as submitted\nmore\nbeside it\n", "a job that runs again"

@@ -100,7 +100,7 @@ def test_people_enter_and_the_home_folder_is_there_in_the_next_session_on_anothe
 def _files_of_every_byte_go_both_ways(sessions: Sessions, tmp_path: Path) -> None:
     """As an editor does it: by the block for ``ssh_config``, with rsync (a command) and scp (the subsystem)."""
     config = tmp_path / "config"
-    config.write_text(sessions.gpubroker("ssh-config", "work"))
+    config.write_text(sessions.gpubroker("ssh", "work", "--config"))
     content = bytes(range(256)) * 4000
     (tmp_path / "there").write_bytes(content)
     for copy in (["rsync", "-e", f"ssh -F {config}"], ["scp", "-q", "-F", str(config)]):
@@ -116,7 +116,7 @@ def _nobody_else_comes_in(sessions: Sessions, tmp_path: Path) -> None:
     assert not key.stat().st_mode & 0o077
     stranger = tmp_path / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
-    block = sessions.gpubroker("ssh-config", "work").replace(f'"{key}"', str(stranger))
+    block = sessions.gpubroker("ssh", "work", "--config").replace(f'"{key}"', str(stranger))
     config = tmp_path / "stranger-config"
     config.write_text(block)
     words = ["ssh", "-F", str(config), "-o", "BatchMode=yes", "gpubroker-work", "true"]

@@ -40,7 +40,7 @@ def _resolved(broker: Broker, job: Job, wanted: Predecessor, by: Actor) -> Prede
         raise InvalidInput(
             f"{view.id} {view.state.value.replace('_', ' ')}: a job that comes after it would never begin",
             where="after",
-            hint=f"`gpubroker jobs retry {view.id}`, and name the new job; or write `when: ended`",
+            hint=f"`gpubroker jobs resume {view.id} --same-files`, and name the new job; or write `when: ended`",
         )
     array = view.job.array
     tasks = tuple(array.number(turn) for turn in range(array.count)) if array and wanted.inputs else ()

@@ -96,7 +96,7 @@ def _check_extension(current: JobView, more: JobLimits, balance: Mapping[MoneyKi
         state = f"is over ({current.state.value})" if current.state.final else "is being cancelled"
         raise InvalidInput(
             f"{current.id} {state}, so higher limits change nothing",
-            hint="`gpubroker jobs resume` continues from its checkpoint as a new job; `jobs retry` starts again",
+            hint="`gpubroker jobs resume` continues from its checkpoint as a new job, or starts again",
         )
     if current.asked is not None:
         who = ", ".join(current.asked.approvers)

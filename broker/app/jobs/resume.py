@@ -47,7 +47,7 @@ def resumed(broker: Broker, view: JobView, changes: ResumeChanges, *, by: Actor)
     if folder is not None and not folder.is_dir():
         raise InvalidInput(
             f"the folder that {view.id} was submitted from does not exist: {folder}",
-            hint="name another one with --workdir, or use the same files as before: `gpubroker jobs retry`",
+            hint="name another one with --workdir, or use the same files as before: --same-files",
         )
     envs = {**job.envs, **changes.envs}
     anew = {**_ANEW, "snapshot": None, "workdir": str(folder) if folder else None, "envs": envs}
@@ -119,7 +119,7 @@ def resume_point(broker: Broker, wanted: ResumePoint) -> ResumePoint:
         raise InvalidInput(
             f"{view.id} has no checkpoint to resume from",
             where="resume_from",
-            hint=f"start it from the beginning: `jobs retry {view.id}`, or `submit` it with the present code",
+            hint=f"start it anew: `gpubroker jobs resume {view.id} --same-files`, or `submit` the present code",
         )
     if wanted.step is None:
         return ResumePoint(job=view.id)

@@ -15,7 +15,7 @@ from broker.app.policy.rehearsal import LONGEST, Effect, JobOutcome, Rehearsed, 
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
-LAST_MONTH = timedelta(days=30)
+_BACK = timedelta(days=30)  # recorded decisions that are judged again
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PolicyPreview:
     """The effects of these files if they were applied now. ``before``: the version in force, 0 without any;
     ``changed``: whether the files differ from it. ``jobs``: those with another outcome in the reconciler's next pass
     than under the policies in force. ``looked_at``: the number of open jobs that were checked; ``left_out``: the number
-    of those that were not, the last in the queue. ``past``: None if not requested."""
+    of those that were not, the last in the queue."""
 
     before: int
     changed: bool
@@ -53,21 +53,18 @@ class PolicyPreview:
     budgets: Sequence[BudgetChange]
     looked_at: int
     left_out: int
-    past: Past | None
+    past: Past
 
 
-def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = LAST_MONTH) -> PolicyPreview:
-    """The effects of these files (text by name) if they were applied now. Changes nothing. ``back``: how far back
-    recorded decisions are judged again; None: not at all. Raises `InvalidInput` for invalid files."""
+def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreview:
+    """The effects of these files (text by name) if they were applied now. Changes nothing. Raises `InvalidInput` for
+    invalid files."""
     policy, active = loaded(broker, files), broker.store.active_policy()
     now_ = active.files if active else {}
     would, does = rehearse(broker, files), _as_it_is(broker)
     looked_at = would.looked_at if does is None else would.looked_at & does.looked_at
     jobs = [one for one in changed_outcomes(does.outcomes if does else {}, would.outcomes) if one.job_id in looked_at]
-    past = None
-    if back is not None:
-        now = broker.clock.now()
-        past = Past(now - back, now, backtest_of(broker, policy, now - back, now, LONGEST))
+    now = broker.clock.now()
     return PolicyPreview(
         before=active.number if active else 0,
         changed=dict(files) != dict(now_) or active is None,
@@ -76,7 +73,7 @@ def preview(broker: Broker, files: Mapping[str, str], back: timedelta | None = L
         budgets=tuple(_budget_changes(does.budgets if does else (), would.budgets)),
         looked_at=len(looked_at),
         left_out=would.left_out + len(would.looked_at) - len(looked_at),
-        past=past,
+        past=Past(now - _BACK, now, backtest_of(broker, policy, now - _BACK, now, LONGEST)),
     )
 
 

@@ -10,7 +10,7 @@ from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
 from broker.app.policy.backtest import backtest
 from broker.app.policy.changing import Files
-from broker.app.policy.preview import LAST_MONTH, preview
+from broker.app.policy.preview import preview
 from broker.app.policy.warned import warned
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import PolicyExplanation
@@ -22,10 +22,9 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
 
 
-def seen_before(broker: Broker, files: Files, *, past: bool = True) -> PolicyPreviewResult:
-    """The effect of applying these files now. ``past``: also on the decisions of the last 30 days. Raises
-    `InvalidInput`."""
-    return PolicyPreviewResult.of(preview(broker, files, LAST_MONTH if past else None))
+def seen_before(broker: Broker, files: Files) -> PolicyPreviewResult:
+    """The effect of applying these files now, also on the decisions of the last 30 days. Raises `InvalidInput`."""
+    return PolicyPreviewResult.of(preview(broker, files))
 
 
 def explain(broker: Broker, job: Job, files: Files | None = None, *, by: Actor) -> PolicyExplanation:

@@ -10,7 +10,7 @@ from broker.app.results.values import Result
 from broker.core.errors import UnknownName
 from broker.core.job.file.schema import json_schema
 
-JOB_FILE = "job-file"
+JOB_FILE, POLICY_FILE = "job-file", "policy-file"
 
 # By name, which is that of the command that prints it with --json: module and class of `broker.app.results`.
 DOCUMENTS: Mapping[str, str] = {
@@ -58,16 +58,16 @@ DOCUMENTS: Mapping[str, str] = {
     "error": "errors:ErrorDocument",  # of every command that fails
     "init": "submission:WrittenJobFile",
     "jobs-attempts": "jobs:AttemptList",
-    "jobs-checkpoints": "kept_files:JobCheckpoints",
     "jobs-diff": "kept_files:JobDifference",
     "jobs-files": "kept_files:JobOutputs",
+    "jobs-files-checkpoints": "kept_files:JobCheckpoints",  # with --checkpoints
+    "jobs-files-submitted": "kept_files:JobSources",  # with --submitted
     "jobs-get": "kept_files:FetchedFilesResult",
     "jobs-list": "jobs:JobList",
     "jobs-logs": "jobs:JobLogs",
     "jobs-prune": "pruned:PrunedCheckpoints",
     "jobs-queue": "queue:QueueResult",
     "jobs-show": "job_history:JobHistory",
-    "jobs-show-files": "kept_files:JobSources",  # with --files
     "launches-end": "outside:OutsideEnd",
     "launches-list": "outside:OutsideLaunchList",
     "logout": "access:LoggedOut",
@@ -81,12 +81,12 @@ DOCUMENTS: Mapping[str, str] = {
     "plan": "plans:PlanResult",
     "plan-together": "queue:PlannedTogether",  # of several job files
     "policy-apply": "policies:AppliedPolicy",  # also of `policy rollback`
+    "policy-apply-preview": "policy_preview:PolicyPreviewResult",  # with --dry-run
     "policy-backtest": "trials:PolicyBacktest",
     "policy-check": "policies:CheckedPolicy",
     "policy-decisions": "trials:RecordedDecisions",  # of `policy explain` with a submitted job
     "policy-explain": "policies:PolicyExplanation",  # of a job file
     "policy-findings": "capacity_plan:CapacityFindingList",
-    "policy-preview": "policy_preview:PolicyPreviewResult",  # also of `policy apply` and `rollback` with --dry-run
     "policy-show": "policies:PolicyInForce",
     "policy-test": "trials:PolicyTestResult",
     "policy-versions": "policies:PolicyVersionList",
@@ -129,7 +129,7 @@ DOCUMENTS: Mapping[str, str] = {
     "watch-remove": "watches:RemovedWatch",
     "watch-test": "watches:AlertTest",
 }
-NAMES = (JOB_FILE, *DOCUMENTS)
+NAMES = (JOB_FILE, POLICY_FILE, *DOCUMENTS)
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

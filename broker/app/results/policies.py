@@ -164,11 +164,9 @@ class ActivePolicy(Activation, PolicyResult):
 
 
 class PolicyInForce(Result):
-    """The active policy set, null where none was ever activated; ``history``: every activation, the newest first, where
-    that was asked for."""
+    """The active policy set, null where none was ever activated."""
 
     active: ActivePolicy | None
-    history: list[Activation] | None = Field(default=None, exclude_if=is_none)
 
 
 class SeenBudget(Result):

@@ -93,8 +93,7 @@ class PastChanges(Result):
 
 class PolicyPreviewResult(Result):
     """The effects of policy files if they were applied now. ``active_version``: of those in force, 0 without any;
-    ``looked_at``: how many open jobs were, and ``left_out`` how many that wait were not. ``past``: null where it was
-    not asked for."""
+    ``looked_at``: how many open jobs were, and ``left_out`` how many that wait were not."""
 
     active_version: int
     changed: bool
@@ -103,11 +102,9 @@ class PolicyPreviewResult(Result):
     budgets: list[BudgetChangeResult]
     looked_at: int
     left_out: int
-    past: PastChanges | None
+    past: PastChanges
 
     @classmethod
     def of(cls, seen: PolicyPreview) -> Self:
-        past = seen.past
-        return cls.from_parts(
-            seen, active_version=seen.before, past=past and PastChanges.from_parts(past, decisions=past.found)
-        )
+        past = PastChanges.from_parts(seen.past, decisions=seen.past.found)
+        return cls.from_parts(seen, active_version=seen.before, past=past)

@@ -159,5 +159,5 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     terminal.show(f"{view.id} is open.", f"  enter     gpubroker ssh {name}")
     if asks is not None and asks.jupyter:
         terminal.show(f"  Jupyter   gpubroker ssh {name} --jupyter")
-    terminal.show(f"  editor    gpubroker ssh-config {name} >> ~/.ssh/config    (host gpubroker-{name})")
+    terminal.show(f"  editor    gpubroker ssh {name} --config >> ~/.ssh/config    (host gpubroker-{name})")
     terminal.show(f"  end       gpubroker jobs cancel {name}    (its home folder is saved)")

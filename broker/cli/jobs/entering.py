@@ -1,5 +1,4 @@
-"""`gpubroker exec` and `gpubroker jobs attach`: programs and shells beside a job's command; `gpubroker ssh-config`: the
-job as a host for OpenSSH, editors, rsync and scp."""
+"""`gpubroker exec`: programs and shells inside a running job."""
 
 from __future__ import annotations
 
@@ -10,16 +9,14 @@ import typer
 
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import AttemptState
 
 if TYPE_CHECKING:
     from broker.core.events.views import JobView
 
-EXAMPLES = examples("gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'")
-ATTACH_EXAMPLES = examples("gpubroker jobs attach bert")
-
-SSH_CONFIG_EXAMPLES = examples(
-    "gpubroker ssh-config my-session", "gpubroker ssh-config my-session --identity ~/.ssh/id_ed25519"
+EXAMPLES = examples(
+    "gpubroker exec -it bert", "gpubroker exec bert -- nvidia-smi", "gpubroker exec bert -- python -c 'print(1)'"
 )
 
 Node = Annotated[int | None, typer.Option("--node", min=0, help="The node of a multi-node job; 0 is the first.")]
@@ -37,36 +34,30 @@ Identity = Annotated[
 def exec_(
     context: typer.Context,
     job: JobReference,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="The program and its arguments.", show_default=False),
+    ] = None,
+    shell: Annotated[bool, typer.Option("-i", "-t", help="Without a command, open a shell.")] = False,
     node: Node = None,
 ) -> None:
-    """Run a program beside the command of a running job: as its user, in its folder, with its variables and CPUs.
+    """Run a command inside a running job: as its user, in its folder, with its variables and CPUs.
 
     Works on every engine: through Slurm's `srun`, through SkyPilot's SSH configuration, at once on this machine and for
     simulated machines. The program ends with the job's attempt, and the job's history names who ran it. Exits with the
     program's exit status, 127 if it cannot be started.
     """
-    _enter(context, job, command, node)
-
-
-def attach(context: typer.Context, job: JobReference, node: Node = None) -> None:
-    """Open a shell beside the command of a running job. See `gpubroker exec`."""
-    _enter(context, job, [], node)
-
-
-def ssh_config(context: typer.Context, job: JobReference, node: Node = None, identity: Identity = None) -> None:
-    """Print a Host block for `~/.ssh/config`: for VS Code (Remote-SSH), rsync, scp and other programs.
-
-    The block names a key file and contains no key. The host is the job's name as given here, so the block also serves
-    later sessions with that name.
-    """
     from broker.app.jobs import jobs
-    from broker.app.jobs.ssh import access
+    from broker.app.jobs.entering import enter
 
     terminal = Terminal.of(context)
+    if not (command or shell):
+        raise InvalidInput("the command is missing", hint=f"gpubroker exec {job} -- COMMAND, or -it for a shell")
     broker = terminal.broker()
-    found = access(broker, jobs.find_single(broker, job), job, node=node, identity=identity, by=terminal.actor)
-    terminal.show(found.block)
+    view = jobs.find_single(broker, job)
+    tell_of_simulation(terminal, view)
+    if status := enter(broker, view, command or [], node=node, by=terminal.actor):
+        raise typer.Exit(status)
 
 
 def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
@@ -76,16 +67,3 @@ def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
     latest = view.latest
     if latest is not None and latest.state is AttemptState.RUNNING and latest.placement.money is MoneyKind.SANDBOX:
         terminal.say("the machine is simulated: the program runs on this one")
-
-
-def _enter(context: typer.Context, job: str, command: list[str], node: int | None) -> None:
-    from broker.app.jobs import jobs
-    from broker.app.jobs.entering import enter
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    view = jobs.find_single(broker, job)
-    tell_of_simulation(terminal, view)
-    status = enter(broker, view, command, node=node, by=terminal.actor)
-    if status:
-        raise typer.Exit(status)

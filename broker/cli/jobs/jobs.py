@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion, filters
-from broker.cli.jobs import entering, kept_files, prune, resume
+from broker.cli.jobs import kept_files, prune, resume
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.cli.where import RowFilter
@@ -131,7 +131,6 @@ def _queued(terminal: Terminal) -> QueueResult:
     epilog=examples(
         "gpubroker jobs show bert",
         "gpubroker jobs show bert --wait",
-        "gpubroker jobs show bert --files",
         "gpubroker jobs show bert --json",
     )
 )
@@ -141,20 +140,12 @@ def show(
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled.")
     ] = False,
-    files: Annotated[
-        bool,
-        typer.Option("--files", help="Show the files that it was submitted with instead; not through a server."),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one job: state, cost and events."""
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
-    terminal.only_here({"--files": files})
-    if files:
-        _show_files(terminal, job)
-        return
     found, followed = history_of(terminal, job), False
     if wait and not found.closed:
         from broker.cli.jobs.follow import follow
@@ -182,16 +173,6 @@ def history_of(terminal: Terminal, reference: str) -> JobHistory:
 
     broker = terminal.broker()
     return details.history(broker, jobs.find(broker, reference))
-
-
-def _show_files(terminal: Terminal, job: str) -> None:
-    from broker.app.jobs.job_sources import sources
-    from broker.app.jobs.jobs import find
-    from broker.cli.jobs import kept_files_view
-
-    broker = terminal.broker()
-    found = sources(broker, find(broker, job))
-    terminal.result(found, lambda: kept_files_view.sources(terminal.out, found))
 
 
 @app.command(
@@ -343,10 +324,7 @@ def _extended(terminal: Terminal, job: str, max_cost: str | None, max_duration: 
 
 
 app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)
-app.command(epilog=resume.RETRY_EXAMPLES)(resume.retry)
-app.command(epilog=entering.ATTACH_EXAMPLES)(entering.attach)
 app.command(epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command(epilog=kept_files.GET_EXAMPLES)(kept_files.get)
-app.command(epilog=kept_files.CHECKPOINTS_EXAMPLES)(kept_files.checkpoints)
 app.command(epilog=kept_files.DIFF_EXAMPLES)(kept_files.diff)
 app.command(epilog=prune.EXAMPLES)(prune.prune)

@@ -1,4 +1,4 @@
-"""`gpubroker jobs files`, `get` and `checkpoints`: results and checkpoints; `jobs diff`: how two jobs differ."""
+"""`gpubroker jobs files` and `get`: results, checkpoints, and submitted files; `jobs diff`: how two jobs differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from broker.core.errors import InvalidInput, Malformed
 if TYPE_CHECKING:
     from broker.app.results.kept_files import FetchedFilesResult
 
-FILES_EXAMPLES = examples("gpubroker jobs files bert", "gpubroker jobs files bert --attempt 1 --json")
+FILES_EXAMPLES = examples(
+    "gpubroker jobs files bert",
+    "gpubroker jobs files bert --attempt 1 --json",
+    "gpubroker jobs files bert --checkpoints",
+    "gpubroker jobs files bert --submitted",
+)
 GET_EXAMPLES = examples(
     "gpubroker jobs get bert",
     "gpubroker jobs get bert results/ --to here",
@@ -24,7 +29,6 @@ GET_EXAMPLES = examples(
     "gpubroker jobs get bert --checkpoint latest",
     "gpubroker jobs get sweep 'metrics.json' --to all",
 )
-CHECKPOINTS_EXAMPLES = examples("gpubroker jobs checkpoints bert", "gpubroker jobs checkpoints bert --json")
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
 
 Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
@@ -50,7 +54,19 @@ class WantedFiles:
         return self.to if self.to is not None else Path(id)
 
 
-def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as_json: AsJson = False) -> None:
+def files(
+    context: typer.Context,
+    job: JobReference,
+    attempt: Attempt = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Instead, its checkpoints: step, time, size, how many are kept.")
+    ] = False,
+    submitted: Annotated[
+        bool,
+        typer.Option("--submitted", help="Instead, the files that it was submitted with; not through a server."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List a job's results: files under `outputs:` of its job file, and everything in $GPUBROKER_OUTPUT_DIR.
 
     If several attempts wrote a file, the newest version is listed.
@@ -59,6 +75,12 @@ def files(context: typer.Context, job: JobReference, attempt: Attempt = None, as
     from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
+    terminal.only_here({"--submitted": submitted})
+    if checkpoints + submitted + (attempt is not None) > 1:
+        raise InvalidInput("give one of --attempt, --checkpoints and --submitted")
+    if checkpoints or submitted:
+        (_checkpoints if checkpoints else _submitted)(terminal, job)
+        return
     if terminal.through_server:
         found = terminal.api.fetch(JobOutputs, f"/jobs/{_id(terminal, job)}/files", attempt=attempt)
     else:
@@ -124,12 +146,19 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
         return FetchedFilesResult.of(id, fetch_files(files, wanted.into(id), progress))
 
 
-def checkpoints(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
-    """List a job's checkpoints: step, time, size, and how many are kept."""
+def _submitted(terminal: Terminal, job: str) -> None:
+    from broker.app.jobs import job_sources, jobs
+    from broker.cli.jobs import kept_files_view
+
+    broker = terminal.broker()
+    found = job_sources.sources(broker, jobs.find(broker, job))
+    terminal.result(found, lambda: kept_files_view.sources(terminal.out, found))
+
+
+def _checkpoints(terminal: Terminal, job: str) -> None:
     from broker.app.results.kept_files import JobCheckpoints
     from broker.cli.jobs import kept_files_view
 
-    terminal = Terminal.of(context)
     if terminal.through_server:
         found = terminal.api.fetch(JobCheckpoints, f"/jobs/{_id(terminal, job)}/checkpoints")
     else:

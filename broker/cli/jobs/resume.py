@@ -1,13 +1,17 @@
-"""`gpubroker jobs resume` and `gpubroker jobs retry`: continue an ended job as a new job."""
+"""`gpubroker jobs resume`: continue an ended job as a new job."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.jobs.submit import Manner, can_confirm, confirm, submit_graph
-from broker.cli.options import AsJson, CodeFolder, FromStart, JobReference, ResumeStep, examples
+from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -15,57 +19,72 @@ RESUME_EXAMPLES = examples(
     "gpubroker jobs resume bert",
     "gpubroker jobs resume bert --workdir . --env LEARNING_RATE=0.001",
     "gpubroker jobs resume bert --step 60 --yes --detach",
+    "gpubroker jobs resume bert --same-files --yes",
+    "gpubroker jobs resume bert --from-start --json --yes",
 )
-RETRY_EXAMPLES = examples("gpubroker jobs retry bert", "gpubroker jobs retry bert --from-start --yes --json")
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """With which files, and from where."""
+
+    workdir: Annotated[
+        Path | None,
+        typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
+    ] = None
+    env: given_job.Envs = None
+    step: Annotated[
+        int | None,
+        typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest)."),
+    ] = None
+    same_files: Annotated[
+        bool, typer.Option("--same-files", help="With the files that it was submitted with, checkpoint or not.")
+    ] = False
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="With these files, from the beginning instead of a checkpoint.")
+    ] = False
 
 
 @gathered
 def resume(
-    context: typer.Context,
-    job: JobReference,
-    how: Manner,
-    workdir: CodeFolder = None,
-    env: given_job.Envs = None,
-    step: ResumeStep = None,
-    as_json: AsJson = False,
+    context: typer.Context, job: JobReference, how: Manner, given: ResumeOptions, as_json: AsJson = False
 ) -> None:
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
 
+    With --same-files, run it again as it was submitted, from its newest checkpoint if it has one; of an array, only the
+    tasks that failed, each from its own checkpoint.
+
     Submits a new job of the same name for the remaining work. It is planned, judged and paid for like any other job;
-    through a server, without showing the plan. The exit codes are those of `gpubroker submit`.
+    through a server, without showing the plan, and with --same-files not a job with secrets: submit that again. The
+    exit codes are those of `gpubroker submit`.
     """
     terminal = Terminal.of(context)
-    envs = variables(env)
+    if given.same_files or given.from_start:
+        changes = {"--workdir": given.workdir, "--env": given.env, "--step": given.step}
+        for name in (name for name, value in changes.items() if value is not None):
+            raise InvalidInput("does not apply to the files that the job was submitted with", where=name)
+        _as_it_was(terminal, job, how, from_start=given.from_start)
+        return
+    envs = variables(given.env)
     if terminal.through_server:
         from broker.cli.jobs.server_submission import prepared, send, uploaded
         from broker.remote.sending import as_it_was, job_id
 
         id = job_id(terminal.api, job)
-        there = prepared(terminal, as_it_was(terminal.api, id, workdir, envs), how)
+        there = prepared(terminal, as_it_was(terminal.api, id, given.workdir, envs), how)
         confirm(terminal, None, how, f"Resume {id}?")
-        send(terminal, f"/jobs/{id}/resume", {**uploaded(terminal, there), "step": step}, how)
+        send(terminal, f"/jobs/{id}/resume", {**uploaded(terminal, there), "step": given.step}, how)
         return
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import ResumeChanges, resumed
 
     broker = terminal.broker()
-    folder = None if workdir is None else workdir.expanduser().absolute()
-    wanted = resumed(broker, jobs.find(broker, job), ResumeChanges(folder, envs, step), by=terminal.actor)
+    folder = None if given.workdir is None else given.workdir.expanduser().absolute()
+    wanted = resumed(broker, jobs.find(broker, job), ResumeChanges(folder, envs, given.step), by=terminal.actor)
     submit_graph(terminal, broker, [wanted], how)
 
 
-@gathered
-def retry(
-    context: typer.Context, job: JobReference, how: Manner, from_start: FromStart = False, as_json: AsJson = False
-) -> None:
-    """Run an ended job again with the files that it was submitted with, from its newest checkpoint if it has one.
-
-    Of an array, only the tasks that failed are run again, each from its own checkpoint.
-
-    Submits a new job of the same name. It is planned, judged and paid for like any other job; through a server, without
-    showing the plan, and not a job with secrets: submit that again. The exit codes are those of `gpubroker submit`.
-    """
-    terminal = Terminal.of(context)
+def _as_it_was(terminal: Terminal, job: str, how: Manner, *, from_start: bool) -> None:
     if terminal.through_server:
         from broker.cli.jobs.server_submission import send
         from broker.remote.sending import job_id

@@ -1,4 +1,4 @@
-"""`gpubroker ssh`: OpenSSH to a running job."""
+"""`gpubroker ssh`: OpenSSH to a running job, and the job as a host for editors, rsync and scp."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ EXAMPLES = examples(
     "gpubroker ssh my-session -- nvidia-smi",
     "gpubroker ssh my-session --forward 6006",
     "gpubroker ssh my-session --jupyter",
+    "gpubroker ssh my-session --config --identity ~/.ssh/id_ed25519",
 )
 COMMAND_CLASS = TakesCommand
 
@@ -34,10 +35,16 @@ def ssh(
     jupyter: Annotated[
         bool, typer.Option("--jupyter", help="Reach the session's Jupyter here, and print its address.")
     ] = False,
+    config: Annotated[
+        bool, typer.Option("--config", help="Instead, print a Host block for ~/.ssh/config: for editors, rsync, scp.")
+    ] = False,
     node: Node = None,
     identity: Identity = None,
 ) -> None:
     """Open an SSH connection to a running job, on any engine; with a command after `--`, run it there.
+
+    The block that --config prints names a key file and contains no key. Its host is the job's name as given here, so it
+    also serves later sessions with that name.
 
     The machine needs OpenSSH's sshd, but no open port and no root: it serves this one connection through the engine, as
     the job's own user, for your key alone. Exits as `ssh` does.
@@ -49,8 +56,12 @@ def ssh(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
-    tell_of_simulation(terminal, view)
+    if not config:
+        tell_of_simulation(terminal, view)
     found = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
+    if config:
+        terminal.show(found.block)
+        return
     extra = [word for one in forward or () for word in tunnel(one)]
     if jupyter:
         server = jupyter_of(broker, view, node=node, by=terminal.actor)

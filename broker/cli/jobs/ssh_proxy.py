@@ -13,8 +13,8 @@ HIDDEN = True
 
 
 def ssh_proxy(context: typer.Context, job: JobReference, node: Node = None, identity: Identity = None) -> None:
-    """Carry one SSH connection to a running job, with OpenSSH's client at the standard streams: what `gpubroker
-    ssh-config` names as ProxyCommand."""
+    """Carry one SSH connection to a running job, with OpenSSH's client at the standard streams: what `gpubroker ssh
+    --config` names as ProxyCommand."""
     from broker.app.jobs import jobs
     from broker.app.jobs.ssh import proxy
 

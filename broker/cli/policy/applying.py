@@ -1,4 +1,4 @@
-"""`gpubroker policy apply`, `preview`, `rollback` and `versions`: preview and change the active policy."""
+"""`gpubroker policy apply`, `rollback` and `versions`: change the active policy, and show the effect before."""
 
 from __future__ import annotations
 
@@ -16,23 +16,18 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.results.policies import AppliedPolicy, PolicyVersionList
+    from broker.app.results.policies import AppliedPolicy
     from broker.app.results.policy_preview import PolicyPreviewResult
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
     "gpubroker policy apply policies/ --reason 'Q4 budgets' --yes",
-    "gpubroker policy apply policies/ --dry-run",
+    "gpubroker policy apply policies/ --dry-run --json",
 )
-PREVIEW_EXAMPLES = examples("gpubroker policy preview team.yaml", "gpubroker policy preview policies/ --json")
 ROLLBACK_EXAMPLES = examples(
     "gpubroker policy rollback", "gpubroker policy rollback 3 --reason 'the price limit stopped the evaluation' --yes"
 )
 VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
-
-Past = Annotated[bool, typer.Option("--past/--no-past", help="Also judge the decisions of the last 30 days.")]
-
-Diff = Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +37,7 @@ class ChangeOptions:
     reason: Reason = ""
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect, and change nothing.")] = False
-    past: Past = True
-    diff: Diff = False
+    diff: Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +64,12 @@ def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_j
     recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
     """
     terminal = Terminal.of(context)
-    _propose(terminal, _of_files(terminal, files, given.reason), given)
+    from broker.app.policy.policies import cases_among
 
-
-def preview(
-    context: typer.Context, files: PolicyFiles, past: Past = True, diff: Diff = False, as_json: AsJson = False
-) -> None:
-    """Show the effect of applying these files now, without applying them.
-
-    Jobs, requests and budgets are judged by the reconciler's own code, in a transaction that is rolled back.
-    """
     terminal = Terminal.of(context)
-    _propose(terminal, _of_files(terminal, files), ChangeOptions(dry_run=True, past=past, diff=diff))
+    left_out = tuple(map(str, cases_among(files)))
+    body = {"files": texts(terminal, files)}
+    _propose(terminal, _Change(body, given.reason, "policy apply", paths=files, left_out=left_out), given)
 
 
 @gathered
@@ -114,21 +102,16 @@ def rollback(
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
+    from broker.app.policy import active
+    from broker.app.results.policies import PolicyVersionList
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    found = activations(terminal)
-    terminal.result(found, lambda: policy_view.history_table(terminal.out, found.versions))
-
-
-def activations(terminal: Terminal) -> PolicyVersionList:
-    """Every activation, the newest first."""
-    from broker.app.policy import active
-    from broker.app.results.policies import PolicyVersionList
-
     if terminal.through_server:
-        return terminal.api.fetch(PolicyVersionList, "/policies/versions")
-    return active.versions(terminal.broker())
+        found = terminal.api.fetch(PolicyVersionList, "/policies/versions")
+    else:
+        found = active.versions(terminal.broker())
+    terminal.result(found, lambda: policy_view.history_table(terminal.out, found.versions))
 
 
 def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
@@ -160,21 +143,14 @@ def errors_at(files: Sequence[Path]) -> Iterator[None]:
         raise
 
 
-def _of_files(terminal: Terminal, files: Sequence[Path], reason: str = "") -> _Change:
-    from broker.app.policy.policies import cases_among
-
-    left_out = tuple(map(str, cases_among(files)))
-    return _Change({"files": texts(terminal, files)}, reason, "policy apply", paths=files, left_out=left_out)
-
-
-def _seen_before(terminal: Terminal, change: _Change, *, past: bool) -> PolicyPreviewResult:
+def _seen_before(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
     from broker.app.policy import trials
     from broker.app.results.policy_preview import PolicyPreviewResult
 
     if terminal.through_server:
         with errors_at(change.paths):
-            return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body, past=past)
-    return trials.seen_before(terminal.broker(), change.body["files"], past=past)
+            return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body)
+    return trials.seen_before(terminal.broker(), change.body["files"])
 
 
 def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
@@ -195,7 +171,7 @@ def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
 def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
     from broker.cli.policy import policy_view, preview_view
 
-    seen = _seen_before(terminal, change, past=given.past)
+    seen = _seen_before(terminal, change)
     if given.dry_run and terminal.as_json:
         terminal.answer(seen)
         return

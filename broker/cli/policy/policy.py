@@ -47,14 +47,9 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     terminal.result(found, lambda: [*policy_view.rule_table(terminal.out, found), valid])
 
 
-@app.command(
-    epilog=examples("gpubroker policy show", "gpubroker policy show --history", "gpubroker policy show --files")
-)
+@app.command(epilog=examples("gpubroker policy show", "gpubroker policy show --files", "gpubroker policy show --json"))
 def show(
     context: typer.Context,
-    history: Annotated[
-        bool, typer.Option("--history", help="List all versions with time and user of activation.")
-    ] = False,
     files: Annotated[
         bool, typer.Option("--files", help="Print the active files; through a server, if you may see all teams.")
     ] = False,
@@ -74,16 +69,7 @@ def show(
     else:
         terminal.adopt()
         found = active.in_force(terminal.broker(), files=files)
-    if history:
-        found = found.model_copy(update={"history": applying.activations(terminal).versions})
     terminal.result(found, lambda: policy_view.in_force(terminal.out, found))
-
-
-@app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
-def schema(context: typer.Context, as_json: AsJson = False) -> None:
-    """Print the JSON Schema of policy files, for completion and validation in editors."""
-    terminal = Terminal.of(context)
-    terminal.answer(terminal.broker(look_after=False).registries.policy_schema())
 
 
 @app.command(
@@ -201,7 +187,6 @@ def backtest(
 
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)
-app.command("preview", epilog=applying.PREVIEW_EXAMPLES)(applying.preview)
 app.command("rollback", epilog=applying.ROLLBACK_EXAMPLES)(applying.rollback)
 app.command("versions", epilog=applying.VERSIONS_EXAMPLES)(applying.versions)
 app.command("findings", epilog=findings.EXAMPLES)(findings.findings)

@@ -43,7 +43,7 @@ _TIMES = {
 
 
 def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]:
-    """The active files if they were asked for, else the versions if they were, else the rules."""
+    """The active files if they were asked for, else the rules."""
     active = found.active
     if active is None:
         yield "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used."
@@ -51,8 +51,6 @@ def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]
     elif active.files is not None:
         for name, text in active.files.items():
             yield from (Text(f"# --- {name}", style="dim"), Text(text.rstrip()))
-    elif found.history is not None:
-        yield from history_table(console, found.history)
     else:
         note = f": {active.note}" if active.note else ""
         activated = f"version {active.number}, activated {formats.moment(active.activated_at)} by {active.by}{note}"

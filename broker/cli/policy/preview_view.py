@@ -41,8 +41,6 @@ def screen(console: Console, seen: PolicyPreviewResult) -> Iterator[RenderableTy
     yield from _jobs(console, seen)
     yield Text("Budgets:" if seen.budgets else "Budgets: unchanged.")
     yield from (Text(f"  {_change(change)}") for change in seen.budgets)
-    if seen.past is None:
-        return
     began, decisions = formats.moment(seen.past.since), seen.past.decisions
     if decisions.decisions:
         yield Text(f"Decisions since {began}, judged by these files:")

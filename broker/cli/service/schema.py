@@ -1,4 +1,4 @@
-"""`gpubroker schema`: the JSON Schema of what commands print with --json, and of job files."""
+"""`gpubroker schema`: the JSON Schema of what commands print with --json, of job files and of policy files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
-EXAMPLES = examples("gpubroker schema", "gpubroker schema plan", "gpubroker schema job-file")
+EXAMPLES = examples(
+    "gpubroker schema", "gpubroker schema plan", "gpubroker schema job-file", "gpubroker schema policy-file"
+)
 
 
 def schema(
@@ -17,14 +19,14 @@ def schema(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Document. Default: list the names.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON Schema of a command's --json output, or of job files; without a name, list the names.
-
-    Use `gpubroker policy schema` for policy files.
-    """
-    from broker.app.results.catalogue import NAMES, schema_of
+    """Print the JSON Schema of a command's --json output, of job files or of policy files, for editors too; without a
+    name, list the names."""
+    from broker.app.results.catalogue import NAMES, POLICY_FILE, schema_of
 
     terminal = Terminal.of(context)
-    if name is not None:
+    if name == POLICY_FILE:
+        terminal.answer(terminal.registries().policy_schema())
+    elif name is not None:
         terminal.answer(schema_of(name))
     elif as_json:
         terminal.answer({"schemas": list(NAMES)})

@@ -1,4 +1,4 @@
-"""`gpubroker dev`, `gpubroker ssh` and `gpubroker ssh-config`, as far as nothing has to run. What runs is tried in
+"""`gpubroker dev` and `gpubroker ssh`, as far as nothing has to run. What runs is tried in
 `tests/system/test_ssh.py`."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_bad_options_are_named_and_nothing_is_submitted(gpubroker: Any, words: t
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
 
 
-@pytest.mark.parametrize("command", ["ssh", "ssh-config", "ssh-proxy"])
+@pytest.mark.parametrize("command", ["ssh", "ssh-proxy"])
 def test_a_job_that_does_not_run_cannot_be_entered(gpubroker: Any, job: Path, command: str) -> None:
     assert gpubroker("submit", job, "--yes", "--detach").code == 0
     refused = gpubroker(command, "tiny")

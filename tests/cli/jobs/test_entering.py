@@ -1,4 +1,4 @@
-"""`gpubroker exec` and `gpubroker jobs attach`, beside a job that really runs on this machine."""
+"""`gpubroker exec`, beside a job that really runs on this machine."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_words_signals_and_shell_of_a_program(gpubroker: Any, running: Runni
     refused = gpubroker("exec", "bert", "--", "no-such-program")
     assert refused.code == 127
     assert "no-such-program cannot be started" in refused.err
-    assert gpubroker("jobs", "attach", "bert").out == "a shell in here\n", "the submitter's shell"
+    assert gpubroker("exec", "-it", "bert").out == "a shell in here\n", "the submitter's shell"
 
 
 def test_a_program_ends_with_the_attempt(gpubroker: Any, running: Running) -> None:

@@ -1,4 +1,4 @@
-"""What a job leaves behind and what it was made from: `jobs files`, `get`, `checkpoints`, `show --files`, `diff`."""
+"""What a job leaves behind and what it was made from: `jobs files`, `get`, `diff`."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def test_some_results(done: Gpubroker, tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None:
-    listed = done("jobs", "checkpoints", "mine", "--json").json
-    check("jobs-checkpoints", listed)
+    listed = done("jobs", "files", "--checkpoints", "mine", "--json").json
+    check("jobs-files-checkpoints", listed)
     ((name, step),) = [(one["name"], one["step"]) for one in listed["checkpoints"]]
     assert (name, step, listed["keep"]) == ("step_40", 40, 3)
-    assert "checkpoint.keep" in done("jobs", "checkpoints", "mine").out
+    assert "checkpoint.keep" in done("jobs", "files", "--checkpoints", "mine").out
     for number, wanted in enumerate(("latest", "40", listed["checkpoints"][0]["checkpoint"])):
         assert done("jobs", "get", "mine", "--checkpoint", wanted, "--to", f"c{number}").code == 0
         assert (tmp_path / f"c{number}" / "step_40" / "w").read_text() == "weights\n"
@@ -119,10 +119,10 @@ def test_checkpoints_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> 
 @pytest.mark.system
 def test_what_a_job_was_submitted_with_and_how_two_differ(done: Gpubroker, project: Path) -> None:
     first = done("jobs", "list", "--json").json["jobs"][0]["id"]
-    shown = done("jobs", "show", first, "--files", "--json").json
-    check("jobs-show-files", shown)
+    shown = done("jobs", "files", first, "--submitted", "--json").json
+    check("jobs-files-submitted", shown)
     assert [entry["path"] for entry in shown["trees"][0]["entries"]] == ["run.sh", "words.txt"]
-    assert "words.txt" in done("jobs", "show", first, "--files").out
+    assert "words.txt" in done("jobs", "files", first, "--submitted").out
     subprocess.run(["git", "init", "--quiet", "--initial-branch=trial", project], check=True)
     (project / "words.txt").write_text("one\nthree\n")
     (project / "new.bin").write_bytes(b"\0\1")

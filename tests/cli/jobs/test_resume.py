@@ -1,4 +1,4 @@
-"""Fail, fix, go on: `jobs resume`, `jobs retry` and `resume_from:`."""
+"""Fail, fix, go on: `jobs resume` and `resume_from:`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_from_an_earlier_step_and_another_folder(gpubroker: Gpubroker, failed: s
     project.rename(project.with_name("moved"))
     lost = gpubroker("jobs", "resume", failed, "--yes")
     assert lost.code == 2
-    assert "jobs retry" in lost.err
+    assert "--same-files" in lost.err
     mend(project.with_name("moved"))
     done = gpubroker("jobs", "resume", failed, "--workdir", "moved", "--step", "40", "--yes", "--json")
     assert done.code == 0, done.err
@@ -104,10 +104,10 @@ def test_retry_runs_the_same_files_although_the_source_is_gone(
     gpubroker: Gpubroker, failed: str, project: Path
 ) -> None:
     shutil.rmtree(project)
-    again = gpubroker("jobs", "retry", failed, "--yes", "--json")
+    again = gpubroker("jobs", "resume", "--same-files", failed, "--yes", "--json")
     assert again.code == 0, "it resumes behind the step that fails"
     assert printed(gpubroker, again.json["id"]) == ["from 60 None", "done 100"]
-    anew = gpubroker("jobs", "retry", failed, "--from-start", "--yes", "--json")
+    anew = gpubroker("jobs", "resume", failed, "--from-start", "--yes", "--json")
     assert anew.code == 7
     assert printed(gpubroker, anew.json["id"])[0] == "from 0 None"
 
@@ -120,8 +120,8 @@ def test_a_task_of_an_array_goes_on_as_a_job_of_its_own(
     (project.parent / "job.yaml").write_text(JOB + "array: {range: 1}\n")
     array = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
     mend(project)
-    for command in ("resume", "retry"):
-        done = gpubroker("jobs", command, f"{array}-0", "--yes", "--json")
+    for more in ((), ("--same-files",)):
+        done = gpubroker("jobs", "resume", f"{array}-0", *more, "--yes", "--json")
         assert done.code == 0, done.err
         assert printed(gpubroker, done.json["id"])[0] == "from 60 None"
     listed = {job["id"] for job in gpubroker("jobs", "list", "--json").json["jobs"]}
@@ -138,7 +138,7 @@ def test_tasks_are_listed_by_their_array_which_has_no_output_of_its_own(
     listed = gpubroker("jobs", "list", "-w", f"array={array[:-2]}", "--json").json["jobs"]
     assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
     assert gpubroker("jobs", "list", "-w", f"array={array},state=succeeded", "--json").json["jobs"] == []
-    for command in ("logs", "attempts", "files", "get --attempt 1", "get --checkpoint latest", "checkpoints"):
+    for command in ("logs", "attempts", "files", "get --attempt 1", "get --checkpoint latest", "files --checkpoints"):
         refused = gpubroker("jobs", *command.split(), array)
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
@@ -168,12 +168,12 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     ]
     assert len(failed) == 2, "all but the first"
     (tmp_path / "mended").touch()
-    again = gpubroker("jobs", "retry", submitted.json["id"], "--yes", "--json")
+    again = gpubroker("jobs", "resume", "--same-files", submitted.json["id"], "--yes", "--json")
     assert again.code == 0, again.err
     tasks = gpubroker("jobs", "list", "-w", f"array={again.json['id']}", "--json").json["jobs"]
     numbers = {one.removeprefix(submitted.json["id"]) for one in failed}
     assert {task["id"].removeprefix(again.json["id"]) for task in tasks} == numbers
-    refused = gpubroker("jobs", "retry", again.json["id"], "--yes")
+    refused = gpubroker("jobs", "resume", "--same-files", again.json["id"], "--yes")
     assert (refused.code, f"no task of {again.json['id']} has failed" in refused.err) == (2, True)
 
 
@@ -200,19 +200,22 @@ def test_what_cannot_be_resumed_is_refused_before_money_is_held(
     none = gpubroker("jobs", "resume", "plain", "--yes")
     assert none.code == 2
     assert "has no checkpoint" in none.err
-    assert gpubroker("jobs", "retry", "plain", "--yes").code == 7, "without one it starts from the beginning"
+    assert gpubroker("jobs", "resume", "--same-files", "plain", "--yes").code == 7, (
+        "without one it starts from the beginning"
+    )
     may_end = project / "may_end"
     waits = f"timeout 300 sh -c 'until [ -e {may_end} ]; do sleep 0.05; done'"
     job.write_text(f'name: long\nresources: {{cpus: 1}}\nrun: "{waits}"\n')
     running = gpubroker("submit", job, "--yes", "--detach", "--json").json["id"]
-    for command in ("resume", "retry"):
-        refused = gpubroker("jobs", command, running, "--yes")
+    for more in ((), ("--same-files",)):
+        refused = gpubroker("jobs", "resume", running, *more, "--yes")
         assert refused.code == 3
         assert "has not ended" in refused.err
     may_end.touch()
-    other = gpubroker("jobs", "retry", failed, "--yes", by=ANN)
+    other = gpubroker("jobs", "resume", "--same-files", failed, "--yes", by=ANN)
     assert other.code == 3
     assert gpubroker("jobs", "resume", failed, "--env", "RATE", "--yes").code == 2
+    assert "--step: does not apply" in gpubroker("jobs", "resume", failed, "--same-files", "--step", "40").err
     assert gpubroker("jobs", "resume", failed, "--env", "GPUBROKER_X=1", "--yes").code == 2
 
 
@@ -229,5 +232,5 @@ def test_only_the_work_that_is_left_is_planned(gpubroker: Gpubroker, failed: str
 def test_checkpoints_that_another_job_resumes_from_are_not_pruned(gpubroker: Gpubroker, failed: str) -> None:
     prune = ("jobs", "prune", "--keep", "0s", "--newest-too", "--dry-run", "--json")
     assert [one["id"] for one in gpubroker(*prune).json["jobs"]] == [failed]
-    assert gpubroker("jobs", "retry", failed, "--yes", "--detach").code == 0
+    assert gpubroker("jobs", "resume", "--same-files", failed, "--yes", "--detach").code == 0
     assert gpubroker(*prune).json["jobs"] == []

@@ -123,7 +123,7 @@ def test_a_retry_seals_anew(
     reconciled_by(following)
     view = submitted()
     assert gpubroker("jobs", "show", "mine", "--wait").code == 0
-    assert gpubroker("jobs", "retry", view.id, "--yes").code == 2, "its secrets are gone"
+    assert gpubroker("jobs", "resume", view.id, "--same-files", "--yes").code == 2, "its secrets are gone"
     monkeypatch.setenv("TOKEN", "hunter2")
-    assert gpubroker("jobs", "retry", view.id, "--yes").code == 0
+    assert gpubroker("jobs", "resume", view.id, "--same-files", "--yes").code == 0
     assert gpubroker("jobs", "logs", "mine").out == "opened\n"

@@ -74,7 +74,7 @@ def test_the_commit_is_on_record_and_the_program_sees_it(gpubroker: Gpubroker, p
     assert f"Git {commit[:10]} on trial." in done.err
     assert f"commit {commit}" in done.out
     assert ".git\n" not in done.out
-    git_of = gpubroker("jobs", "show", "mine", "--files", "--json").json["git"]
+    git_of = gpubroker("jobs", "files", "mine", "--submitted", "--json").json["git"]
     assert git_of == {"commit": commit, "branch": "trial", "dirty": False}
 
 

@@ -69,5 +69,5 @@ def test_what_only_warns_is_noted_by_the_plan_and_listed_afterwards(
     assert (found["name"], found["refused"], found["stopped"]) == ("cheap", [submitted["id"]], [])
     shown = gpubroker("policy", "findings").out
     assert f"Rule cheap only warns: it would have refused 1 job ({submitted['id']}) since " in shown
-    seen = gpubroker("policy", "preview", write("p.yaml", file.read_text() + "# more\n")).out
+    seen = gpubroker("policy", "apply", "--dry-run", write("p.yaml", file.read_text() + "# more\n")).out
     assert "Only warned by cheap" in seen
