@@ -69,6 +69,6 @@ def signed_in(browser: Any, url: str, link: str, **options: Any) -> Any:
     """A page of somebody's own, signed in by a link and Enter on its button."""
     page = browser.new_context(**options).new_page()
     page.goto(url + link)
-    page.keyboard.press("Enter")
+    page.locator("main button").press("Enter")
     page.wait_for_url(f"{url}/")
     return page

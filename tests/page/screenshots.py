@@ -84,7 +84,7 @@ def _signing_in(world: Company, url: str, camera: Camera, page: Any, where: str)
     camera.take(page, "link", where, url + link)
     for name in ("link-followed", "link-used"):
         page.goto(url + link)
-        page.keyboard.press("Enter")
+        page.locator("main button").press("Enter")
         page.locator("main").wait_for()
         camera.take(page, name, where)
     page.context.close()

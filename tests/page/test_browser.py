@@ -101,7 +101,7 @@ def test_signing_in_is_accessible_too(browser: Any, served: tuple[str, Company],
         judged(page, url + path, found, f"{path.strip('/').replace('/', '-')}-by-link")
     page.context.clear_cookies()
     judged(page, url + link, found, "link")
-    page.keyboard.press("Enter")
+    page.locator("main button").press("Enter")
     page.locator(".trouble").wait_for()
     judged(page, "", found, "link-used")
     page.context.close()

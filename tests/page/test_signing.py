@@ -107,15 +107,6 @@ def test_a_session_ends_with_its_token_and_with_its_person(site: Site) -> None:
     assert other.get("/").status_code == 303
 
 
-def test_a_role_that_was_taken_back_counts_no_more(site: Site) -> None:
-    browser = site.browser()
-    browser.sign_in(site.world.token("mia"))
-    assert browser.get("/jobs").status_code == 200
-    people.take_role(site.world.broker, "mia", team="nlp", by=ROOT)
-    assert browser.get("/jobs").status_code == 403
-    assert "has no role yet" in browser.get("/").text
-
-
 def at(world: Company, clock: ManualClock) -> Browser:
     """A browser signed in at a page whose time is that clock's."""
     broker = with_clock(world.broker, clock)

@@ -61,9 +61,10 @@ def serve(
     others stand by and take over; with GPUBROKER_SERVE__SHARE_JOBS=true, on PostgreSQL, each reconciles its share of
     the jobs. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. The page and the API (/api/v1) need the extra `server` and accept the tokens of `gpubroker tokens create`;
-    on an address other than loopback they need TLS or --plain-http. With --json, the document printed at the end counts
-    polls and reconciler passes.
+    prices. The page and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
+    --plain-http. They accept the tokens of `gpubroker tokens create`, the page also the links of `gpubroker people
+    invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
+    document printed at the end counts polls and reconciler passes.
     """
     from broker.app.alerts.watches import Watching
     from broker.app.jobs.runs_root import claim
