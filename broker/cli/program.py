@@ -43,7 +43,6 @@ COMMANDS = {
     "approvals": "broker.cli.jobs.approvals:app",
     "report": "broker.cli.billing.report:app",
     "capacity": "broker.cli.capacity.capacity:app",
-    "simulate": "broker.cli.capacity.simulate:simulate",
     "prices": "broker.cli.prices.prices:app",
     "advise": "broker.cli.advise:app",
     "people": "broker.cli.access.people:app",
@@ -63,7 +62,7 @@ COMMANDS = {
 
 OF_THIS_MACHINE = frozenset(
     {
-        *("demo", "init", "simulate", "advise", "doctor", "schema"),
+        *("demo", "init", "advise", "doctor", "schema"),
         *("serve", "reconcile", "login", "logout", "whoami"),
     }
 )

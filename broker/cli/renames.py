@@ -48,6 +48,7 @@ RENAMES: Mapping[str, str] = {
     "prices watch add --stale": "is now `gpubroker prices watch add stale=TIME`",
     "prices watch add --within": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
     "ssh-config": "is now `gpubroker ssh JOB --config`",
+    "simulate": "left: in a checkout, `python -m tests.lab.simulate` does that; see `gpubroker policy preview`, too",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
 }
 

@@ -288,7 +288,7 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "is there work left": work_left,
     "whose files may go": whose_files_may_go,
     "prices prune": before_the_prices_to_prune,
-    "simulate --last 2h": of_an_hour,
+    "jobs submitted in two hours": of_an_hour,
 }
 STREAMED = {"jobs before a time, a few at a time": first_of_all}
 

@@ -5,11 +5,12 @@ Published: mean waits and completion times of the Philly trace by virtual cluste
 github.com/S-Lab-System-Group/HeliosArtifact at 6345d9f, `framework/QSSF Service/plot/result_plot.ipynb`; machines of
 8 GPUs by cluster in `data/philly_vc.csv`). QSSF is their order by predicted length times GPUs.
 
-The trace itself is not here (`gpubroker simulate` reads it: its report compares with the recorded waits by cluster
-and by size). So jobs are drawn as Narayanan et al. did after Philly (OSDI '20, section 7.1: lengths of 10^x minutes, x
-even in 1.5 to 3 for four fifths and in 3 to 4 for one fifth; 70 % of jobs on one GPU, 25 % on two to four, 5 % on
-eight), scaled to the cluster's published mean run time. What is not published, how loaded each cluster was, is fitted:
-so that FIFO without backfilling, simulated here in a few lines, waits as long as published. All other figures follow.
+The trace itself is not here (`python -m tests.lab.simulate` reads it: its report compares with the recorded waits by
+cluster and by size). So jobs are drawn as Narayanan et al. did after Philly (OSDI '20, section 7.1: lengths of 10^x
+minutes, x even in 1.5 to 3 for four fifths and in 3 to 4 for one fifth; 70 % of jobs on one GPU, 25 % on two to four,
+5 % on eight), scaled to the cluster's published mean run time. What is not published, how loaded each cluster was, is
+fitted: so that FIFO without backfilling, simulated here in a few lines, waits as long as published. All other figures
+follow.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 import cli
-from broker.app.capacity.simulation import WhatIf, played
 from broker.core.ports import PolicySet
-from broker.whatif.figures import WaitFigures, agreement
-from broker.whatif.recorded import TraceReading, as_workload
-from broker.whatif.traces import TraceJob
-from broker.whatif.workload import DAY
-from broker.whatif.workload_file import parse_workload
+from tests.lab.simulate import WhatIf, played
+from tests.lab.simulation.figures import WaitFigures, agreement
+from tests.lab.simulation.job_traces import TraceJob, TraceReading, as_workload
+from tests.lab.simulation.workload import DAY
+from tests.lab.simulation.workload_file import parse_workload
 
 DAYS, SEED = 20, 7
 GANGS = ((1, 0.70), (2, 0.10), (4, 0.15), (8, 0.05))

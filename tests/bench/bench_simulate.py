@@ -12,9 +12,9 @@ import sys
 import time
 
 import cli
-from broker.app.capacity.simulation import WhatIf, played
-from broker.app.results.simulations import SimulationReport
-from broker.whatif.workload_file import parse_workload
+from tests.lab.simulate import WhatIf, played
+from tests.lab.simulate_report import document
+from tests.lab.simulation.workload_file import parse_workload
 
 JOBS, SEED, DAYS = 1_000_000, 7, 30
 SECONDS, KILOBYTES = 600, 2_000_000
@@ -83,18 +83,16 @@ def main(jobs: int, seed: int) -> None:
     began = time.process_time()
     result = played(workload, policy, WhatIf(DAYS, seed, jobs))
     seconds, kilobytes = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = SimulationReport.of(result, policy, [], {})
-    total = report.total
-    waiting = total.waiting
-    print(f"{report.jobs:,} jobs: {seconds:,.0f} s CPU (at most {SECONDS}), {kilobytes / 1000:,.0f} MB")
-    print(f"{total.started:,} started, {total.finished:,} finished, refused {total.refused}")
-    print(f"{total.interruptions:,} interruptions, {total.late:,} of {total.with_deadline:,} late, cost {total.cost}")
-    print(
-        f"waiting: mean {waiting.mean_s:,.0f} s, median {waiting.p50_s:,.0f} s, 95th percentile {waiting.p95_s:,.0f} s"
-    )
-    print(f"fairness {report.fairness_of_service} {report.fairness_of_slowdown}; {report.rounds:,} rounds")
-    print(f"{report.movements:,} movements, balanced: {report.balanced}; hash {report.digest}")
-    if not report.balanced or seconds > SECONDS or kilobytes > KILOBYTES:
+    report = document(result, policy, [], {})
+    total = report["total"]
+    waiting = total["waiting"]
+    print(f"{report['jobs']:,} jobs: {seconds:,.0f} s CPU (at most {SECONDS}), {kilobytes / 1000:,.0f} MB")
+    print(f"{total['started']:,} started, {total['finished']:,} finished, refused {total['refused']}")
+    print(f"{total['interruptions']:,} interruptions, {total['late']:,} of {total['with_deadline']:,} late")
+    print(f"cost {total['cost']}; waiting: mean {waiting['mean_s']:,.0f} s, 95th percentile {waiting['p95_s']:,.0f} s")
+    print(f"fairness {report['fairness_of_service']} {report['fairness_of_slowdown']}; {report['rounds']:,} rounds")
+    print(f"{report['movements']:,} movements, balanced: {report['balanced']}; hash {report['digest']}")
+    if not report["balanced"] or seconds > SECONDS or kilobytes > KILOBYTES:
         raise SystemExit(1)
 
 

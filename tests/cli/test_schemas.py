@@ -188,7 +188,6 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     hourly = "".join(f"{4 + hour % 24 // 6}\n" for hour in range(24 * 20))
     demand = write("demand.csv", hourly)
     assert prints("capacity-plan", "capacity", "plan", "--demand", f"H100={demand}", "--on-demand-price", "2")["plans"]
-    assert prints("simulate", "simulate", "--example", "--days", "1", "--jobs", "30")["teams"]
     assert prints("doctor", "doctor", code=2)["findings"], "jobs wait, and no reconciler runs"
     prints("doctor-sweep", "doctor", "--sweep")
     kept = prints("store-backup", "store", "backup", "copy.db")["path"]

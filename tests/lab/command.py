@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.values.units import parse_duration
@@ -65,7 +66,7 @@ def show(document: dict[str, Any], parts: Callable[[Console], Iterable[Renderabl
         return
     console = Console(highlight=False)
     for part in parts(console):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str | Text))
 
 
 def run(main: Callable[[Sequence[str]], int]) -> None:

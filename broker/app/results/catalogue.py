@@ -110,7 +110,6 @@ DOCUMENTS: Mapping[str, str] = {
     "report-spend": "spend:SpendReport",
     "report-units": "units:UnitMetrics",
     "serve": "service:ServiceReport",  # once it is stopped
-    "simulate": "simulations:SimulationReport",
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": "service:StoreCopyResult",
     "store-compact": "service:CompactedStoreResult",

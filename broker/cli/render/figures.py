@@ -1,9 +1,8 @@
-"""Shared by commands that compute for a while and then draw: chart options, drawing, progress bar, name lists."""
+"""Shared by commands that draw: the options of charts, and drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 
 _WIDEST = 200  # columns of a chart on a terminal
 _PIPED = 100  # columns of a chart in a file or a pipe
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of finished units, the total, and the name of the current unit."""
 
 ShowChart = Annotated[bool, typer.Option("--chart", help="Draw the chart in the terminal.")]
 Picture = Annotated[
@@ -39,14 +35,6 @@ class Drawing:
     def asked(self) -> bool:
         """Whether any chart is to be drawn."""
         return self.chart or self.picture is not None
-
-
-def check_picture(drawing: Drawing) -> None:
-    """Raises `InvalidInput` for a file that must not be written. For commands that compute before they draw."""
-    if drawing.picture is not None:
-        from broker.cli.render.charts.picture import may_write
-
-        may_write(drawing.picture, replace=drawing.force)
 
 
 def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Drawing) -> None:
@@ -71,22 +59,3 @@ def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Dra
         names = [name for each in figures for name in each.names]
         drawn = (in_terminal(each, width=width, colour=colour, names=names) for each in figures)
         terminal.show(*map(Text.from_ansi, drawn))
-
-
-@contextmanager
-def progress(terminal: Terminal, doing: str) -> Iterator[Progress | None]:
-    """A progress bar on stderr, if that is a terminal."""
-    if not terminal.err.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal.err, transient=True) as shown:
-        task = shown.add_task(doing, total=None)
-        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Names separated by commas, without duplicates."""
-    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))

@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("simulate --days three", "--days: expected a whole number; got 'three'"),
+        ("plan --limit three", "--limit: expected a whole number; got 'three'"),
         ("plan --limit 2.5", "--limit: expected a whole number; got '2.5'"),
         ("advise serve --headroom abc", "--headroom: expected a number; got 'abc'"),
         ("plan --limit 0", "--limit: expected 1 or more; got 0"),

@@ -18,9 +18,8 @@ from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.placement.pricing.estimate import Hazard
 from broker.store.jobs.reading import StoreReading
-from broker.whatif.recorded import RecordedJobs, told_waits
-from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, Submission, WorkloadPool
-from broker.whatif.workload_file import ENGINE
+from tests.lab.simulation.job_traces import RecordedJobs, waits_in_words
+from tests.lab.simulation.workload import DAY, ENGINE, HOUR, JobClass, SimulatedWorkload, Submission, WorkloadPool
 
 # The number of offers used of each machine and capacity type, cheapest first.
 _CHEAPEST = 20
@@ -77,7 +76,7 @@ def recorded_workload(broker: Broker, last: timedelta) -> SimulatedWorkload:
     notes = [
         "recorded jobs on the present offers at the prices of that time; their work is the time that they ran",
         f"left out: {skipped}" if skipped else "",
-        told_waits(found.waits),
+        waits_in_words(found.waits),
     ]
     days = -(-int(last.total_seconds()) // DAY)
     source = RecordedJobs(tuple(found.jobs), classes)

@@ -11,7 +11,7 @@ import heapq
 from array import array
 from bisect import insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -30,7 +30,8 @@ from broker.placement.queue.queue import EPSILON, QueueEntry, QueueRules, place
 from broker.reconciler.admission.admission import admit, egress_of, re_place
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.records import held_of, hold_entries
-from broker.whatif.attempt import (
+from tests.lab.command import Progress
+from tests.lab.simulation.attempt import (
     AttemptEnd,
     CountedAttempts,
     SimulatedAttempt,
@@ -39,15 +40,11 @@ from broker.whatif.attempt import (
     limits_of,
     settled,
 )
-from broker.whatif.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
-from broker.whatif.figures import GANGS, SHORTEST, SimulationResult, TeamTally, gang_of
-from broker.whatif.ledger import VirtualLedger
-from broker.whatif.market import PoolInUse, SimulatedMarket
-from broker.whatif.over_time import OverTime
-from broker.whatif.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of jobs that have arrived, their total, and the current step."""
+from tests.lab.simulation.decisions import ClassDecision, ClassDecisions, WholeHolds, objection_of
+from tests.lab.simulation.figures import GANGS, SHORTEST, OverTime, SimulationResult, TeamTally, gang_of
+from tests.lab.simulation.ledger import VirtualLedger
+from tests.lab.simulation.market import PoolInUse, SimulatedMarket
+from tests.lab.simulation.workload import DAY, HOUR, JobClass, SimulatedWorkload, WorkloadSize
 
 _ROUND = 60  # seconds between rounds of the queue
 _LONG_ROUND = 300  # while more than `_MANY` wait
@@ -314,7 +311,7 @@ class _Simulation:
         ahead = pool.changes(self.now, self.now + max(longest - job.billed, 1))
         dearest = max((price for _, price in ahead), default=Money.ZERO)
         limits = limits_of(job, placement, held, dearest, now, self.now, longest)
-        chance = Random(f"{self.size.seed}/{job.number}/{job.attempts}")  # noqa: S311  # seeded, no secret
+        chance = Random(f"{self.size.seed}/{job.number}/{job.attempts}")
         attempt = course(job, placement, self.decisions.efforts[job.place], self.now, limits, chance)
         left = timedelta(seconds=max(longest - job.billed, 1))
         pool.take(job.id, placement.nodes, self.decisions.expected_end(placement, self.now, left))

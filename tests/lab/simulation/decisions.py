@@ -17,9 +17,8 @@ from broker.placement.pricing.run_model import Effort
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import QueueEntry
 from broker.reconciler.admission.admission import Admission, denials
-from broker.whatif.market import SimulatedMarket
-from broker.whatif.workload import JobClass
-from broker.whatif.workload_file import ENGINE
+from tests.lab.simulation.market import SimulatedMarket
+from tests.lab.simulation.workload import ENGINE, JobClass
 
 # Simulated machines support everything that a job may need.
 _HONOURS = frozenset(

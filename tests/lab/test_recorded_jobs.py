@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.capacity.past_workload import recorded_workload
-from broker.app.capacity.simulation import WhatIf, played
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
@@ -17,7 +15,9 @@ from broker.core.job.file import parse_job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
-from tests.whatif.worlds import policy_of
+from tests.lab.simulate import WhatIf, played
+from tests.lab.simulation.recorded_jobs import recorded_workload
+from tests.lab.workloads import policy_of
 
 HOUR = timedelta(hours=1)
 JOB = """\

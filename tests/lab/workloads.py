@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import cli
-from broker.app.capacity.simulation import WhatIf, played
 from broker.core.documents import print_document
 from broker.core.ports import PolicySet
-from broker.whatif.figures import SimulationResult
-from broker.whatif.workload_file import parse_workload
+from tests.lab.simulate import WhatIf, played
+from tests.lab.simulation.figures import SimulationResult
+from tests.lab.simulation.workload_file import parse_workload
 
 OWNED: dict[str, Any] = {"machine": "A100:1", "capacity": "owned", "machines": 4, "cost": "$2"}
 ON_DEMAND: dict[str, Any] = {

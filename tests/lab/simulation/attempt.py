@@ -20,8 +20,8 @@ from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.holds import STOP_GRACE, Metering, PriceSeries, ledger_rate, paid_until
 from broker.ledger.meter import BilledTime, Meter, advance
 from broker.placement.pricing.run_model import Effort
-from broker.whatif.ledger import OpenAccount
-from broker.whatif.workload import HOUR, JobClass
+from tests.lab.simulation.ledger import OpenAccount
+from tests.lab.simulation.workload import HOUR, JobClass
 
 
 class AttemptEnd(StrEnum):

@@ -15,8 +15,8 @@ from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.holds import burn_of
 from broker.reconciler.admission.records import hold_entries
-from broker.whatif.ledger import VirtualLedger
 from tests.counts import FULL
+from tests.lab.simulation.ledger import VirtualLedger
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 TAGS = Tags("job-1", "ann", "nlp")

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer
 
+ENGINE = "simulated"
 HOUR = 3600
 DAY = 24 * HOUR
 _WEEKEND = (5, 6)
@@ -203,7 +204,7 @@ class _Generated:
         assert one.arrivals is not None
         assert one.lengths is not None
         times = _times(one, number, size, self.workload.start)
-        chance = random.Random(f"{size.seed}/{one.team}/{one.name}/lengths")  # noqa: S311  # seeded, no secret
+        chance = random.Random(f"{size.seed}/{one.team}/{one.name}/lengths")
         for time in times:
             yield time, place, one.lengths.draw(chance)
 
@@ -214,7 +215,7 @@ def _times(one: JobClass, number: int, size: WorkloadSize, start: datetime) -> S
     weights = list(accumulate(one.arrivals.weights(start, size.days * 24)))
     if not weights or not weights[-1]:
         return ()
-    chance = random.Random(f"{size.seed}/{one.team}/{one.name}/arrivals")  # noqa: S311  # seeded, no secret
+    chance = random.Random(f"{size.seed}/{one.team}/{one.name}/arrivals")
     together = one.arrivals.together
     times = array("q")
     while len(times) < number:

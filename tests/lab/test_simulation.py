@@ -9,10 +9,9 @@ import pytest
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.whatif.figures import WaitFigures, agreement, jain
-from broker.whatif.over_time import Slots
-from broker.whatif.workload import DAY
-from tests.whatif.worlds import ON_DEMAND, OWNED, SPOT, jobs_of, play
+from tests.lab.simulation.figures import Slots, WaitFigures, agreement, jain
+from tests.lab.simulation.workload import DAY
+from tests.lab.workloads import ON_DEMAND, OWNED, SPOT, jobs_of, play
 
 
 def test_the_same_seed_gives_the_same_hash_and_another_seed_another() -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from broker.placement.queue.queue import Free
-from broker.whatif.workload import HOUR, WorkloadPool
+from tests.lab.simulation.workload import HOUR, WorkloadPool
 
 # The queue gets the times at which capacity returns in at most this many steps.
 _STEPS = 32
@@ -115,7 +115,7 @@ def _prices(pool: WorkloadPool, seed: int, seconds: int) -> Iterator[tuple[int, 
     if pool.path is None or pool.recorded:
         return
     assert pool.offer.price is not None
-    chance = random.Random(f"{seed}/{pool.offer.pool}/prices")  # noqa: S311  # seeded, no secret
+    chance = random.Random(f"{seed}/{pool.offer.pool}/prices")
     keeps = 0.5 ** (pool.path.step / (24 * HOUR))
     moves = pool.path.spread * math.sqrt(1 - keeps**2)
     away = chance.gauss(0.0, pool.path.spread)
