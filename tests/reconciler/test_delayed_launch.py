@@ -59,7 +59,12 @@ def market(store: Store, clock: ManualClock) -> Iterator[CostlyStage]:
     assert made.engine.unjudged == []
 
 
-@pytest.fixture(params=list(DELAYS.values()), ids=list(DELAYS))
+@pytest.fixture(
+    params=[
+        pytest.param(delay, id=name, marks=[] if name in ("minutes", "20 days, run folder") else pytest.mark.system)
+        for name, delay in DELAYS.items()
+    ]
+)
 def delay(request: pytest.FixtureRequest) -> Delay:
     found: Delay = request.param
     return found

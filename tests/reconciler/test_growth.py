@@ -6,11 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
 
 from broker.core.errors import BrokerError, NoCapacity, QuotaExceeded
 from broker.core.events import events as ev
-from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import LaunchesFailed
 from broker.core.job.jobs import Job, Retry
@@ -18,7 +16,6 @@ from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.tables.jobs import JOB
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
 
 HOUR = timedelta(hours=1)
@@ -39,31 +36,6 @@ class SoldOut(list[BrokerError]):
         return NoCapacity("sold out: " + "no machine of that kind in this zone for the moment; " * 5)
 
 
-def stored(stage: Stage) -> int:
-    """Bytes of the job's row."""
-    with stage.store._database.reading() as connection:
-        row = connection.execute(select(JOB).where(JOB.c.id == "j-1")).one()
-    return sum(len(str(value)) for value in row)
-
-
-def test_refusals_leave_a_row_of_the_same_size_however_many_they_are(stage: Stage) -> None:
-    """The row is written anew with each event. Two thousand of them: `tests/core/events/test_folding.py`."""
-    stage.submit()
-    sizes = []
-    placed = stage.view.attempts[0].placement
-    for number in range(1, 121):
-        stage.clock.advance(5 * MINUTE)
-        requested = ev.LaunchRequested(key=f"j-1-{number}", engine="stage", placement=placed)
-        ended = ev.AttemptEnded(cause=Cause.NO_CAPACITY, evidence="sold out " * 50)
-        bodies: list[EventBody] = [ended] if number == 1 else [requested, ended]
-        with stage.store.writing() as tx:
-            tx.append("j-1", [(number, body) for body in bodies], stage.clock.now())
-        sizes.append(stored(stage))
-    assert stage.view.attempt_count == 120
-    assert max(sizes) < 24_000
-    assert max(sizes[20:]) - min(sizes[20:]) < 100
-
-
 def test_a_pool_without_capacity_is_asked_ever_less_often(stage: Stage) -> None:
     stage.offers = [stage.offers[1]]
     stage.engine.refuse = SoldOut()
@@ -72,7 +44,6 @@ def test_a_pool_without_capacity_is_asked_ever_less_often(stage: Stage) -> None:
         stage.clock.advance(15 * MINUTE)
         stage.reconciler.tick()
     assert 20 < stage.view.attempt_count < 30, "once an hour after the first"
-    assert stored(stage) < 24_000
     stage.engine.refuse = []
     for _ in range(61):
         if not stage.engine.submitted:
@@ -94,7 +65,7 @@ def doomed(stage: Stage, by: timedelta, times: int) -> None:
                 machine.gone_at = stage.clock.now()
 
 
-@pytest.mark.parametrize(("limit", "launched"), [(None, 10), (3, 3)])
+@pytest.mark.parametrize(("limit", "launched"), [pytest.param(None, 10, marks=pytest.mark.system), (3, 3)])
 def test_launches_that_fail_in_a_row_pause_the_job_with_the_evidence(
     stage: Stage, limit: int | None, launched: int
 ) -> None:
@@ -143,8 +114,8 @@ def test_machines_that_start_and_fail_are_billed_and_do_not_go_on_for_ever(stage
     stage.offers = [replace(stage.offers[1], price=Money.usd("98"))]
     stage.submit(Job(name="j", run="x", max_cost=Money.usd("150")), hold="150")
     launched = 0
-    for _ in range(12 * 30):
-        stage.clock.advance(2 * MINUTE)
+    for _ in range(12 * 15):
+        stage.clock.advance(4 * MINUTE)
         stage.reconciler.tick()
         for key, machine in stage.engine.machines.items():
             age = stage.clock.now() - machine.since

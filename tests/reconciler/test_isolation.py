@@ -132,7 +132,7 @@ def test_a_lease_that_cannot_be_written_delays_neither_the_record_nor_the_bill(
     settled_and_closed(stage)
 
 
-@pytest.mark.parametrize("jobs", [1, 40])
+@pytest.mark.parametrize("jobs", [1, pytest.param(40, marks=pytest.mark.system)])
 def test_a_run_folder_or_an_engine_with_a_defect_ends_no_look(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
 
 import pytest
 
 from broker.core.errors import StoreProblem
 from broker.core.events import events as ev
-from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
-from broker.core.values.money import Money
-from broker.ledger.entries import faults
 from broker.ledger.journal import DatedBody
 from broker.reconciler.recording import NewsRecorder
 from broker.reconciler.worklist import Worklist
@@ -32,36 +28,6 @@ def stage(store: Store, clock: ManualClock) -> Stage:
     for job_id in JOBS:
         stage.submit(job_id=job_id)
     return stage
-
-
-def test_several_jobs_take_one_transaction_from_launch_to_close(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    writing, begun = stage.store.writing, list[str]()
-
-    @contextmanager
-    def counted() -> Iterator[StoreWriting]:
-        begun.append("transaction")
-        with writing() as tx:
-            yield tx
-
-    def tick(what: str) -> None:
-        begun.clear()
-        stage.clock.advance(timedelta(seconds=10))
-        stage.reconciler.tick()
-        assert len(begun) == 1, what
-
-    monkeypatch.setattr(stage.store, "writing", counted)
-    tick("three are launched")
-    for job_id in JOBS:
-        stage.mailbox.starts(f"{job_id}-1")
-    tick("three have begun")
-    for job_id in JOBS:
-        stage.mailbox.exits(f"{job_id}-1", Cause.COMPLETED, 0)
-    tick("three have ended, and their machines are removed")
-    tick("three are gone, settled, released and closed")
-    with stage.store.reading() as look:
-        assert [view.state for view in look.jobs() if view.closed] == [JobState.SUCCEEDED] * 3
-        assert [balance.held for one in look.balances(JOBS).values() for balance in one.values()] == [Money.ZERO] * 3
-        assert faults(look.entries()) == []
 
 
 def test_what_cannot_be_recorded_of_one_job_is_recorded_of_the_others(stage: Stage) -> None:
@@ -105,56 +71,6 @@ def test_nothing_is_recorded_over_a_view_that_a_newer_version_wrote(stage: Stage
         told = {job_id: [event.body.kind for event in look.events(job_id)] for job_id in ("j-1", "j-2")}
     assert "cancel_requested" not in told["j-1"]
     assert "cancel_requested" in told["j-2"]
-
-
-def test_an_older_view_appends_nothing(stage: Stage) -> None:
-    view, now = stage.view, stage.clock.now()
-    with stage.store.writing() as tx:
-        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], now)
-    with pytest.raises(StoreProblem), stage.store.writing() as tx:
-        tx.append_each([(view, [(now, 1, ev.Launched(handle="late"))])])
-    assert stage.view.attempts[0].handle is None
-
-
-def test_what_cannot_be_recorded_waits_for_the_next_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    append_each, tried = StoreWriting.append_each, list[int]()
-
-    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
-        if any(view.id == "j-2" for view, _ in news):
-            tried.append(len(news))
-            raise StoreProblem("it cannot be recorded")
-        return append_each(self, news)
-
-    monkeypatch.setattr(StoreWriting, "append_each", fails)
-    stage.clock.advance(timedelta(seconds=10))
-    stage.reconciler.tick()
-    assert tried == [3, 1], "with the others, and alone"
-    with stage.store.reading() as look:
-        handles = {view.id: view.attempts[0].handle for view in look.unclosed()}
-    assert handles == {"j-1": "j-1-1", "j-2": None, "j-3": "j-3-1"}
-    monkeypatch.undo()
-    stage.pass_time()
-    assert stage.engine.submitted == ["j-1-1", "j-2-1", "j-3-1"], "it is known by its engine"
-    with stage.store.reading() as look:
-        assert {view.attempts[0].handle for view in look.unclosed()} == {"j-1-1", "j-2-1", "j-3-1"}
-
-
-def test_a_store_that_refuses_everything_is_not_tried_for_each_job(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = list[int]()
-
-    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
-        tried.append(len(news))
-        raise StoreProblem("it is locked")
-
-    monkeypatch.setattr(StoreWriting, "append_each", fails)
-    stage.clock.advance(timedelta(seconds=10))
-    stage.reconciler.tick()
-    assert tried == [3, 1, 1], "together, and two alone"
-    monkeypatch.undo()
-    stage.pass_time()
-    assert stage.engine.submitted == ["j-1-1", "j-2-1", "j-3-1"]
 
 
 def test_a_job_of_which_something_cannot_be_recorded_is_judged_all_the_same(

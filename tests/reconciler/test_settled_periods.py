@@ -16,7 +16,7 @@ from broker.core.ports import BudgetSpec, EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import period_containing
-from broker.ledger.entries import Account, Movement, Tags, faults, move
+from broker.ledger.entries import Account, faults
 from broker.reconciler.settlement.batch import Settling, post_due
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
@@ -142,36 +142,6 @@ def test_what_was_never_held_does_not_come_to_be_held(store: Store, clock: Manua
     with store.reading() as look:
         balance = look.balance("j-0")[MoneyKind.CASH]
     assert (balance.held, balance.spent) == (Money.usd("6"), Money.usd("18"))
-
-
-def test_a_job_of_an_earlier_version_goes_on(store: Store, clock: ManualClock) -> None:
-    """Its entries have the ids that were given then, and nobody remembers how far its machines are settled."""
-    start = clock.now()
-    runs(store, "j-0", start)
-    with store.writing() as tx:
-        for hour in range(5):
-            covers = (start + hour * HOUR, start + (hour + 1) * HOUR)
-            tx.post(
-                move(
-                    Movement.SETTLE, Money.usd("1"), movement_id=f"j-0/1/settle/{hour}", money=MoneyKind.CASH,
-                    at=covers[1], covers=covers, tags=Tags("j-0", "ann", attempt=1),
-                )
-            )  # fmt: skip
-    clock.advance(5 * HOUR)
-    tick(store, clock)
-    with store.reading() as look:
-        assert look.balance("j-0")[MoneyKind.CASH].spent == Money.usd("5")
-    clock.advance(HOUR)
-    tick(store, clock)
-    store.rebuild()
-    clock.advance(HOUR)
-    tick(store, clock)
-    with store.reading() as look:
-        assert look.balance("j-0")[MoneyKind.CASH].spent == Money.usd("7")
-        own = [entry for entry in look.entries("j-0") if entry.account is Account.SPENT]
-    assert [(entry.covers_from, entry.covers_to) for entry in own] == [
-        (start + hour * HOUR, start + (hour + 1) * HOUR) for hour in range(7)
-    ]
 
 
 def with_history(store: Store, clock: ManualClock, settlements: int, capacity: CapacityType) -> None:

@@ -18,7 +18,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.ports import Launch, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.engine_calls import EngineCalls, Purpose
+from broker.reconciler.engine_calls import EngineCalls
 from broker.store import Store
 from policies.loader import load
 from tests.controllers import AskedAlways, noted
@@ -268,34 +268,6 @@ def test_a_process_that_ends_leaves_a_call_behind_which_the_next_one_takes_up(st
     assert left.close(SOON) == 0
     stage.until(stage.launched("j-1"))
     assert set(stage.engine.machines) == {"j-1-1", "j-2-1"}
-
-
-def test_the_outcome_of_a_call_is_taken_once_and_can_be_forgotten() -> None:
-    calls = EngineCalls(at_most=1)
-    assert calls.make("e", "k", Purpose.FIND, lambda: "h") is None
-    assert calls.close(SOON) == 0
-    assert calls.ended(0.0) == {"k"}
-    assert calls.ended(0.0) == set(), "told once"
-    found = calls.taken("k", Purpose.FIND)
-    assert found is not None
-    assert found.value == "h"
-    assert calls.taken("k", Purpose.FIND) is None
-    calls.make("e", "k", Purpose.LAUNCH, lambda: "h")
-    assert calls.close(SOON) == 0
-    calls.forget("k")
-    assert (calls.taken("k", Purpose.LAUNCH), calls.ended(0.0)) == (None, set())
-
-
-def test_while_a_call_for_an_attempt_is_under_way_no_other_one_is_made() -> None:
-    calls, let_go, made = EngineCalls(at_most=4), threading.Event(), list[str]()
-    calls.make("e", "k", Purpose.LAUNCH, lambda: let_go.wait(SOON))
-    assert calls.under_way("k")
-    for purpose in Purpose:
-        assert calls.make("e", "k", purpose, lambda: made.append("k")) is None
-    calls.make("e", "other", Purpose.END, lambda: made.append("other"))
-    let_go.set()
-    assert calls.close(SOON) == 0
-    assert made == ["other"]
 
 
 def test_an_engine_that_always_fails_keeps_no_job_from_being_judged_and_told_to_stop(

@@ -86,8 +86,8 @@ KINDS = [*ERRORS, "all kinds", "sold out later"]
 
 @pytest.mark.parametrize(
     ("pools", "kind", "takes"),
-    [(1, kind, 0) for kind in KINDS]
-    + [(9, KINDS[-2], 0), (9, KINDS[-1], 3)]
+    [(1, kind, 0) for kind in KINDS[:-2]]
+    + [(9, KINDS[-2], 0), (3, KINDS[-1], 3)]
     + [pytest.param(k, kind, t, marks=pytest.mark.system) for k in (20, 50) for kind in KINDS[-2:] for t in (0, 3)],
 )
 def test_with_k_failing_pools_the_good_one_is_reached_within_k_and_one_launches(
@@ -98,7 +98,6 @@ def test_with_k_failing_pools_the_good_one_is_reached_within_k_and_one_launches(
     began = stage.clock.now()
     stage.submit(Job(name="j", run="x", work=Work(duration=2 * HOURS), max_duration=24 * HOURS), hold="1000")
     until_launched(stage, engine, 24 * HOURS, every=timedelta(seconds=30))
-    print(f"{pools} failing pools ({kind}, {takes} min each): {len(engine.tried)} launches")  # shown with `pytest -s`
     assert engine.tried[-1] == engine.good
     assert len(engine.tried) <= pools + 1
     assert stage.clock.now() - began <= (pools + 1) * (takes * MINUTE + MINUTE), "the job itself waits for nothing"

@@ -17,7 +17,6 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, faults
 from broker.reconciler.settlement.charges import Charged, adjustment, compare
-from broker.reconciler.settlement.egress import per_start
 from broker.reconciler.settlement.settlement import settle
 from broker.store import Store
 from tests.billing import one_by_one
@@ -88,12 +87,6 @@ def test_it_counts_in_the_period_of_the_start(stage: Stage, clock: ManualClock) 
         second = look.spent(budget, midnight, midnight + 24 * HOUR)
     assert first == amount + Money.usd("1").share(1, 60)
     assert second == Money.usd("1").share(59, 60)
-
-
-def test_a_plan_of_an_earlier_version_tells_of_all_starts_together() -> None:
-    terms = (CostTerm("compute", Money.usd("9")), CostTerm("data egress", Money.usd("3"), moves=Moved.DATA))
-    placement = replace(life().attempts[0].placement, terms=terms)
-    assert per_start(placement) == {"data": Money.usd("3")}
 
 
 def placed(*terms: CostTerm) -> Placement:

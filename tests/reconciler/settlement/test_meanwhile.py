@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,31 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
-from broker.ledger.journal import Writing
+from broker.ledger.journal import Reading, Writing
 from broker.reconciler.settlement.batch import Settling, catch_up, post_due
 from broker.store import Store
 from tests.reconciler.settlement.test_batch import EVERY, jobs, runs, settlements
-from tests.reconciler.settlement.test_short_writes import Between
+
+
+class Between:
+    """The store of a process to which something happens before and after each of its write transactions."""
+
+    def __init__(self, store: Store, happens: Callable[[], None]) -> None:
+        self._store, self._happens = store, happens
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        return self._store.reading()
+
+    def asking(self) -> AbstractContextManager[Reading]:
+        return self._store.asking()
+
+    @contextmanager
+    def writing(self) -> Iterator[Writing]:
+        self._happens()
+        with self._store.writing() as tx:
+            yield tx
+            self._happens()
+        self._happens()
 
 
 def claimed(tx: Writing, clock: ManualClock) -> None:

@@ -16,7 +16,6 @@ from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults
-from broker.ledger.journal import Posted
 from broker.reconciler.settlement.settlement import (
     Settled,
     is_due,
@@ -225,24 +224,6 @@ def test_data_is_booked_when_the_machine_comes_up_before_any_time_has_passed() -
     assert {entry.movement_id.split("/")[0] for entry in first.entries} == {"train"}
     assert {entry.at for entry in first.entries} == {UP}
     assert again(view, [*before, *first.entries], first, UP) == Settled([], {})
-
-
-def test_what_an_earlier_version_settled_is_found_out_from_what_it_posted() -> None:
-    """$5 for the first hour, posted without a meter; the second hour is due."""
-    view, entries = life(closed=False), held(Money.usd(60))
-    before = posted(view, entries, UP + HOUR)
-    entries = [*entries, *before.entries]
-    asked: list[tuple[str, int]] = []
-
-    def all_of(job_id: str, attempt: int) -> Posted:
-        asked.append((job_id, attempt))
-        return Posted([(UP, UP + HOUR, Money.usd(5))], Money.ZERO)
-
-    now = UP + 2 * HOUR
-    after = settle(view, one_by_one(entries), {}, never_asked, all_of, now, 24 * HOUR)
-    assert asked == [("train", 1)]
-    assert [one[3:] for one in movements(after.entries)] == [("$5.00", UP + HOUR, now)]
-    assert (after.meters[1].settled, after.meters[1].settled_to) == (Money.usd(10), now)
 
 
 def test_a_hold_that_was_used_up_and_comes_back_is_dated_from_now_on() -> None:
