@@ -8,8 +8,6 @@ An engine's own test file subclasses `EngineContract`, names the registered engi
         @pytest.fixture
         def bench(self, tmp_path):
             return Bench(make=lambda: Local(tmp_path / "home", SystemClock()), placement=…, …)
-
-Every check takes only the bench, so that `test_engine_contract_bites.py` can run each of them on a faulty engine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import json
 import logging
@@ -10,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,16 +16,13 @@ import pytest
 from broker.core.errors import (
     InvalidInput,
     LoginMissing,
-    Malformed,
-    MissingExtra,
     NoLogin,
     RetryLater,
     Unreachable,
 )
-from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from providers import gpuhunt_clouds
 from providers.gpuhunt_clouds import CLOUDS
 from providers.gpuhunt_tail import Gpuhunt, GpuhuntSettings
 from providers.registry import build
@@ -98,18 +93,8 @@ def test_every_cloud_is_a_provider_of_its_own_with_exact_prices(server: FakeServ
     assert cheapest["daytona", "H100:1", "on_demand"] == Money.usd("5.040848")
 
 
-def test_no_cloud_that_has_an_adapter_of_its_own_is_asked_through_gpuhunt() -> None:
-    assert not {*CLOUDS} & {"aws", "azure", "gcp", "lambda", "lambdalabs", "oci", "runpod", "vast", "vastai", "verda"}
-
-
 def test_a_cloud_with_an_adapter_of_its_own_is_asked_only_on_request(server: FakeServer) -> None:
     assert {offer.provider for offer in rows(server)[0]} == {*CLOUDS} - {"vultr"}
-
-
-def test_gpuhunt_knows_no_availability_and_starts_nothing(server: FakeServer) -> None:
-    offers, _ = rows(server)
-    assert {offer.availability for offer in offers} == {Availability.UNKNOWN}
-    assert {offer.engine for offer in offers} == {None}
 
 
 def test_a_price_in_gpuhunts_own_code_is_a_reference_and_its_source_says_so(server: FakeServer) -> None:
@@ -140,11 +125,6 @@ def test_a_twentieth_of_a_card_is_no_cheap_card(server: FakeServer) -> None:
     part = {o.machine: o.price for o in offers if o.instance_type == "vcg-a100-1c-6g-4vram"}
     assert part == {"A100-1of10:1": Money.usd("0.123")}, "gpuhunt does not tell which A100; Vultr's own adapter knows"
     assert skipped == []
-
-
-def test_machines_without_accelerators_are_not_read(server: FakeServer) -> None:
-    offers, _ = rows(server, "vultr", "digitalocean", "daytona")
-    assert all(offer.count for offer in offers)
 
 
 def test_what_gpuhunt_passes_over_is_counted_and_not_printed(
@@ -192,13 +172,6 @@ def test_a_login_that_is_refused_names_the_variable_and_not_the_key(market: Long
     assert "do-secret" not in f"{error} {error.hint}"
 
 
-def test_an_answer_of_another_shape_is_malformed_and_shows_no_key(market: LongTail, server: FakeServer) -> None:
-    market.broken["seeweb"] = lambda _: HttpAnswer(200, {"plans": "sw-secret"})
-    _, error = until_error(gpuhunt(server.url, ManualClock(NOW), "seeweb"))
-    assert isinstance(error, Malformed)
-    assert "sw-secret" not in str(error)
-
-
 def test_clouds_without_their_login_are_left_out(server: FakeServer) -> None:
     offers, _ = rows(server, logins={})
     assert {offer.provider for offer in offers} == {"cloudrift", "daytona", "lium"}
@@ -207,54 +180,9 @@ def test_clouds_without_their_login_are_left_out(server: FakeServer) -> None:
     assert "SEEWEB_API_TOKEN" in caught.value.hint
 
 
-def test_a_module_that_cannot_be_imported_is_one_cloud_less(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As gpuhunt.providers.gcp in 0.1.34, whose data file is not in the wheel."""
-
-    def partly(name: str) -> Any:
-        if name.endswith(".vultr"):
-            raise FileNotFoundError("some-data.json")
-        return import_module(name)
-
-    monkeypatch.setattr(gpuhunt_clouds, "import_module", partly)
-    found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "vultr", "lium"))
-    assert {o.provider for o in found if isinstance(o, Offer)} == {"lium"}
-    assert error is not None
-    assert "some-data.json" in str(error)
-
-
-def test_without_the_library_the_install_is_named(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(gpuhunt_clouds, "import_module", missing)
-    with pytest.raises(MissingExtra, match="gpuhunt"):
-        rows(server)
-
-
-def test_making_one_imports_neither_gpuhunt_nor_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def watched(name: str, *more: Any, **most: Any) -> Any:
-        assert name.partition(".")[0] not in ("gpuhunt", "requests")
-        return real(name, *more, **most)
-
-    monkeypatch.setattr(builtins, "__import__", watched)
-    assert build("gpuhunt", clock=ManualClock(NOW)).name == "gpuhunt"
-
-
 def test_an_unknown_cloud_is_named_with_the_one_meant() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'vultr'"):
         build("gpuhunt", clock=ManualClock(NOW), settings={"clouds": ["vultur"]})
-
-
-def test_it_tells_where_it_asks_and_what_a_login_adds() -> None:
-    setup = Gpuhunt(clock=ManualClock(NOW), environment={"JL_API_KEY": "k"}).describe_setup()
-    assert setup["endpoints"]["vultr"]["url"] == "https://api.vultr.com/v2"
-    assert {place["setting"] for place in setup["endpoints"].values()} == {"GPUBROKER_PROVIDERS__GPUHUNT__BASE_URL"}
-    assert {name for name, login in setup["logins"].items() if login["found"]} == {"jarvislabs"}
-    assert "CRUSOE_SECRET_KEY" in setup["logins"]["crusoe"]["how"]
 
 
 # An answer of each cloud, and where its rows are.

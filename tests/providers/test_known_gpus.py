@@ -6,15 +6,6 @@ import pytest
 
 from broker.core.values.accelerators import canonical
 from providers.azure.machines import machine
-from tests.market.catalogues import REASONS, gpuhunt, skypilot, unknown
-
-
-def test_what_other_tools_know_and_we_do_not_has_its_reason() -> None:
-    """Where SkyPilot or gpuhunt is not installed, its tables are not read."""
-    for table, names in {**skypilot(), **gpuhunt()}.items():
-        assert names, table
-        assert unknown(names) <= set(REASONS), table
-
 
 NAMES_OF_2026 = """\
 GB300, MI350X, MI250X, Trainium3, TPU7x, RTX PRO 4000, RTX PRO 4500, RTX PRO 5000, RTX PRO 6000 Max-Q, H800, H20, A800,

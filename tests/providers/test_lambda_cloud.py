@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.errors import LoginMissing, Malformed
+from broker.core.errors import LoginMissing
 from broker.core.market.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -17,7 +17,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.lambda_cloud import KEY, Item, LambdaInstanceType, LambdaMarket, Region, Specs
 from tests.fakes.mutate import JsonAnswers
-from tests.fakes.server import FakeServer, Fault, HttpAnswer, Market
+from tests.fakes.server import FakeServer, HttpAnswer, Market
 
 
 def item(name: str, described: str, cents: int, gpus: int, *regions: str) -> Item:
@@ -141,13 +141,6 @@ def test_it_tells_which_login_it_found() -> None:
     found = LambdaCloud(clock=ManualClock(NOW), environment={"LAMBDA_API_KEY": KEY}).describe_setup()
     assert found["logins"]["api_key"]["found"] is True
     assert KEY not in repr(found)
-
-
-@pytest.mark.parametrize("fault", [Fault.WRONG_TYPE, Fault.NOT_JSON, Fault.EMPTY_BODY])
-def test_an_answer_of_another_shape_is_malformed(server: FakeServer, fault: Fault) -> None:
-    server.order(fault)
-    with pytest.raises(Malformed):
-        rows(server)
 
 
 def test_one_region_that_makes_no_sense_leaves_the_others() -> None:

@@ -229,12 +229,6 @@ def test_a_second_document_of_another_shape_is_malformed(fault: Fault) -> None:
             list(answers)
 
 
-def test_it_tells_where_it_asks() -> None:
-    setup = Oci(clock=ManualClock(NOW)).describe_setup()
-    assert setup["endpoints"]["cost estimator"]["setting"] == "GPUBROKER_PROVIDERS__OCI__BASE_URL"
-    assert setup["logins"] == {}
-
-
 ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "shapes": ("/shapes.json", lambda body: body["items"]),
     "products": ("/products.json", lambda body: body["items"]),

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-import providers.registry
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.clock import ManualClock
 from providers.owned import Owned
-from providers.registry import EXTRAS, PROVIDERS, build
+from providers.registry import PROVIDERS, build
 from providers.sandbox import SandboxProvider
 from tests.contracts.provider_contract import NOW, poll
 
 CLOCK = ManualClock(NOW)
 WITHOUT_NETWORK = ("owned", "pricebook", "sandbox")  # they ask no service, and offer something without settings
 WITHOUT_NETWORK_AND_ROWS = ("kubernetes", "slurm")  # they ask no service, and offer nothing by themselves
-
-
-def test_the_readme_names_every_provider() -> None:
-    readme = Path(providers.registry.__file__).with_name("README.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE)
-    assert sorted(rows) == sorted(PROVIDERS)
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_every_registered_provider_is_made_without_settings(name: str) -> None:
-    assert build(name, clock=CLOCK).name == name
 
 
 @pytest.mark.parametrize("name", WITHOUT_NETWORK)
@@ -49,10 +35,6 @@ def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -
         assert place["setting"].startswith(("GPUBROKER_PROVIDERS__", "AWS_ENDPOINT_URL", "AZURE_AUTHORITY_HOST"))
     for login in setup()["logins"].values():
         assert {"found", "how"} <= set(login)
-
-
-def test_extras_are_of_registered_providers() -> None:
-    assert set(EXTRAS) <= set(PROVIDERS)
 
 
 def test_settings_come_as_the_settings_file_has_them() -> None:
@@ -91,10 +73,11 @@ def test_an_unknown_provider_is_named_with_the_one_meant() -> None:
         build("ownd", clock=CLOCK)
 
 
-def test_making_providers_imports_no_nvml() -> None:
+def test_making_providers_imports_nothing_that_only_a_poll_needs() -> None:
     code = (
         "import sys; from broker.core.values.clock import SystemClock; from providers.registry import PROVIDERS, build;"
         "[build(name, clock=SystemClock()) for name in PROVIDERS];"
-        "sys.exit('pynvml' in sys.modules or 'httpx' in sys.modules)"
+        "print({*'pynvml httpx boto3 azure google.auth google.cloud nebius gpuhunt requests'.split()} & {*sys.modules})"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

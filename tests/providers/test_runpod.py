@@ -19,7 +19,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import JsonAnswers
 from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
-from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
+from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest, Market
 
 H100 = GpuType(
     id="NVIDIA H100 80GB HBM3",
@@ -279,26 +279,6 @@ def test_the_price_book_and_the_live_rows_are_of_the_same_pools() -> None:
     listed = {row.pool for row in book if isinstance(row, Offer) and row.provider == "runpod"}
     assert listed
     assert listed <= live
-
-
-@pytest.mark.parametrize("fault", [Fault.WRONG_TYPE, Fault.NOT_JSON, Fault.EMPTY_BODY])
-def test_an_answer_of_another_shape_is_malformed(server: FakeServer, fault: Fault) -> None:
-    server.order(fault)
-    with pytest.raises(Malformed):
-        rows(server)
-
-
-def test_no_login_is_asked_for_so_a_401_is_a_refusal(server: FakeServer) -> None:
-    server.order(Fault.EXPIRED_LOGIN)
-    with pytest.raises(Refused, match="401"):
-        rows(server)
-
-
-def test_it_tells_where_it_asks() -> None:
-    setup = Runpod(clock=ManualClock(NOW)).describe_setup()
-    assert setup["endpoints"]["graphql"]["url"] == "https://api.runpod.io"
-    assert setup["endpoints"]["graphql"]["setting"] == "GPUBROKER_PROVIDERS__RUNPOD__BASE_URL"
-    assert setup["logins"] == {}
 
 
 def answer_of(*gpu_types: GpuType) -> Any:

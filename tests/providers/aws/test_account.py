@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.errors import BrokerError, LoginMissing, Malformed, MissingExtra, Refused, Throttled, Unreachable
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from providers.aws.provider import Aws
@@ -126,11 +126,6 @@ def test_scores_are_asked_for_all_types_of_an_accelerator_at_once(make: Make, po
     [(_, asked)] = populated.calls("GetSpotPlacementScores")
     assert asked["InstanceTypes"] == ["p5.4xlarge", "p5.48xlarge"]
     assert asked["RegionNames"] == ["us-east-1", "eu-west-1"]
-
-
-def test_scores_need_not_be_asked_for(make: Make, populated: AwsCloud) -> None:
-    rows_of(make(placement_scores=False), SPOT)
-    assert populated.calls("GetSpotPlacementScores") == []
 
 
 # Quotas and what exists.
@@ -290,21 +285,7 @@ def test_a_page_token_that_comes_again_ends_the_reading_and_keeps_what_came(make
     assert len(found) == 3
 
 
-def test_nobody_is_there(make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://127.0.0.1:9")
-    found, error = failing(make(fresh=True, regions=("us-east-1",)), EVERYTHING)
-    assert isinstance(error, Unreachable)
-    assert found, "the price API has an address of its own"
-
-
 # Logins.
-
-
-def test_a_profile_that_is_not_there_is_told_and_the_list_is_read(make: Make, published: Files) -> None:
-    found, error = failing(make(profile="nobody", regions=("us-east-1",)), EVERYTHING)
-    assert isinstance(error, LoginMissing)
-    assert "aws configure" in error.hint
-    assert {offer.source.partition(":")[0] for offer in found} == {"aws-price-list", "aws-spot-advisor"}
 
 
 def test_a_file_without_keys_is_no_login(
@@ -313,23 +294,6 @@ def test_a_file_without_keys_is_no_login(
     (tmp_path / "config").write_text("[default]\nregion = us-east-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     assert {offer.price for offer in offers_in(rows_of(make(regions=("us-east-1",)), SPOT))} == {None}
-
-
-def test_without_boto3_the_keyless_sources_work(
-    make: Make, populated: AwsCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("providers.aws.login.has_sdk", lambda: False)
-    monkeypatch.setattr("providers.aws.provider.has_sdk", lambda: False)
-    found = offers_in(rows_of(make(fresh=True, regions=("us-east-1",)), EVERYTHING))
-    assert {offer.source.partition(":")[0] for offer in found} == {"aws-price-list", "aws-spot-advisor"}
-    with pytest.raises(MissingExtra, match="aws"):
-        list(make(fresh=True).reservations())
-
-
-def test_abilities_need_a_login(make: Make) -> None:
-    with pytest.raises(LoginMissing) as caught:
-        list(make().reservations())
-    assert "AWS_ACCESS_KEY_ID" in caught.value.hint
 
 
 def test_no_key_is_in_what_is_told(make: Make, populated: AwsCloud) -> None:
@@ -350,11 +314,3 @@ def test_only_what_is_asked_for_is_asked(make: Make, populated: AwsCloud) -> Non
     assert {region for name, region, _ in populated.asked if name != "GetProducts"} == {"us-east-1"}
     rows_of(make(), OfferQuery(accelerators=("MI300X",)))
     assert populated.calls("DescribeSpotPriceHistory") == []
-
-
-def test_it_says_where_boto3_asks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:5000")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "https://me:s3cr3t@proxy.example/?key=s3cr3t")
-    told = make(fresh=True).describe_setup()["endpoints"]
-    assert told["api"] == {"url": "http://127.0.0.1:5000", "setting": "AWS_ENDPOINT_URL"}
-    assert told["api ec2"] == {"url": "https://proxy.example/", "setting": "AWS_ENDPOINT_URL_EC2"}

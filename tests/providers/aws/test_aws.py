@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,29 +44,7 @@ def test_settings_that_make_no_sense_are_named(clock: ManualClock, settings: dic
         build("aws", clock=clock, settings=settings)
 
 
-def test_several_failures_are_told_as_one(make: Callable[..., Aws], files: Files) -> None:
-    with pytest.raises(BrokerError) as caught:
-        list(make(regions=("us-east-1", "us-west-2")).offers(OfferQuery()))
-    for part in ("us-east-1/index.csv", "us-west-2/index.csv", "spot-advisor"):
-        assert len([line for line in str(caught.value).splitlines() if part in line]) == 1
-
-
 def test_of_many_failures_some_are_told_and_the_rest_counted(make: Callable[..., Aws], files: Files) -> None:
     regions = tuple(f"xx-test-{number}" for number in range(9))
     with pytest.raises(BrokerError, match="and 4 more failures"):
         list(make(regions=regions).offers(OfferQuery()))
-
-
-def test_another_providers_offers_are_no_reason_to_ask(make: Callable[..., Aws], files: Files) -> None:
-    assert list(make().offers(OfferQuery(providers=("gcp",)))) == []
-    assert files.asked == []
-
-
-def test_making_one_imports_no_sdk_and_no_http() -> None:
-    code = (
-        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
-        "build('aws', clock=SystemClock()); "
-        "print([name for name in ('boto3', 'botocore', 'httpx', 'moto') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

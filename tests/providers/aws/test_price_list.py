@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.errors import BrokerError, HostUnknown, Malformed, Refused, Throttled, Unreachable
+from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
 from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -248,27 +246,6 @@ def test_what_the_server_can_do_wrong(make: Make, files: Files, answer: FileAnsw
     assert says in str(error)
 
 
-def test_nobody_is_there(make: Make, files: Files) -> None:
-    _, error = failing(lambda: make(price_list_url="http://127.0.0.1:9"))
-    assert isinstance(error, Unreachable)
-    assert "GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL" in error.hint
-
-
-def test_a_host_without_an_address_is_asked_once(
-    make: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a machine without a network, where a poll of all regions would take half a minute."""
-
-    def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    _, error = failing(lambda: make(price_list_url="http://prices.invalid", attempts=3))
-    assert isinstance(error, HostUnknown)
-    assert "no address for prices.invalid" in str(error)
-    assert clock.slept == []
-
-
 def test_what_arrived_before_the_connection_broke_is_kept(make: Make, files: Files) -> None:
     whole = price_list([on_demand(P5, "55.0400000000"), *market("us-east-1")]).encode()
     files.answers[LIST] = FileAnswer(whole, cut=len(whole) - 500)
@@ -303,23 +280,4 @@ def test_the_address_may_be_a_host_a_folder_or_a_pattern(make: Make, published: 
 def test_only_the_regions_asked_for_are_fetched(make: Make, published: Files) -> None:
     provider = make(regions="us-east-1, eu-west-1")
     assert rows_of(provider, OfferQuery(regions=("us-*",), capacity_types=(CapacityType.ON_DEMAND,)))
-    assert published.asked == [LIST]
-
-
-def test_memory_stays_flat_however_long_the_list_is(make: Make, files: Files) -> None:
-    noise = on_demand(product("p5.48xlarge", "us-east-1", sku="W", Operating_System="Windows"), "1.0")
-    whole = price_list([*market("us-east-1"), *[noise] * 8_000])
-    files.put_list("us-east-1", whole)
-    provider = make()
-    tracemalloc.start()
-    try:
-        assert len(offers_in(rows_of(provider, LISTED))) == 10
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2_000_000 < len(whole)
-
-
-def test_the_advisor_is_not_asked_for_list_prices(make: Make, published: Files) -> None:
-    rows_of(make(), LISTED)
     assert published.asked == [LIST]

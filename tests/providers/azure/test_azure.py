@@ -4,8 +4,6 @@ sweep.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from broker.core.market.offers import OfferQuery
 from broker.core.ports import HasCharges, HasReservations, RunsInstances
 from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
-from providers.azure.settings import AzureSettings
 from providers.registry import build
 from tests.contracts.provider_contract import ProviderContract
 from tests.contracts.sweeping import LONG_AGO, check_a_sweep
@@ -85,12 +82,6 @@ def test_settings_that_make_no_sense_are_named(clock: ManualClock, settings: dic
         build("azure", clock=clock, settings=settings)
 
 
-def test_another_providers_offers_are_no_reason_to_ask(azure: Azure, prices: FakeServer, server: FakeServer) -> None:
-    assert rows_of(azure, OfferQuery(providers=("gcp",))) == []
-    assert not prices.requests
-    assert not server.requests
-
-
 def test_only_the_regions_asked_about_are_looked_at(azure: Azure, server: FakeServer) -> None:
     assert {region for region, *_ in offers_in(rows_of(azure, OfferQuery(regions=("west*",))))} == {"westeurope"}
     assert not any("eastus" in f"{request.path} {request.query}" for request in server.requests)
@@ -107,21 +98,6 @@ def test_several_failures_are_told_as_one(make: Callable[..., Azure], cloud: Azu
         rows_of(make())
     for part in ("eastus: usages", "westeurope: usages", "spot placement scores"):
         assert part in str(caught.value)
-
-
-def test_making_one_imports_no_sdk_and_no_http() -> None:
-    code = (
-        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
-        "build('azure', clock=SystemClock()).describe_setup(); "
-        "print([name for name in ('azure.core', 'azure.identity', 'httpx', 'requests') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_settings_have_the_addresses_of_azure_itself() -> None:
-    assert AzureSettings().retail_prices_url == "https://prices.azure.com/api/retail/prices"
-    assert AzureSettings().management_url == "https://management.azure.com"
 
 
 def test_a_sweep_ends_orphans_and_nothing_else(azure: Azure, cloud: AzureCloud, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from providers.azure.errors import NotPermitted
-from providers.azure.login import AzureLogin, sign_of_login
+from providers.azure.login import sign_of_login
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.fakes.asking import until_error
@@ -93,26 +93,10 @@ def test_who_asks_for_an_hour_is_left_alone(
     assert clock.slept == []
 
 
-def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[..., Azure], cloud: AzureCloud) -> None:
-    azure = make(management_url="https://127.0.0.1:9")
-    for _ in range(2):  # and again in the next poll
-        found, error = until_error(azure)
-        assert isinstance(error, Unreachable)
-        assert "GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL" in error.hint
-        assert len(offers_in(found)) == 7
-        assert "cannot be reached" in str(error)
-        assert "not queried" in str(error)
-
-
 def test_a_certificate_that_is_not_trusted_names_the_setting(make: Callable[..., Azure], cloud: AzureCloud) -> None:
     with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
         list(make(ca_bundle=None).instances())
     assert "GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE" in caught.value.hint
-
-
-def test_a_bundle_that_is_not_there_is_an_input_error(make: Callable[..., Azure], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"missing\.pem"):
-        make(ca_bundle=tmp_path / "missing.pem")
 
 
 def test_a_link_to_another_host_takes_no_login_there(azure: Azure, cloud: AzureCloud, server: FakeServer) -> None:
@@ -138,16 +122,6 @@ def test_an_expired_token_says_what_to_do_and_the_prices_arrive(make: Callable[.
     assert "AZURE_CLIENT_SECRET" in error.hint
     assert "t0ken" not in f"{error} {error.hint}"
     assert len(offers_in(found)) == 7
-
-
-def test_a_token_is_asked_for_once_a_login(make: Callable[..., Azure], cloud: AzureCloud) -> None:
-    from tests.fakes.azure_cloud import Credential
-
-    credential = Credential()
-    azure = make(credential)
-    rows_of(azure)
-    rows_of(azure)
-    assert credential.asked == [("https://management.azure.com/.default",)]
 
 
 def test_a_token_that_is_about_to_end_is_renewed(make: Callable[..., Azure], cloud: AzureCloud) -> None:
@@ -356,14 +330,3 @@ def test_a_subscription_that_is_not_ours_names_the_variable(azure: Azure, cloud:
     with pytest.raises(LoginMissing, match="SubscriptionNotFound") as caught:
         list(azure.offers(OfferQuery()))
     assert "AZURE_SUBSCRIPTION_ID" in caught.value.hint
-
-
-def test_a_login_is_made_without_asking_anybody(
-    settings: Callable[..., AzureSettings], clock: ManualClock, server: FakeServer
-) -> None:
-    from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
-
-    credential = Credential()
-    AzureLogin(credential, SUBSCRIPTION, settings(), clock)
-    assert credential.asked == []
-    assert not server.requests

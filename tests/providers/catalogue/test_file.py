@@ -26,7 +26,6 @@ from tests.fakes.catalogues import (
     gpu_info,
     table,
 )
-from tests.steps import calls
 
 DATED = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -355,12 +354,6 @@ def test_a_column_of_prices_in_another_currency_is_refused(tmp_path: Path, colum
         opened(tmp_path, table((*OURS_COLUMNS, column), [[*row, "1"] for row in OURS_ROWS]))
 
 
-@pytest.mark.parametrize("column", ["price_increase", "current_price", "price_usd", "rating", "generation"])
-def test_other_columns_are_none_of_our_business(tmp_path: Path, column: str) -> None:
-    offers, _ = read(tmp_path, table((*OURS_COLUMNS, column), [[*row, "1"] for row in OURS_ROWS]))
-    assert len(offers) == len(OURS_ROWS)
-
-
 @pytest.mark.parametrize("column", ["currency", "Currency", "currencyCode", "price_currency"])
 def test_a_currency_column_has_to_say_dollars(tmp_path: Path, column: str) -> None:
     columns = (*OURS_COLUMNS, column)
@@ -368,25 +361,6 @@ def test_a_currency_column_has_to_say_dollars(tmp_path: Path, column: str) -> No
     assert len(offers) == len(OURS_ROWS)
     with pytest.raises(InvalidInput, match="line 4: a price in 'EUR'"):
         read(tmp_path, table(columns, [[*row, "EUR" if n == 2 else "USD"] for n, row in enumerate(OURS_ROWS)]))
-
-
-def test_a_large_file_is_read_row_by_row(tmp_path: Path) -> None:
-    """The first offer is there long before the last row is: nothing gathers the file."""
-    rows = [[f"c{n}.large", *SKYPILOT_ROWS[4][1:]] for n in range(20_000)]
-    file = opened(tmp_path, table(SKYPILOT_COLUMNS, rows), "aws")
-    walk = file.offers(OfferQuery())
-    assert isinstance(next(walk), Offer)
-    file.file.write_text("")
-    assert sum(1 for _ in walk) < 2 * len(rows) - 1
-
-
-def test_a_table_of_cards_that_nobody_knows_takes_no_longer(tmp_path: Path) -> None:
-    """What is unknown is compared with every name there is: once, not in every row. A row takes some 80 calls."""
-    rows = [[f"m{n}", "Z900", "1", "4", "16", "", "1.5", "", "r", ""] for n in range(500)]
-    text = table(SKYPILOT_COLUMNS, [*rows, SKYPILOT_ROWS[0]])
-    offers, skipped = read(tmp_path, text, "aws")
-    assert (len(offers), len(skipped)) == (2, 500)
-    assert calls(lambda: read(tmp_path, text, "aws")) < 200 * len(rows)
 
 
 def test_prices_are_exact_whatever_a_data_frame_made_of_them(tmp_path: Path) -> None:

@@ -66,11 +66,6 @@ def test_spot_draws_on_the_other_quota_where_it_has_none(make: Make, market: Gcp
     assert found[f"gcp/{ZONE}/n1-standard-8/T4:4/spot"].availability is Availability.NO_QUOTA
 
 
-def test_quotas_need_not_be_asked(make: Make, market: GcpCloud) -> None:
-    offers_of(make(quotas=False, advice=False))
-    assert not any(called.startswith(("compute.regions", "compute.projects")) for called, *_ in market.log)
-
-
 # What is held.
 
 
@@ -178,13 +173,6 @@ def test_interruptions_are_those_of_the_last_month_unless_lives_are_short(
     assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].interruption_rate == pytest.approx(rate)
 
 
-@pytest.mark.parametrize(("shares", "rate"), [((0.0,), 0.0), ((1.0,), -math.log(0.01) / 24), ((2.0, -1.0), None)])
-def test_shares_at_the_edge(make: Make, market: GcpCloud, shares: tuple[float, ...], rate: float | None) -> None:
-    market.history = preempted(*shares)
-    found = offers_of(make())[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].interruption_rate
-    assert found == (rate if rate is None else pytest.approx(rate))
-
-
 @pytest.mark.parametrize("uptime", ["0s", "-5s", "soon", "NaN", "1e9s", "99999999999999999999s"])
 def test_lives_that_make_no_sense_are_not_told(make: Make, market: GcpCloud, uptime: str) -> None:
     market.advice = advice({"g2-standard-4": 1.7}, uptime)
@@ -215,11 +203,6 @@ def test_advice_is_kept_for_an_hour(make: Make, market: GcpCloud, clock: ManualC
     assert (first > 0, asked()) == (True, 0)
     clock.advance(timedelta(minutes=1))
     assert asked() == first
-
-
-def test_advice_need_not_be_asked(make: Make, market: GcpCloud) -> None:
-    offers_of(make(advice=False))
-    assert not any("advice" in called for called, *_ in market.log)
 
 
 # Machines.

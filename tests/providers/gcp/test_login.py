@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Unreachable
-from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from providers.gcp.login import GcpLogin
 from providers.gcp.provider import Gcp
@@ -227,12 +224,6 @@ def test_the_addresses_are_settings(server: FakeServer, clock: ManualClock, monk
     assert not setup["logins"]["gcp"]["found"]
 
 
-@pytest.mark.parametrize("path", [("/compute/v1", "/v1"), ("/", "/")])
-def test_an_address_may_carry_the_path(market: GcpCloud, server: FakeServer, clock: ManualClock, path: Any) -> None:
-    urls = {"compute_url": server.url + path[0], "billing_url": server.url + path[1]}
-    assert rows_of(gcp(server.url, clock, **urls))
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"compute_url": "ftp://x"}, {"billing_url": "x"}, {"regions": "us east"}, {"colour": 1}, {"project": "A B"}],
@@ -266,19 +257,3 @@ def test_a_private_endpoint_with_its_own_certificates(tls: tuple[str, Path], clo
     (bundle.parent / "odd.pem").write_text("no certificates")
     with pytest.raises((InvalidInput, Unreachable)):
         rows_of(gcp(url, clock, ca_bundle=bundle.parent / "odd.pem"))
-
-
-def test_another_providers_offers_are_no_reason_to_ask(make: Make, server: FakeServer) -> None:
-    assert list(make().offers(OfferQuery(providers=("aws",)))) == []
-    assert server.requests == []
-
-
-def test_making_one_imports_no_sdk_and_no_http() -> None:
-    code = (
-        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
-        "build('gcp', clock=SystemClock()).describe_setup(); "
-        "heavy = ('google.auth', 'google.cloud.compute_v1', 'requests', 'httpx'); "
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
