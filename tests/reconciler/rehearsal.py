@@ -197,6 +197,7 @@ class OpenPolicy:
     rules: tuple[Rule, ...] = ()
     teams: frozenset[str] = frozenset()
     uncertain_names: tuple[tuple[str, str, Source], ...] = ()
+    places: tuple[tuple[str, str, Source], ...] = ()
     said_at: Mapping[str, Source] = field(default_factory=dict)
     order_exceptions: tuple[tuple[Any, tuple[str, ...], Source], ...] = ()
     warnings: tuple[str, ...] = ()
