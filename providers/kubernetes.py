@@ -41,6 +41,8 @@ _KIND_LABELS = (
     "nebius.com/gpu-name",
 )
 _GPU = "nvidia.com/gpu"
+_SLICE = "nvidia.com/mig-"
+_REPLICAS = "nvidia.com/gpu.replicas"
 _MAKER = re.compile(r"^(nvidia-)?(tesla-)?(geforce-)?", re.IGNORECASE)
 _SUFFIXES: Mapping[str, Decimal] = {
     "m": Decimal("0.001"),
@@ -265,6 +267,8 @@ def parse_nodes(nodes: Sequence[Any], pods: Sequence[Any]) -> tuple[list[Kuberne
             continue
         if why:
             skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {why}"))
+        elif shared := _shares_cards(allocatable, labels):
+            skipped.append(SkippedRow("shared_gpu", f"{name}: {shared}; gpubroker places jobs on whole cards"))
         elif has.gpus and not labels.get(label):
             skipped.append(SkippedRow("gpu_without_type", f"{name}: no label {label or _KIND_LABELS[0]} names its GPU"))
         else:
@@ -300,6 +304,18 @@ def _kind_label(nodes: Sequence[Any]) -> str:
         key for node in nodes for key, value in ((node.get("metadata") or {}).get("labels") or {}).items() if value
     }
     return next((label for label in _KIND_LABELS if label in present), "")
+
+
+def _shares_cards(allocatable: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
+    """How the node's cards are cut into parts; empty if they are whole. Time-slicing reports a card as several, and a
+    node of MIG slices alone would look like a machine without GPUs."""
+    slices = sorted(key for key, count in allocatable.items() if key.startswith(_SLICE) and quantity(count))
+    if slices:
+        return f"offers {', '.join(slices)}"
+    replicas = str(labels.get(_REPLICAS) or "1")
+    if replicas.isdecimal() and int(replicas) > 1:
+        return f"{_REPLICAS}={replicas}: several jobs share a card"
+    return ""
 
 
 def _takes_no_pods(node: Any) -> str:

@@ -26,6 +26,7 @@ from broker.core.values.money import Money
 from providers.registry import ProviderSettings
 
 _GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")
+_SHARDS = re.compile(r"shard(?::(?P<type>[A-Za-z0-9._-]+))?:[0-9]+\(IDX:(?P<cards>[0-9,-]+)\)")
 _BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
 _TIMEOUT = 30.0
@@ -141,7 +142,7 @@ class SlurmProvider:
             most = max(node.gpus[kind] for node in having)
             for count in sorted({2**power for power in range(most.bit_length())} | {most}):
                 big = [node for node in having if node.gpus[kind] >= count]
-                free = sum(min((node.gpus[kind] - node.used[kind]) // count, node.free_cpus) for node in big)
+                free = sum(min(max(node.gpus[kind] - node.used[kind], 0) // count, node.free_cpus) for node in big)
                 share = min(big, key=lambda node: node.cpus)
                 yield self._offer(
                     f"{cluster}:{partition}",
@@ -218,7 +219,8 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
         if _BARE_GRES.search(gres):
             skipped.append(SkippedRow("gpu_without_type", f"{name}: {gres} names no type of GPU; set one in gres.conf"))
         partitions = tuple(filter(None, said.get("Partitions", "").split(",")))
-        gpus, used = _gpus(gres), _gpus(said.get("GresUsed", ""))
+        gpus = _gpus(gres)
+        used = _gpus(said.get("GresUsed", "")) + _sharded(said.get("GresUsed", ""), gpus)
         nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
     return nodes, skipped
 
@@ -228,6 +230,17 @@ def _gpus(text: str) -> Counter[str]:
     for one in _GRES.finditer(text):
         found[one["type"]] += int(one["count"])
     return found
+
+
+def _sharded(used: str, gpus: Counter[str]) -> Counter[str]:
+    """The cards that carry shards, by type: Slurm gives none of them whole to a job. Without a type, a node's shards
+    count for each of its types."""
+    cards: Counter[str] = Counter()
+    for shards in _SHARDS.finditer(used):
+        spans = (span.partition("-") for span in shards["cards"].split(","))
+        number = sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+        cards.update(dict.fromkeys([shards["type"]] if shards["type"] else gpus, number))
+    return cards
 
 
 def _ours(printed: str) -> Counter[str]:

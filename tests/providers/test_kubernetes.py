@@ -182,9 +182,20 @@ def test_of_several_kinds_of_labels_the_one_counts_that_skypilot_reads() -> None
     }
 
 
+def cut(resources: Mapping[str, str] | None = None, replicas: str = "", gpus: int = 0) -> dict[str, Any]:
+    """A node whose cards are cut into slices, or shared in time."""
+    shared = node("n", gpus=gpus)
+    shared["status"]["allocatable"].update(resources or {})
+    shared["metadata"]["labels"].update({"nvidia.com/gpu.replicas": replicas} if replicas else {})
+    return shared
+
+
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
+        (cut({"nvidia.com/mig-1g.10gb": "7"}), "shared_gpu"),
+        (cut({"nvidia.com/mig-3g.40gb": "2"}, gpus=4), "shared_gpu"),
+        (cut(replicas="4", gpus=4), "shared_gpu"),
         (node("n", spec={"unschedulable": True}), "node_takes_no_jobs"),
         (node("n", ready="Unknown"), "node_takes_no_jobs"),
         (node("n", spec={"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}), "node_takes_no_jobs"),
@@ -198,6 +209,10 @@ def test_of_several_kinds_of_labels_the_one_counts_that_skypilot_reads() -> None
 def test_nodes_that_cannot_be_offered_are_told(broken: dict[str, Any], reason: str) -> None:
     assert list(skipped(KubectlAnswers(broken))) == [reason]
     assert not offers(KubectlAnswers(broken))
+
+
+def test_whole_cards_with_the_labels_of_sharing_are_cards() -> None:
+    assert offers(KubectlAnswers(cut({"nvidia.com/mig-1g.10gb": "0"}, replicas="1", gpus=8)))
 
 
 def test_the_usual_taint_of_gpu_nodes_and_mere_preferences_bar_nobody() -> None:

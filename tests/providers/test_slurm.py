@@ -54,6 +54,20 @@ class TestSlurmProvider(ProviderContract):
         )
 
 
+@pytest.mark.parametrize(
+    ("used", "free"),
+    [
+        ("gpu:h100:0(IDX:N/A),shard:h100:2(IDX:0-1)", 6),
+        ("gpu:h100:1(IDX:0),shard:h100:3(IDX:1,3-4)", 4),
+        ("gpu:h100:0(IDX:N/A),shard:8(IDX:0-7)", 0),
+        ("gpu:h100:2(IDX:0-1),shard:h100:0(IDX:N/A)", 6),
+    ],
+)
+def test_cards_that_carry_shards_are_not_free(used: str, free: int) -> None:
+    found = offers(SlurmAnswers(node("n1", gres="gpu:h100:8,shard:h100:32", used=used)))
+    assert {one.slots for one in found.values() if one.zone == "lab:gpu" and one.count == 1} == {free}
+
+
 def test_every_count_that_a_node_can_give_is_an_offer() -> None:
     found = offers(SlurmAnswers(node("n1"), node("n2", used="gpu:h100:6(IDX:0-5)", state="MIXED")))
     slots = {one.count: one.slots for one in found.values() if one.zone == "lab:gpu" and one.accelerator == "H100"}

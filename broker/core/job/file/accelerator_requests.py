@@ -92,10 +92,22 @@ def _request(name: str, count: object) -> AcceleratorRequest:
     if more := _AT_LEAST.fullmatch(text):
         return AcceleratorRequest(accelerator(name), parse_accelerators(more["count"]), at_least=True)
     if _SHARE.fullmatch(text):
-        return AcceleratorRequest(accelerator(name))  # machines have whole cards, so a fraction costs a whole one
+        raise ValueError(_whole_cards(accelerator(name), float(text)))
     if isinstance(count, str):
         return AcceleratorRequest(*parse_machine(f"{name}:{count}"))
     return AcceleratorRequest(accelerator(name), parse_accelerators(count))
+
+
+def _whole_cards(card: str, fraction: float) -> str:
+    """What to write instead of a fraction of a card."""
+    parts = f"{card}-1of{round(1 / fraction)}"
+    listed = (
+        f", or `{parts}` for a machine with that part of a card"
+        if abs(round(1 / fraction) * fraction - 1) < 0.01
+        else ""
+    )
+    whole = f"write `{card}:1` for a whole card (`gpubroker offers --gpu {card}` lists their prices)"
+    return f"{fraction:g} of a card cannot be requested: {whole}{listed}"
 
 
 def _with_memory(given: re.Match[str]) -> list[AcceleratorRequest]:

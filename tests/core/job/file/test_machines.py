@@ -72,8 +72,6 @@ def problem(resources: str) -> str:
         ("{region: us-east-1}", (MachineRequest(infra="*/us-east-1"),), False),
         ("{zone: us-east-1a}", (MachineRequest(infra="*/*/us-east-1a"),), False),
         ("{instance_type: p5.48xlarge}", (MachineRequest(instance_type="p5.48xlarge"),), False),
-        ("{accelerators: T4:0.5}", (MachineRequest(accelerator="T4", count=1),), False),
-        ("{accelerators: {T4: 0.5}}", (MachineRequest(accelerator="T4", count=1),), False),
         ("{accelerators: H100:4+}", (MachineRequest(accelerator="H100", count=4, at_least=True),), False),
         ("{accelerators: 'aws:8GB:4'}", (MachineRequest(accelerator="Inferentia", count=4),), False),
         ("{accelerators: {'intel:96GB+': 8}}", (
@@ -102,6 +100,15 @@ def problem(resources: str) -> str:
 def test_forms(resources: str, requests: tuple[MachineRequest, ...], ordered: bool) -> None:
     read = job(resources)
     assert (read.resources, read.ordered) == (requests, ordered)
+
+
+@pytest.mark.parametrize("accelerators", ["T4:0.5", "{T4: 0.5}", "{T4: .5}"])
+def test_a_fraction_of_a_card_is_refused_and_never_becomes_a_whole_one(accelerators: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job(f"{{accelerators: {accelerators}}}")
+    message = refused.value.problems[0].message
+    assert "0.5 of a card cannot be requested: write `T4:1` for a whole card" in message
+    assert "`T4-1of2`" in message
 
 
 def test_entries_take_what_stands_beside_the_list_and_override_it() -> None:
