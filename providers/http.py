@@ -184,10 +184,6 @@ class Api:
         Idempotency-Key. Raises `OutcomeUnknown` if it may have taken effect, else what `get` raises."""
         return self._once_only("POST", path, json=body, headers={**self._bearer(token), "Idempotency-Key": key})
 
-    def put_once(self, path: str, body: object, *, token: str) -> Any:
-        """As `post_once`, with PUT and without a key."""
-        return self._once_only("PUT", path, json=body, headers=self._bearer(token))
-
     def delete_once(self, path: str, *, token: str) -> Any:
         """The JSON answer to a DELETE, which is sent once. Raises as `post_once`."""
         return self._once_only("DELETE", path, headers=self._bearer(token))

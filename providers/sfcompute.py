@@ -1,5 +1,4 @@
-"""SF Compute's market of GPU-hours: the present price of a block of nodes, and orders to buy and to sell. Needs an API
-token.
+"""SF Compute's market of GPU-hours: the present price of a block of nodes, and orders. Needs an API token.
 
 The market has no list of prices: a quote is the price of some nodes for some hours from a time on. An offer here is one
 node for the next whole hours, as quoted now. Fields: SF Compute's API v0 (``/v0/quote``, ``/v0/orders``,
@@ -73,7 +72,7 @@ class Sfcompute:
         if kind not in TYPES:
             raise Unfit("unknown_machine", f"{kind}: known are {', '.join(TYPES)}")
         (accelerator, count), now = TYPES[kind], self._clock.now()
-        row = _quote_row(api, self.token, "buy", kind, 1, _LOOK, None)
+        row = _quote_row(api, self.token, kind, 1, _LOOK, None)
         if row is None:
             raise Unfit("sold_out", f"{kind}: no node is for sale for the next day")
         found = MarketQuote(row)
@@ -139,7 +138,7 @@ class Sfcompute:
                 "api_key": {
                     "found": self._key is not None,
                     "how": self._how,
-                    "adds": "SF Compute's prices, and orders to buy and sell",
+                    "adds": "SF Compute's prices, and orders",
                 }
             },
         }
@@ -186,16 +185,14 @@ class SfcomputeContract:
 def quote_of(
     api: Api,
     token: str,
-    side: str,
     kind: str,
     machines: int,
     length: timedelta,
     starts: tuple[datetime, datetime] | None,
-    contract: str = "",
 ) -> MarketQuote | None:
-    """The market's price; None without a seller or buyer. ``starts``: the earliest and latest start (UTC), a day
-    apart at most; None: now. ``kind``: the instance type, or for selling ``contract``. Raises as `Api.get`."""
-    found = _quote_row(api, token, side, kind, machines, length, starts, contract)
+    """The market's price; None without a seller. ``starts``: the earliest and latest start (UTC), a day
+    apart at most; None: now. ``kind``: the instance type. Raises as `Api.get`."""
+    found = _quote_row(api, token, kind, machines, length, starts)
     try:
         return None if found is None else MarketQuote(found)
     except Unfit as error:
@@ -205,18 +202,20 @@ def quote_of(
 def _quote_row(
     api: Api,
     token: str,
-    side: str,
     kind: str,
     machines: int,
     length: timedelta,
     starts: tuple[datetime, datetime] | None,
-    contract: str = "",
 ) -> object:
     first, last = ("NOW", "NOW") if starts is None else (stamp(starts[0]), stamp(starts[1]))
-    what = {"contract_id": contract} if contract else {"instance_type": kind}
-    asked = {"side": side, "quantity": str(machines), "duration": str(length // timedelta(seconds=1))}
+    asked = {
+        "side": "buy",
+        "instance_type": kind,
+        "quantity": str(machines),
+        "duration": str(length // timedelta(seconds=1)),
+    }
     times = {"min_start_date": first, "max_start_date": last}
-    answer = api.get("/v0/quote", params={**asked, **times, **what}, token=token)
+    answer = api.get("/v0/quote", params={**asked, **times}, token=token)
     if not isinstance(answer, Mapping) or "quote" not in answer:
         raise Malformed("no quote in the answer", where=NAME)
     return answer["quote"]

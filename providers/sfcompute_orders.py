@@ -1,15 +1,15 @@
-"""Orders at SF Compute: blocks of nodes that are bought, and bought time that is sold again.
+"""Orders at SF Compute: blocks of nodes that are bought.
 
 An order is a limit order at the quoted price that is filled at once or not at all. The request carries the purchase's
 key as ``Idempotency-Key``; the list of orders does not include it, so an order is found again by its content and time,
-and is sent once. A filled order cannot be undone; its time can be sold on the same market (`capacity sell`).
+and is sent once. A filled order cannot be undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING
 from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, Malformed, OutcomeUnknown, Refused
@@ -20,17 +20,15 @@ from broker.core.purchases.quotes import (
     OrderState,
     PurchaseProduct,
     QuoteRequest,
-    ResaleTerms,
     Undo,
     UndoTerms,
 )
 from broker.core.values.clock import Clock
-from broker.core.values.money import Money
 from providers.rows import Unfit
-from providers.sfcompute import NAME, TYPES, contracts, moment, quote_of, stamp
+from providers.sfcompute import NAME, TYPES, moment, quote_of, stamp
 
 if TYPE_CHECKING:
-    from providers.sfcompute import Sfcompute, SfcomputeContract
+    from providers.sfcompute import Sfcompute
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = timedelta(days=365)
@@ -48,7 +46,7 @@ _STATES = {
 
 
 class SfcomputeBlocks:
-    """See `SellsProduct` and `ResellsProduct`."""
+    """See `SellsProduct`."""
 
     marked = False
     repeats_for = timedelta(0)
@@ -71,7 +69,7 @@ class SfcomputeBlocks:
         with self._provider.api() as api:
             for kind in kinds:
                 starts = self._window(request, now)
-                found = quote_of(api, self._provider.token, "buy", kind, request.machines, request.length, starts)
+                found = quote_of(api, self._provider.token, kind, request.machines, request.length, starts)
                 if found is not None and found.machines == request.machines:
                     yield _quote(request, kind, found, now)
 
@@ -134,65 +132,12 @@ class SfcomputeBlocks:
         raise Refused(
             "a filled order cannot be undone",
             where=NAME,
-            hint="sell what is left of it on SF Compute's market: gpubroker capacity sell PURCHASE",
+            hint="use it, or sell what is left of it at SF Compute yourself",
         )
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         with self._provider.api() as api:
             api.delete_once(f"/v0/orders/{order.id}", token=self._provider.token)
-
-    # --- the resale market: `ResellsProduct` ------------------------------------------------------------------------
-
-    def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
-        """The market's bid for the rest of it from the next hour on."""
-        now = self._clock.now().replace(microsecond=0)
-        starts = max(quote.starts, _next_hour(now))
-        if starts >= quote.ends:
-            raise Refused("nothing is left of it to sell", where=NAME, hint="it ends within the hour")
-        with self._provider.api() as api:
-            contract = self._contract(api, quote)
-            token = self._provider.token
-            length = quote.ends - starts
-            found = quote_of(api, token, "sell", "", machines, length, (starts, starts), contract=contract.id)
-        estimate = None if found is None else found.price
-        return ResaleTerms(
-            market="SF Compute", machines=machines, starts=starts, ends=quote.ends, estimate=estimate,
-            reference=contract.id,
-        )  # fmt: skip
-
-    def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """A sell order at ``least`` (USD in total), open until it is bought."""
-        body = {
-            "side": "sell",
-            "contract_id": terms.reference,
-            "quantity": terms.machines,
-            "start_at": stamp(terms.starts),
-            "end_at": stamp(terms.ends),
-            "price": int((least.dollars * 100).to_integral_value(rounding=ROUND_CEILING)),
-        }
-        return self._placed(body, key)
-
-    def find_sales(
-        self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
-    ) -> Sequence[tuple[Order, Money]]:
-        found = []
-        for row in self._orders(since):
-            told = _told(row)
-            if (told[0], *told[2:]) == ("sell", terms.machines, terms.starts, terms.ends):
-                cents = row.get("execution_price") or row.get("price") or 0
-                found.append((_order(row), Money.usd(Decimal(str(cents)) / 100)))
-        return found
-
-    def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
-        with self._provider.api() as api:
-            api.delete_once(f"/v0/orders/{sale.id}", token=self._provider.token)
-
-    def _contract(self, api: Any, quote: CapacityQuote) -> SfcomputeContract:
-        wanted = (quote.instance_type, quote.machines, quote.starts, quote.ends)
-        for one in contracts(api, self._provider.token):
-            if (one.instance_type, one.machines, one.starts, one.ends) == wanted:
-                return one
-        raise Refused("SF Compute lists no contract for it", where=NAME, hint="look at `sf contracts list`")
 
 
 def _quote(request: QuoteRequest, kind: str, found: Any, now: datetime) -> CapacityQuote:

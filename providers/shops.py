@@ -15,10 +15,8 @@ CounterT = TypeVar("CounterT")
 PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
     "aws": {
         PurchaseProduct.CAPACITY_BLOCK: "providers.aws.shop.blocks:CapacityBlocks",
-        PurchaseProduct.BLOCK_EXTENSION: "providers.aws.shop.extensions:BlockExtensions",
         PurchaseProduct.CAPACITY_RESERVATION: "providers.aws.shop.reservations:CapacityReservations",
         PurchaseProduct.FUTURE_RESERVATION: "providers.aws.shop.future_reservations:FutureReservations",
-        PurchaseProduct.RESERVED_INSTANCES: "providers.aws.shop.reserved_instances:ReservedInstances",
         PurchaseProduct.SAVINGS_PLAN: "providers.aws.shop.savings_plans:SavingsPlans",
     },
     "azure": {
@@ -42,7 +40,7 @@ def products(cloud: str, counter: object) -> Mapping[PurchaseProduct, SellsProdu
 
 def cannot_be_undone(where: str, what: str, why: str) -> Refused:
     """The refusal of the provider ``where`` to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it, or offer it to other teams")
+    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it: jobs of every team may")
 
 
 class CloudProduct(Generic[CounterT]):

@@ -16,10 +16,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr
 
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.purchases.quotes import PurchaseProduct
-from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
@@ -67,31 +65,11 @@ class Vast:
         stay valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
         yield from distinct(each(self._rows(), self._read))
 
-    @property
-    def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        from providers.vast_prepaid import VastPrepaid
-
-        return {PurchaseProduct.PREPAID: VastPrepaid(self, self._clock)}
-
-    def api(self) -> Api:
-        """Calls with the login. Raises `NoLogin` without one."""
-        how = f"set {_VARIABLE} or {setting(self.name, 'api_key')}"
-        if self._key is None:
-            raise NoLogin("what the account rents needs an API key, and none is set", where=self.name, hint=how)
-        return Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=how, per_second=2)
-
-    @property
-    def token(self) -> str:
-        """The API key; empty without one."""
-        return self._key or ""
-
     def describe_setup(self) -> Mapping[str, Any]:
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
         return {
             "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {"found": self._key is not None, "how": how, "adds": "larger pages, prepaying of machines"}
-            },
+            "logins": {"api_key": {"found": self._key is not None, "how": how, "adds": "larger pages"}},
         }
 
     def _rows(self) -> Iterator[object]:

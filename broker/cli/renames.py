@@ -8,6 +8,8 @@ from collections.abc import Mapping
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
     "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
+    "capacity quote --extends": "was removed: buy another block with `gpubroker capacity buy`",
+    "capacity sell": "was removed: sell it at its provider; `gpubroker capacity cancel` undoes what can be undone",
     "jobs attach": "is now `gpubroker exec -it JOB`",
     "jobs checkpoints": "is now `gpubroker jobs files JOB --checkpoints`",
     "jobs list --array": "is now `gpubroker jobs list --where array=JOB`",

@@ -18,7 +18,6 @@ from broker.server.procuring import (
     CancelBody,
     PurchaseApprovalBody,
     QuotesBody,
-    SellBody,
     WithdrawBody,
 )
 
@@ -96,18 +95,6 @@ def withdrawing(by: By, purchase: str, form: Form) -> Response:
     """Withdraw a purchase before its order."""
     body = WithdrawBody(nothing_bought=form.get("nothing_bought") == "yes")
     procuring.withdraw(by.caller, purchase, request_key(form), body)
-    return RedirectResponse(f"/purchases/{purchase}", 303)
-
-
-def selling(by: By, purchase: str, form: Form) -> Response:
-    """Offer a purchase on its provider's resale market."""
-    procuring.sell(by.caller, purchase, request_key(form), SellBody(least=form.get("least", "")[:40]))
-    return RedirectResponse(f"/purchases/{purchase}", 303)
-
-
-def ending_sale(by: By, purchase: str, form: Form) -> Response:
-    """Withdraw the offer."""
-    procuring.stop_sale(by.caller, purchase, request_key(form))
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 

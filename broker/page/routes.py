@@ -67,8 +67,6 @@ PAGES = (
     PageRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, buying.rejecting),
     PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, buying.cancelling),
     PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, buying.withdrawing),
-    PageRoute("POST", "/purchases/{purchase}/sell", Permission.BUY, buying.selling),
-    PageRoute("POST", "/purchases/{purchase}/end-sale", Permission.BUY, buying.ending_sale),
     PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
     PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
     PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),

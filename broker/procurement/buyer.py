@@ -26,13 +26,10 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
-from broker.procurement.appending import appended
 from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
-from broker.procurement.money import paid_for, released, undone
+from broker.procurement.money import ended, paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
-from broker.procurement.reselling import look_for_sale
 from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
-from broker.procurement.using import is_extended
 
 if TYPE_CHECKING:
     from broker.store.store import Store
@@ -82,7 +79,7 @@ class CapacityBuyer:
             if (notice := notice_of(seen)) is not None:
                 self._tell(notice)
             ending = ending_notice(seen, self._clock.now())
-            if ending is not None and not is_extended(seen, self._store.purchases()):
+            if ending is not None:
                 self._tell(ending)
 
     def _step(self, purchase: Purchase) -> Purchase:
@@ -100,9 +97,6 @@ class CapacityBuyer:
                 return self._confirm(purchase)
             case PurchaseState.HELD:
                 return self._hold(purchase, now)
-            case PurchaseState.SELLING:
-                booked = self._hold(purchase, now)
-                return booked if booked.seq != purchase.seq else look_for_sale(self._store, self._seller, purchase, now)
             case PurchaseState.UNDOING:
                 return self._undo(purchase)
             case _:
@@ -342,7 +336,17 @@ class CapacityBuyer:
 
     def _write(self, purchase: Purchase, event: ev.PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
         """Append the event and post the entries, unless the purchase has changed. Returns the current purchase."""
-        return appended(self._store, purchase, event, self._clock.now(), entries)
+        now = self._clock.now()
+        with self._store.writing() as tx:
+            current = tx.purchase(purchase.id)
+            if current is None or current.seq != purchase.seq:
+                return purchase if current is None else current
+            tx.post(entries)
+            if isinstance(event, ev.PurchaseFailed):
+                tx.post(released(purchase, now))
+            if isinstance(event, ev.PurchaseEnded):
+                tx.post(ended(purchase, now))
+            return tx.append_purchase(purchase.id, event, now)
 
     def _fail(self, purchase: Purchase, reason: ev.NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, ev.PurchaseFailed(reason=reason, by=by, evidence=evidence))

@@ -17,7 +17,6 @@ from broker.economics.reserve.holdings import RecordedHolding
 
 # For these products providers list neither machine type nor number.
 _NO_MACHINES = (PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.COMMITMENT)
-_LASTING = (PurchaseState.HELD, PurchaseState.ENDED)
 # The longest delay of a period that begins with the order.
 _SAME_END = timedelta(minutes=5)
 # The longest delay of a provider's charges.
@@ -88,11 +87,7 @@ def charge_differences(
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
     """The purchases within their period whose order no provider reported, by its id or its mark."""
     listed = {name for one in reported for name in (one.id, one.mark)}
-    return [
-        one
-        for one in purchases
-        if _held(one, now) and one.id not in listed and (one.quote.extends or _order(one)) not in listed
-    ]
+    return [one for one in purchases if _held(one, now) and one.id not in listed and _order(one) not in listed]
 
 
 def differences(
@@ -105,13 +100,11 @@ def differences(
     `unseen` that their provider does not find by their tag either. A recorded holding counts by its ``order_id``."""
     by_order = {one.order.id: one for one in purchases if one.order is not None}
     by_mark = {one.id: one for one in purchases}
-    extensions = [one for one in purchases if one.quote.extends and one.state in _LASTING]
-    ends = {one.quote.extends: one.quote.ends for one in sorted(extensions, key=lambda one: one.quote.ends)}
     noted = {one.holding.order_id for one in recorded}
     found = [_missing(one) for one in missing]
     for one in reported:
         bought = by_order.get(one.id) or by_mark.get(one.mark)  # some providers list an order under a longer name
-        found += _unknown(one, noted) if bought is None else _changed(bought, one, ends.get(one.id))
+        found += _unknown(one, noted) if bought is None else _changed(bought, one)
     found += _twice(reported, by_mark)
     return sorted(found, key=lambda one: (one.provider, one.region, one.order, one.kind))
 
@@ -126,9 +119,8 @@ def _unknown(one: Reservation, noted: Collection[str]) -> Iterator[CapacityDiffe
         yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, "", told)
 
 
-def _changed(purchase: Purchase, listed: Reservation, extended: datetime | None) -> Iterator[CapacityDifference]:
-    """``extended``: the end of its extension (UTC); None without one."""
-    quote, ends = purchase.quote, extended or purchase.quote.ends
+def _changed(purchase: Purchase, listed: Reservation) -> Iterator[CapacityDifference]:
+    quote = purchase.quote
     told = []
     if purchase.state is PurchaseState.NOT_BOUGHT:
         told.append(f"{purchase.id} ended here as not bought, and the provider lists it; its money was released")
@@ -138,8 +130,8 @@ def _changed(purchase: Purchase, listed: Reservation, extended: datetime | None)
     ):
         bought = f"{quote.machines} × {quote.instance_type}"
         told.append(f"{listed.machines} × {listed.instance_type}, but {bought} was bought")
-    if listed.ends is not None and abs(listed.ends - ends) > _SAME_END:
-        told.append(f"ends {listed.ends:%Y-%m-%d %H:%M} UTC, but {ends:%Y-%m-%d %H:%M} UTC was bought")
+    if listed.ends is not None and abs(listed.ends - quote.ends) > _SAME_END:
+        told.append(f"ends {listed.ends:%Y-%m-%d %H:%M} UTC, but {quote.ends:%Y-%m-%d %H:%M} UTC was bought")
     if told:
         kind = DifferenceKind.NOT_AS_BOUGHT
         yield CapacityDifference(kind, listed.provider, listed.region, listed.id, purchase.id, "; ".join(told))

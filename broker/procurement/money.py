@@ -61,14 +61,6 @@ def undone(purchase: Purchase, charge: Money, refund: Money, at: datetime) -> tu
     )
 
 
-def sold(purchase: Purchase, proceeds: Money, at: datetime) -> tuple[Entry, ...]:
-    """Return the proceeds of a sale, in the period of the sale, and release what the new owner pays from now on."""
-    return (
-        *_moved(Movement.ADJUST, purchase, -proceeds, at, "sale"),
-        *_moved(Movement.RELEASE, purchase, purchase.held, at, "sale"),
-    )
-
-
 def ended(purchase: Purchase, at: datetime) -> tuple[Entry, ...]:
     """Release what did not fall due."""
     return _moved(Movement.RELEASE, purchase, purchase.held, at, "end")

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import AT_ITS_END, PurchaseProduct
+from broker.core.purchases.quotes import AT_ITS_END
 from broker.procurement.running import is_late
 from broker.procurement.using import LEAVES
 
@@ -27,8 +27,6 @@ def summary(purchase: Purchase) -> str:
 
 def notice_of(purchase: Purchase) -> Notice | None:
     """The notice for the state of a purchase; None for a state without one."""
-    if purchase.state in (PurchaseState.SELLING, PurchaseState.SOLD):
-        return _sale_notice(purchase)
     what, provider = summary(purchase), purchase.quote.provider
     # A notice is sent once per key: repeated events within a state must not change the key.
     number, name, severity = purchase.seq, purchase.state.value, Severity.INFO
@@ -79,37 +77,6 @@ def notice_of(purchase: Purchase) -> Notice | None:
     return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
 
 
-def _sale_notice(purchase: Purchase) -> Notice:
-    what, number, severity = summary(purchase), _stamp(purchase.sale_at), Severity.INFO
-    if purchase.state is PurchaseState.SOLD:
-        name, title, body = "sold", f"Sold: {purchase.id}", f"{what}. It brought {purchase.proceeds.rounded(2)}"
-    elif purchase.sale_order is None:
-        name, severity = "selling", Severity.FAILURE
-        title = f"Unknown whether {purchase.quote.provider} accepted the offer to sell {purchase.id}"
-        end = f"gpubroker capacity sell {purchase.id} --stop"
-        body = f"{what}. gpubroker searches for the offer and makes it once. To end it: {end}"
-    else:
-        name, title = "for-sale", f"For sale: {purchase.id}, for {purchase.sale_least.rounded(2)}"
-        body = f"{what}. Offered by {purchase.sold_by}; jobs leave it"
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
-    return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
-
-
-def sale_notice(purchase: Purchase) -> Notice:
-    """The notice that somebody wants to sell a purchase and a second person must agree."""
-    least = purchase.proposed_least
-    body = (
-        f"{summary(purchase)}. {purchase.proposed_by} would sell it for {least.rounded(2)} in all; it is offered once a"
-        f" second of its buyer and approvers agrees within 7 days:"
-        f" gpubroker capacity sell {purchase.id} --least {least.dollars:f}"
-    )
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
-    title = f"To be sold: {purchase.id}"
-    return Notice(
-        f"{thread}/sale-proposed/{_stamp(purchase.proposed_at)}", title, body, Severity.WARNING, thread, teams
-    )
-
-
 def unended_notice(purchase: Purchase, refusal: str) -> Notice:
     """The notice that the provider refuses to end a purchase whose period is over, and continues to bill it."""
     provider = purchase.quote.provider
@@ -135,10 +102,6 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
     if not quote.product.holds_machines or now < soon:
         return None
     body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and go on elsewhere."
-    order = purchase.order.id if purchase.order else ""
-    if quote.product in (PurchaseProduct.CAPACITY_BLOCK, PurchaseProduct.BLOCK_EXTENSION) and order:
-        what = f"{quote.instance_type} --product block-extension --extends {quote.extends or order}"
-        body += f" More time, if it is for sale: gpubroker capacity quote {what} --for 1d"
     body += f" What it brought: gpubroker capacity review {purchase.id}"
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"

@@ -46,42 +46,25 @@ def is_of(offer: Offer, purchase: Purchase) -> bool:
 
 def leave_at(offer: Offer, purchases: Sequence[Purchase], now: datetime) -> datetime | None:
     """When jobs leave the bought capacity of the offer (UTC): `LEAVES` before the earliest end of the purchases in
-    force, extensions included; ``now`` if none of them is in force any more, since its machines may continue at the
+    force; ``now`` if none of them is in force any more, since its machines may continue at the
     on-demand price. None if the offer is not bought capacity. ``purchases``: all, including closed ones."""
-    held = [one for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
-    found = [one for one in held if one.quote.starts <= now or one.quote.extends]
-    ends = {one.order.id: one.quote.ends for one in found if one.order is not None and not one.quote.extends}
-    for one in found:
-        if block := one.quote.extends:  # the extended block itself has ended
-            ends[block] = max(ends.get(block, one.quote.ends), one.quote.ends)
-    ahead = [end for end in ends.values() if end > now]
+    held = [one.quote for one in purchases if one.state is PurchaseState.HELD and is_of(offer, one)]
+    ahead = [quote.ends for quote in held if quote.starts <= now < quote.ends]
     if ahead:
         return min(ahead) - LEAVES
     return now if _was_of_closed(offer, purchases) else None
 
 
 def _was_of_closed(offer: Offer, purchases: Iterable[Purchase]) -> bool:
-    over = (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.SELLING, PurchaseState.SOLD)
+    over = (PurchaseState.ENDED, PurchaseState.UNDONE)
     closed = (one.quote for one in purchases if one.state in over and is_of(offer, one))
     return any(quote.product.holds_machines and quote.starts <= offer.as_of < quote.ends for quote in closed)
 
 
-def is_extended(purchase: Purchase, purchases: Iterable[Purchase]) -> bool:
-    """Whether an extension in force keeps the machines beyond the purchase's period."""
-    order = purchase.order.id if purchase.order else ""
-    block = purchase.quote.extends or order
-    return any(
-        one.state is PurchaseState.HELD and one.quote.extends == block and one.quote.ends > purchase.quote.ends
-        for one in purchases
-        if block
-    )
-
-
 def orders_of(offer: Offer, purchases: Iterable[Purchase], now: datetime) -> tuple[str, ...]:
-    """The provider's ids of the orders in force behind the offer; none if it is not bought capacity. An extension has
-    the id of the block that it extends."""
-    mine = [one for one in in_use(purchases, now) if is_of(offer, one) and one.order is not None]
-    return tuple(dict.fromkeys(one.quote.extends or one.order.id for one in mine if one.order is not None))
+    """The provider's ids of the orders in force behind the offer; none if it is not bought capacity."""
+    mine = [one.order for one in in_use(purchases, now) if is_of(offer, one) and one.order is not None]
+    return tuple(dict.fromkeys(order.id for order in mine))
 
 
 def coming(
@@ -95,7 +78,6 @@ def coming(
         for one in purchases
         if one.state is PurchaseState.HELD
         and one.quote.product.holds_machines
-        and not one.quote.extends
         and now < one.quote.starts <= now + within
     ]
     found: dict[str, tuple[Offer, datetime]] = {}
@@ -117,7 +99,7 @@ def with_bought(offers: Sequence[Offer], purchases: Sequence[Purchase], now: dat
     own: dict[str, Offer] = {}
     for one in bought:
         made = _offer(one, now, offers)
-        if made.pool not in seen and not one.quote.extends:
+        if made.pool not in seen:
             before = own[made.pool].slots or 0 if made.pool in own else 0
             own[made.pool] = replace(made, slots=before + one.quote.machines)
     return [*listed, *(_valued(one, bought, purchases, now) for one in own.values())]

@@ -1,4 +1,4 @@
-"""Asking for quotes, buying, approving, withdrawing, cancelling, selling and recording capacity through the API.
+"""Asking for quotes, buying, approving, withdrawing, cancelling and recording capacity through the API.
 
 Each change takes effect once per idempotency key; a purchase's id follows from the key, so that a repetition after a
 crash is the same purchase. Buying needs the permission and the approvals of the policies, as on the command line.
@@ -16,10 +16,10 @@ from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
-from broker.app.capacity import capacity, purchases, selling, undoing
+from broker.app.capacity import capacity, purchases, undoing
 from broker.app.capacity.wanted import WantedCapacity
 from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.purchases import PurchaseResult, QuoteList, ResaleTermsResult, UndoTermsResult
+from broker.app.results.purchases import PurchaseResult, QuoteList, UndoTermsResult
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
@@ -45,7 +45,7 @@ class _Body(BaseModel):
 
 class QuotesBody(_Body):
     """``machine``: ``H100:8`` or an instance type; ``length``: ``48h``, ``7d``, ``1y``; ``products``: names of kinds,
-    ``all`` for all (default: capacity_block); ``extends``: the provider's id of the block to extend."""
+    ``all`` for all (default: capacity_block)."""
 
     machine: Text
     machines: int = Field(default=1, ge=1, le=10_000)
@@ -55,7 +55,6 @@ class QuotesBody(_Body):
     latest: AwareDatetime | None = None
     providers: list[Text] = Field(default_factory=list, max_length=20)
     products: list[Text] = Field(default_factory=list, max_length=20)
-    extends: Text = ""
 
 
 class BuyBody(_Body):
@@ -84,12 +83,6 @@ class PurchaseApprovalBody(_Body):
     """``binding``: what the approver has seen, as in the purchase; null: whatever it is now."""
 
     binding: str | None = Field(default=None, max_length=100)
-
-
-class SellBody(_Body):
-    """``least``: the price of all machines for the rest of the time, before the market's fee (USD)."""
-
-    least: Amount
 
 
 class ProofBody(_Body):
@@ -170,23 +163,6 @@ def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> Respon
     return told(cancel(by, purchase, key, body))
 
 
-def show_resale_terms(by: By, purchase: str) -> Response:
-    """The estimated price of a purchase on its provider's resale market. Changes nothing."""
-    purchase_of(by, purchase)
-    terms = _answered(lambda: selling.resale_terms(by.broker, purchase))
-    return answer(ResaleTermsResult.of(purchase, terms))
-
-
-def sell_purchase(by: By, purchase: str, key: Key, body: SellBody) -> Response:
-    """Offer a purchase on its provider's resale market; jobs leave it."""
-    return told(sell(by, purchase, key, body))
-
-
-def end_sale(by: By, purchase: str, key: Key) -> Response:
-    """Withdraw the offer of a purchase on the resale market."""
-    return told(stop_sale(by, purchase, key))
-
-
 def record_capacity(by: By, key: Key, body: RecordBody) -> Response:
     """Record capacity that was bought elsewhere, with a document that proves it. Buys nothing."""
     by.require(Permission.BUY, None)
@@ -255,25 +231,6 @@ def cancel(by: Caller, id: str, key: str, body: CancelBody) -> ChangeAnswer:
     return _changed(by, id, key, "purchases.cancel", body, cancelled)
 
 
-def sell(by: Caller, id: str, key: str, body: SellBody) -> ChangeAnswer:
-    """Offer a purchase for sale. Raises as `selling.sell`."""
-    least = _usd(body.least, "least") or Money.ZERO
-
-    def offered() -> Purchase:
-        return _or_as_it_is(by, id, lambda: selling.sell(by.broker, id, least=least, by=by.actor))
-
-    return _changed(by, id, key, "purchases.sell", body, offered)
-
-
-def stop_sale(by: Caller, id: str, key: str) -> ChangeAnswer:
-    """Withdraw the offer of a purchase. Raises as `selling.end_sale`."""
-
-    def ended() -> Purchase:
-        return selling.end_sale(by.broker, id, by=by.actor)
-
-    return _changed(by, id, key, "purchases.end_sale", WithdrawBody(), ended)
-
-
 def _changed(
     by: Caller,
     id: str,
@@ -303,7 +260,7 @@ def _or_as_it_is(by: Caller, id: str, change: Callable[[], Purchase]) -> Purchas
         return _answered(change)
     except BrokerError:
         found = by.broker.store.purchase(id)
-        if found.state not in (PurchaseState.UNDOING, PurchaseState.SELLING):
+        if found.state is not PurchaseState.UNDOING:
             raise
         return found
 

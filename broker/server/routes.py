@@ -39,7 +39,6 @@ from broker.app.results.purchases import (
     PurchasePreviewResult,
     PurchaseResult,
     QuoteList,
-    ResaleTermsResult,
     UndoTermsResult,
 )
 from broker.app.results.queue import QueueResult
@@ -173,17 +172,12 @@ ROUTES = (
     ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, policy_routes.apply_policy, AppliedPolicy),
     ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
     ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, procuring.show_undo_terms, UndoTermsResult),
-    ApiRoute(
-        "GET", "/purchases/{purchase}/resale", Permission.SEE_BUDGETS, procuring.show_resale_terms, ResaleTermsResult
-    ),
     ApiRoute("POST", "/capacity", Permission.BUY, procuring.record_capacity, RecordedCapacity),
     ApiRoute("POST", "/capacity/quotes", Permission.BUY, procuring.ask_quotes, QuoteList),
     ApiRoute("POST", "/purchases", Permission.BUY, procuring.buy_quote, PurchaseResult),
     ApiRoute("POST", "/purchases/preview", Permission.BUY, procuring.preview_purchase, PurchasePreviewResult),
     ApiRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, procuring.withdraw_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, procuring.cancel_purchase, PurchaseResult),
-    ApiRoute("POST", "/purchases/{purchase}/sell", Permission.BUY, procuring.sell_purchase, PurchaseResult),
-    ApiRoute("POST", "/purchases/{purchase}/end-sale", Permission.BUY, procuring.end_sale, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, procuring.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, procuring.reject_purchase, PurchaseResult),
     ApiRoute("GET", "/launches", Permission.SEE_JOBS, admission.list_launches, OutsideLaunchList),

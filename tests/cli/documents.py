@@ -24,7 +24,6 @@ OF_OTHER_NAME = {
     "capacity-reject": ("capacity-purchase",),
     "capacity-return": ("capacity-purchase", "capacity-undo"),
     "capacity-remove": ("capacity-record",),
-    "capacity-sell": ("capacity-purchase", "capacity-resale"),
     "capacity-withdraw": ("capacity-purchase",),
     "dev": ("submit", "plan"),
     "jobs-cancel": ("submit",),

@@ -46,7 +46,6 @@ ELSEWHERE = {
     "capacity-review",
     "capacity-proposal",
     "capacity-proof",  # tests/cli/capacity/test_capacity.py
-    "capacity-resale",  # tests/procurement/test_selling.py
     *(name for name in DOCUMENTS if name.startswith("advise-")),  # tests/cli/advise
     *("audit", "people-list", "person", "token", "tokens-create", "tokens-list"),  # tests/cli/access/test_access.py
     "people-invite",  # likewise

@@ -169,50 +169,8 @@ class AwsCloud:
         ids = asked["CapacityReservationCancellationQuoteIds"]
         return self.paged([self.shop.quotes[id] for id in ids], asked, "CapacityReservationCancellationQuotes")
 
-    def ec2_DescribeCapacityBlockExtensionOfferings(self, asked: dict[str, Any], region: str) -> Any:
-        hours = asked["CapacityBlockExtensionDurationHours"]
-        rows = [
-            one for one in self.shop.extensions.get(region, []) if one["CapacityBlockExtensionDurationHours"] == hours
-        ]
-        return self.paged(rows, asked, "CapacityBlockExtensionOfferings")
-
-    def ec2_PurchaseCapacityBlockExtension(self, asked: dict[str, Any], region: str) -> Any:
-        return self.shop.extend(asked, region, AwsFault, self.unsold)
-
-    def ec2_DescribeCapacityBlockExtensionHistory(self, asked: dict[str, Any], region: str) -> Any:
-        ids = asked["CapacityReservationIds"]
-        rows = [one for one in self.shop.extended if one["CapacityReservationId"] in ids]
-        return self.paged(self.shop.listed(rows), asked, "CapacityBlockExtensions")
-
-    def ec2_DescribeReservedInstancesOfferings(self, asked: dict[str, Any], region: str) -> Any:
-        return self.paged(self.shop.reserved_offerings(asked, region), asked, "ReservedInstancesOfferings")
-
-    def ec2_PurchaseReservedInstancesOffering(self, asked: dict[str, Any], region: str) -> Any:
-        known = self.reserved_instances.setdefault(region, [])
-        return self.shop.buy_reserved(asked, region, known, AwsFault, self.unsold)
-
     def ec2_DescribeReservedInstances(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
-        rows = self.reserved_instances.get(region, [])
-        for wanted in asked.get("Filters", []):
-            assert wanted["Name"] == "instance-type", f"the fake does not filter by {wanted['Name']}"
-            rows = [row for row in rows if row["InstanceType"] in wanted["Values"]]
-        return {"ReservedInstances": self.shop.listed(rows, new="Filters" in asked)}
-
-    def ec2_CreateReservedInstancesListing(self, asked: dict[str, Any], region: str) -> Any:
-        return self.shop.list_reserved(asked, self.reserved_instances.get(region, []), AwsFault)
-
-    def ec2_DescribeReservedInstancesListings(self, asked: dict[str, Any], region: str) -> Any:
-        wanted = next(one["Values"] for one in asked["Filters"] if one["Name"] == "reserved-instances-id")
-        return {
-            "ReservedInstancesListings": [
-                {name: value for name, value in one.items() if name != "asked"}
-                for one in self.shop.listings
-                if one["ReservedInstancesId"] in wanted
-            ]
-        }
-
-    def ec2_CancelReservedInstancesListing(self, asked: dict[str, Any], region: str) -> Any:
-        return self.shop.end_listing(asked, AwsFault)
+        return {"ReservedInstances": self.reserved_instances.get(region, [])}
 
     def pricing_GetProducts(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         wanted = {one["Field"]: one["Value"] for one in asked.get("Filters", [])}

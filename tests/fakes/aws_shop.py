@@ -1,5 +1,4 @@
-"""The products that AWS sells besides capacity blocks: reservations now and later, savings plans, reserved instances,
-extensions.
+"""The products that AWS sells besides capacity blocks: reservations now and later, savings plans.
 
 Written according to botocore's models and their documentation; `AwsCloud` checks every request and answer against them.
 Tests set what is for sale, the state of new orders, and how often lists omit new orders.
@@ -18,24 +17,15 @@ Fault = Callable[..., Any]
 
 @dataclass
 class AwsShop:
-    """``now``: AWS's clock.
-
-    ``offerings``: of reserved instances, by region; ``extensions``: for sale, by region, with
-    ``CapacityReservationId``. ``reserved_as``, ``planned_as``, ``paid_as``: the states of new reservations (None: by
-    date), plans, and paid orders. ``unlisted``: the number of lists of orders that omit new ones. ``quote_hours``: the
-    time for which a cancellation is charged; ``quote_state``: of a new cancellation quote. ``returnable``: how long
-    plans can be returned.
+    """``now``: AWS's clock. ``reserved_as``, ``planned_as``: the states of new reservations (None: by date) and plans.
+    ``unlisted``: the number of lists of orders that omit new ones. ``quote_hours``: the time for which a cancellation
+    is charged; ``quote_state``: of a new cancellation quote. ``returnable``: how long plans can be returned.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    offerings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    extensions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    extended: list[dict[str, Any]] = field(default_factory=list)
     reserved_as: str | None = None
     planned_as: str = "payment-pending"
-    paid_as: str = "payment-pending"
     unlisted: int = 0
-    listings: list[dict[str, Any]] = field(default_factory=list)
     quote_hours: int = 48
     quote_state: str = "active"
     quotes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -129,116 +119,6 @@ class AwsShop:
         self.quotes[str(quote["CapacityReservationCancellationQuoteId"])] = quote
         told = {**quote, "CancellationTerms": []} if self.quote_state == "pending" else quote
         return {"CapacityReservationCancellationQuote": told}
-
-    # --- reserved instances -----------------------------------------------------------------------------------------
-
-    def reserved_offerings(self, asked: dict[str, Any], region: str) -> list[dict[str, Any]]:
-        return [
-            row
-            for row in self.offerings.get(region, [])
-            if row["InstanceType"] == asked["InstanceType"]
-            and asked["MinDuration"] <= row["Duration"] <= asked["MaxDuration"]
-        ]
-
-    def buy_reserved(
-        self, asked: dict[str, Any], region: str, known: list[dict[str, Any]], fault: Fault, unsold: Any
-    ) -> Any:
-        """PurchaseReservedInstancesOffering: has neither token nor tag; a repeated call buys again."""
-        wanted = asked["ReservedInstancesOfferingId"]
-        row = next(
-            (one for one in self.offerings.get(region, []) if one["ReservedInstancesOfferingId"] == wanted), None
-        )
-        if row is None:
-            return fault("InvalidReservedInstancesOfferingId", 400, f"{wanted} does not exist")
-        number, limit = asked["InstanceCount"], asked.get("LimitPrice", {}).get("Amount")
-        if limit is not None and row["FixedPrice"] * number > limit:
-            return fault("ReservedInstancesLimitPriceExceeded", 400, "it costs more than the limit")
-        if asked.get("DryRun"):
-            return fault(*_DRY)
-        if unsold is not None:
-            return unsold
-        kept = ("InstanceType", "Duration", "FixedPrice", "OfferingClass", "OfferingType", "RecurringCharges", "Scope",
-                "ProductDescription", "InstanceTenancy", "CurrencyCode")  # fmt: skip
-        bought = {
-            **{name: row[name] for name in kept if name in row},
-            "ReservedInstancesId": f"ri-{len(known)}",
-            "InstanceCount": number,
-            "Start": self.now(),
-            "End": self.now() + timedelta(seconds=row["Duration"]),
-            "State": self.paid_as,
-        }
-        known.append(bought)
-        return {"ReservedInstancesId": bought["ReservedInstancesId"]}
-
-    def list_reserved(self, asked: dict[str, Any], known: list[dict[str, Any]], fault: Fault) -> Any:
-        """CreateReservedInstancesListing: idempotent for the same token."""
-        if before := next((one for one in self.listings if one["ClientToken"] == asked["ClientToken"]), None):
-            if before["asked"] != asked:
-                return fault("IdempotentParameterMismatch", 400, "the token was used with other parameters")
-            return self._listing(before)
-        row = next((one for one in known if one["ReservedInstancesId"] == asked["ReservedInstancesId"]), None)
-        if row is None or row["State"] != "active" or row["OfferingClass"] != "standard":
-            return fault("InvalidReservedInstancesId", 400, "it cannot be listed")
-        if self.now() - row["Start"] < timedelta(days=30):
-            return fault("InvalidState", 400, "it must have been active for 30 days")
-        price = asked["PriceSchedules"][0]
-        self.listings.append(
-            {
-                "ReservedInstancesListingId": f"ril-{len(self.listings)}",
-                "ReservedInstancesId": asked["ReservedInstancesId"],
-                "ClientToken": asked["ClientToken"],
-                "Status": "active",
-                "InstanceCounts": [{"State": "available", "InstanceCount": asked["InstanceCount"]}],
-                "PriceSchedules": [
-                    {"Active": True, "Term": price["Term"], "Price": price["Price"], "CurrencyCode": "USD"}
-                ],
-                "CreateDate": self.now(),
-                "asked": asked,
-            }
-        )
-        return self._listing(self.listings[-1])
-
-    def _listing(self, one: dict[str, Any]) -> dict[str, Any]:
-        return {"ReservedInstancesListings": [{name: value for name, value in one.items() if name != "asked"}]}
-
-    def end_listing(self, asked: dict[str, Any], fault: Fault) -> Any:
-        """CancelReservedInstancesListing."""
-        for one in self.listings:
-            if one["ReservedInstancesListingId"] == asked["ReservedInstancesListingId"] and one["Status"] == "active":
-                one["Status"] = "cancelled"
-                return self._listing(one)
-        return fault("InvalidReservedInstancesListingId", 400, "it is not listed")
-
-    def buy_listings(self) -> None:
-        """Sell everything that is listed."""
-        for one in self.listings:
-            if one["Status"] == "active":
-                one["Status"] = "closed"
-                one["InstanceCounts"] = [{**one["InstanceCounts"][0], "State": "sold"}]
-
-    # --- extensions of blocks ---------------------------------------------------------------------------------------
-
-    def extend(self, asked: dict[str, Any], region: str, fault: Fault, unsold: Any) -> Any:
-        """PurchaseCapacityBlockExtension: each offering is sold once."""
-        wanted = asked["CapacityBlockExtensionOfferingId"]
-        for row in self.extensions.get(region, []):
-            if row["CapacityBlockExtensionOfferingId"] != wanted:
-                continue
-            if asked.get("DryRun"):
-                return fault(*_DRY)
-            if unsold is not None:
-                return unsold
-            self.extensions[region].remove(row)
-            dropped = ("StartDate", "Tenancy")
-            bought = {
-                **{name: value for name, value in row.items() if name not in dropped},
-                "CapacityReservationId": asked["CapacityReservationId"],
-                "CapacityBlockExtensionStatus": self.paid_as,
-                "CapacityBlockExtensionPurchaseDate": self.now(),
-            }
-            self.extended.append(bought)
-            return {"CapacityBlockExtensions": [bought]}
-        return fault("InvalidCapacityBlockExtensionOfferingId.NotFound", 400, f"{wanted} does not exist")
 
     # --- savings plans ----------------------------------------------------------------------------------------------
 

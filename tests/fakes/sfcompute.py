@@ -34,24 +34,13 @@ class _BuyOrder(_SfcomputeBody):
     flags: _OrderFlags = _OrderFlags()
 
 
-class _SellOrder(_SfcomputeBody):
-    side: Literal["sell"]
-    contract_id: str
-    quantity: int
-    start_at: datetime
-    end_at: datetime
-    price: int
-    flags: _OrderFlags = _OrderFlags()
-
-
 class _AskedQuote(_SfcomputeBody):
-    side: Literal["buy", "sell"]
+    side: Literal["buy"]
     min_start_date: str
     max_start_date: str
     duration: int
     quantity: int
     instance_type: str = ""
-    contract_id: str = ""
 
 
 @dataclass
@@ -62,7 +51,6 @@ class SfcomputeMarket:
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     cents: dict[str, int] = field(default_factory=lambda: {"h100i": 1600})
-    bid: int | None = 1000
     orders: list[Json] = field(default_factory=list)
     contracts: list[Json] = field(default_factory=list)
     keys: dict[str, tuple[Json, Json]] = field(default_factory=dict)
@@ -125,17 +113,16 @@ class SfcomputeMarket:
         ends = starts + timedelta(seconds=asked.duration)
         if ends != ends.replace(minute=0, second=0, microsecond=0):
             ends = ends.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        per_hour = self.cents.get(asked.instance_type) if asked.side == "buy" else self.bid
+        per_hour = self.cents.get(asked.instance_type)
         told: Json | None = None
         if per_hour is not None:
             hours = (ends - starts) / timedelta(hours=1)
-            what = {"contract_id": asked.contract_id} if asked.contract_id else {"instance_type": asked.instance_type}
             told = {
                 "price": round(per_hour * asked.quantity * hours),
                 "quantity": asked.quantity,
                 "start_at": _stamp(starts),
                 "end_at": _stamp(ends),
-                **what,
+                "instance_type": asked.instance_type,
             }
         return HttpAnswer(200, {"object": "quote", "side": asked.side, "quote": told})
 
@@ -145,8 +132,7 @@ class SfcomputeMarket:
             if before[0] != request.body:
                 return _error(400, "idempotency_mismatch", "the key was used with another order")
             return HttpAnswer(200, {"object": "order", "id": before[1]["id"], "status": "pending"})
-        kind = _SellOrder if request.body.get("side") == "sell" else _BuyOrder
-        asked = kind.model_validate(request.body)
+        asked = _BuyOrder.model_validate(request.body)
         if asked.end_at.minute or asked.end_at <= asked.start_at:
             return _error(400, "invalid_request", "orders end on the hour")
         row: Json = {
@@ -154,7 +140,7 @@ class SfcomputeMarket:
             "id": f"ordr_{len(self.orders)}",
             "side": asked.side,
             "status": "pending",
-            "instance_type": getattr(asked, "instance_type", "h100i"),
+            "instance_type": asked.instance_type,
             "quantity": asked.quantity,
             "start_at": _stamp(asked.start_at),
             "end_at": _stamp(asked.end_at),

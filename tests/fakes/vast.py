@@ -99,35 +99,3 @@ def _matches(row: VastListing, wanted: dict[str, dict[str, Any]]) -> bool:
         if not all(_OPERATORS[name](value, asked) for name, asked in conditions.items()):
             return False
     return True
-
-
-class VastAccount:
-    """One rented machine, and credit to prepay it (USD). A repeated prepayment pays twice."""
-
-    def __init__(self, credit: str = "5000", rate: str = "2.5") -> None:
-        self.credit, self.rate, self.balance = Decimal(credit), Decimal(rate), Decimal(0)
-        self.prepaid: list[Decimal] = []
-
-    def __call__(self, request: HttpRequest) -> HttpAnswer:
-        if request.headers.get("authorization") != "Bearer vast-key":
-            return HttpAnswer(401, {"success": False, "msg": "no such key"})
-        match request.method, request.path:
-            case "GET", "/api/v0/users/current/":
-                return HttpAnswer(200, {"id": 7, "credit": self.credit, "balance": Decimal(0)})
-            case "GET", "/api/v0/instances/1234/":
-                row = {
-                    "id": 1234, "gpu_name": "RTX 4090", "num_gpus": 2, "gpu_ram": 24564, "geolocation": "Oslo, NO",
-                    "dph_total": self.rate, "credit_balance": self.balance, "credit_discount": Decimal("0.2"),
-                }  # fmt: skip
-                return HttpAnswer(200, {"instances": row})
-            case "PUT", "/api/v0/instances/prepay/1234/":
-                assert set(request.body) == {"amount"}
-                amount = Decimal(str(request.body["amount"]))
-                if amount > self.credit:
-                    return HttpAnswer(
-                        400, {"success": False, "error": "insufficient_credit", "msg": "too little credit"}
-                    )
-                self.credit, self.balance = self.credit - amount, self.balance + amount
-                self.prepaid.append(amount)
-                return HttpAnswer(200, {"success": True, "timescale": Decimal("1.2"), "discount_rate": Decimal("0.2")})
-        return HttpAnswer(404, {"success": False, "msg": "no such path"})

@@ -127,61 +127,6 @@ def _plan_paid(shop: Shop) -> None:
         row["state"] = "active"
 
 
-def _sell_reserved(shop: Shop) -> None:
-    shop.cloud.shop.offerings[REGION] = [
-        {
-            "ReservedInstancesOfferingId": "rio-1",
-            "InstanceType": "p5.48xlarge",
-            "ProductDescription": "Linux/UNIX",
-            "InstanceTenancy": "default",
-            "OfferingClass": "standard",
-            "OfferingType": "Partial Upfront",
-            "Duration": 365 * 86_400,
-            "FixedPrice": 20000.0,
-            "RecurringCharges": [{"Amount": 4.0, "Frequency": "Hourly"}],
-            "CurrencyCode": "USD",
-            "Scope": "Region",
-            "Marketplace": False,
-        }
-    ]
-
-
-def _reserved(shop: Shop) -> list[dict[str, Any]]:
-    return [row for row in shop.cloud.reserved_instances.get(REGION, []) if row["State"] != "payment-failed"]
-
-
-def _reserved_paid(shop: Shop) -> None:
-    for row in shop.cloud.reserved_instances.get(REGION, []):
-        row["State"] = "active"
-
-
-def _sell_extension(shop: Shop) -> None:
-    starts = NOW + 2 * DAY
-    shop.cloud.shop.extensions[REGION] = [
-        {
-            "CapacityBlockExtensionOfferingId": "cbe-1",
-            "InstanceType": "p5.48xlarge",
-            "InstanceCount": 2,
-            "AvailabilityZone": "us-east-1a",
-            "CapacityBlockExtensionStartDate": starts,
-            "CapacityBlockExtensionEndDate": starts + DAY,
-            "CapacityBlockExtensionDurationHours": 24,
-            "UpfrontFee": "1500",
-            "CurrencyCode": "USD",
-            "Tenancy": "default",
-        }
-    ]
-
-
-def _extended(shop: Shop) -> list[dict[str, Any]]:
-    return [row for row in shop.cloud.shop.extended if row["CapacityBlockExtensionStatus"] != "payment-failed"]
-
-
-def _extension_paid(shop: Shop) -> None:
-    for row in shop.cloud.shop.extended:
-        row["CapacityBlockExtensionStatus"] = "payment-succeeded"
-
-
 def _nothing(shop: Shop) -> None:
     pass
 
@@ -218,22 +163,4 @@ PLAN = Kind(
     upfront=Money.usd(52560),
     dry_run=False,
 )
-RESERVED = Kind(
-    product=PurchaseProduct.RESERVED_INSTANCES,
-    request=_request(PurchaseProduct.RESERVED_INSTANCES, YEAR),
-    call="PurchaseReservedInstancesOffering",
-    stock=_sell_reserved,
-    bought=_reserved,
-    paid=_reserved_paid,
-    upfront=Money.usd(40000),
-)
-EXTENSION = Kind(
-    product=PurchaseProduct.BLOCK_EXTENSION,
-    request=_request(PurchaseProduct.BLOCK_EXTENSION, DAY, extends="cr-block"),
-    call="PurchaseCapacityBlockExtension",
-    stock=_sell_extension,
-    bought=_extended,
-    paid=_extension_paid,
-    upfront=Money.usd(1500),
-)
-KINDS = (NOW_ON, LATER, PLAN, RESERVED, EXTENSION)
+KINDS = (NOW_ON, LATER, PLAN)

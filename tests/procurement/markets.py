@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import small_market
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 from tests.fakes.sfcompute import SfcomputeMarket
-from tests.fakes.vast import VastAccount
 from tests.procurement.conftest import NOW, RecordedPurchases
 from tests.procurement.spoilt import SpoiltLine
 
@@ -48,9 +46,9 @@ guardrails:
 @dataclass
 class Stall:
     """One product of one provider. ``settings``: of the provider, with the fake's address. ``bought``: what the account
-    has of it there; ``pay``: the provider confirms or charges for what was bought. ``keyed``: it never sells twice
-    under one key; ``resent``: so the order may be sent again. ``serve``: where the fake is served otherwise than over
-    plain HTTP: brings the provider's settings. ``looks``: the most requests that a search for an order takes."""
+    has of it there; ``pay``: the provider confirms or charges for what was bought. ``resent``: the order may be sent
+    again with the same key. ``serve``: where the fake is served otherwise than over plain HTTP: brings the provider's
+    settings. ``looks``: the most requests that a search for an order takes."""
 
     provider: str
     request: QuoteRequest
@@ -59,7 +57,6 @@ class Stall:
     bought: Callable[[], list[Any]]
     pay: Callable[[], None]
     upfront: Money = Money.ZERO
-    keyed: bool = True
     resent: bool = True
     looks: int = 3
     login: dict[str, str] = field(default_factory=dict)
@@ -141,7 +138,7 @@ def bench(stall: Stall, home: Path, store: str, monkeypatch: pytest.MonkeyPatch)
                 one.close()
 
 
-_LOGINS = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCE_", "AZURE_", "AWS_", "VAST_", "SFC_", "SF_")
+_LOGINS = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCE_", "AZURE_", "AWS_", "SFC_", "SF_")
 
 
 # --- Google Cloud -----------------------------------------------------------------------------------------------------
@@ -235,31 +232,4 @@ def sfcompute_block() -> Stall:
     )
 
 
-# --- Vast.ai ----------------------------------------------------------------------------------------------------------
-
-
-def vast_prepaid() -> Stall:
-    account = VastAccount()
-    row = {"id": 1234, "gpu_name": "RTX 4090", "num_gpus": 2, "gpu_ram": 24564, "geolocation": "Oslo, NO"}
-    rate = {"dph_total": Decimal("2.5"), "credit_balance": Decimal(0)}
-    line = SpoiltLine(
-        account,
-        is_order=lambda request: request.method == "PUT",
-        is_look=lambda request: request.path == "/api/v0/instances/1234/",
-        nothing=lambda request: HttpAnswer(200, {"instances": {**row, **rate}}),
-    )
-    product = (PurchaseProduct.PREPAID,)
-    return Stall(
-        provider="vast",
-        request=QuoteRequest(machines=1, length=timedelta(days=30), products=product, extends="1234"),
-        line=line,
-        settings=lambda url: {"base_url": url, "api_key": "vast-key"},
-        bought=lambda: account.prepaid,
-        pay=lambda: None,
-        upfront=Money.usd("1800"),
-        keyed=False,
-        resent=False,
-    )
-
-
-STALLS: tuple[Callable[[], Stall], ...] = (gcp_reservation, gcp_calendar, gcp_commitment, sfcompute_block, vast_prepaid)
+STALLS: tuple[Callable[[], Stall], ...] = (gcp_reservation, gcp_calendar, gcp_commitment, sfcompute_block)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.procurement.notices import ending_notice
-from tests.core.purchases.test_purchase_steps import PAID, QUOTE
+from tests.core.purchases.test_purchase_steps import QUOTE
 from tests.procurement.test_using import held
 
 SECOND = timedelta(seconds=1)
@@ -29,11 +29,7 @@ def test_it_says_when_jobs_leave_and_what_can_be_done() -> None:
     notice = ending_notice(held(LONG), LONG.ends - SECOND)
     assert notice is not None
     assert f"Jobs leave it at {LONG.ends - timedelta(minutes=35):%Y-%m-%d %H:%M} UTC" in notice.body
-    assert f"--extends {PAID.id}" in notice.body
-    reservation = held(LONG.model_copy(update={"product": PurchaseProduct.CAPACITY_RESERVATION}))
-    other = ending_notice(reservation, LONG.ends - SECOND)
-    assert other is not None
-    assert "--extends" not in other.body
+    assert "gpubroker capacity review purchase-1" in notice.body
 
 
 def test_what_is_no_capacity_ends_without_a_word() -> None:

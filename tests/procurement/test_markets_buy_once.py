@@ -44,8 +44,8 @@ def told_in_the_wrong_order(stall: Stall) -> None:
 
 
 def arrives_twice(stall: Stall) -> None:
-    """Something on the way delivers the order twice, where the provider knows it by its key."""
-    stall.line.twice = stall.keyed
+    """Something on the way delivers the order twice; the provider knows it by its key."""
+    stall.line.twice = True
 
 
 def refused_by_a_server_error(stall: Stall) -> None:

@@ -16,7 +16,7 @@ from tests.actors import ANN, BOB, person
 from tests.fakes.aws_cloud import AwsFault
 from tests.procurement.conftest import NOW, REGION, Shop
 from tests.procurement.crashes import BuyerKilled, Reaper, mortal
-from tests.procurement.kinds import EXTENSION, LATER, NOW_ON, PLAN, RESERVED, Kind, open_shop
+from tests.procurement.kinds import LATER, NOW_ON, PLAN, Kind, open_shop
 
 NOTHING = Money.ZERO
 DAY = timedelta(days=1)
@@ -26,8 +26,7 @@ THREE_DAYS = Money.usd(1440)  # two machines at $10 an hour
 @pytest.fixture(autouse=True)
 def _open(shop: Shop) -> None:
     open_shop(shop)
-    for kind in (PLAN, RESERVED, EXTENSION):
-        kind.stock(shop)
+    PLAN.stock(shop)
 
 
 def test_a_reservation_costs_what_its_hours_cost_until_it_ends(shop: Shop) -> None:
@@ -224,29 +223,21 @@ def test_a_queued_plan_is_deleted_before_it_begins(shop: Shop) -> None:
     assert (gone.state, shop.money(asked)) == (PurchaseState.UNDONE, (NOTHING, NOTHING))
 
 
-@pytest.mark.parametrize("kind", [RESERVED, EXTENSION], ids=str)
-def test_what_cannot_be_undone_says_so(shop: Shop, kind: Kind) -> None:
-    held = kind.held(shop)
+def test_what_cannot_be_undone_says_so(shop: Shop) -> None:
+    asked = shop.approved()
+    shop.advance(asked)
+    shop.paid()
+    held = shop.advance(asked)
     with pytest.raises(Refused, match="cannot be undone"):
         undoing.undo(shop.broker, held.id, by=ANN)
     assert shop.broker.store.purchase(held.id).state is PurchaseState.HELD
 
 
-def test_reserved_instances_are_paid_upfront_and_by_the_hour(shop: Shop) -> None:
-    held = RESERVED.held(shop)
-    assert shop.money(held) == (Money.usd(4 * 2 * 24 * 365), Money.usd(40000))
-    shop.clock.advance(DAY / 2)
-    assert shop.advance(held).charged == Money.usd(40000 + 4 * 2 * 12)
-
-
-@pytest.mark.parametrize("kind", [PLAN, RESERVED, EXTENSION], ids=str)
-def test_a_payment_that_fails_gives_the_money_back(shop: Shop, kind: Kind) -> None:
-    asked = kind.approved(shop)
+def test_a_payment_that_fails_gives_the_money_back(shop: Shop) -> None:
+    asked = PLAN.approved(shop)
     shop.advance(asked)
-    for row in kind.bought(shop):
-        for name in ("State", "state", "CapacityBlockExtensionStatus"):
-            if name in row:
-                row[name] = "payment-failed"
+    for row in PLAN.bought(shop):
+        row["state"] = "payment-failed"
     over = shop.advance(asked)
     assert (over.reason, shop.money(asked)) == (NotBought.NOT_PAID, (NOTHING, NOTHING))
 

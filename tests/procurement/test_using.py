@@ -11,7 +11,7 @@ from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTak
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, UndoTerms
 from broker.core.values.money import Money
-from broker.procurement.using import LEAVES, coming, in_use, is_extended, leave_at, orders_of, with_bought
+from broker.procurement.using import LEAVES, coming, in_use, leave_at, orders_of, with_bought
 from broker.reconciler.admission.admission import with_occupancy
 from tests.core.purchases.test_purchase_steps import BOB, CHARGED, OLGA, PAID, QUOTE, bought
 
@@ -49,8 +49,7 @@ def test_a_bought_machine_costs_nothing_more_and_has_the_value_of_its_hours() ->
 
 
 def test_a_launch_is_told_the_orders_of_its_offer() -> None:
-    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.starts, "extends": PAID.id}
-    purchases = [held(), held(QUOTE.model_copy(update=longer))]
+    purchases = [held(), held()]
     assert orders_of(only(held()), purchases, DURING) == (PAID.id,)
     assert orders_of(only(held()), purchases, QUOTE.ends) == ()
     other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH)
@@ -82,14 +81,6 @@ def test_work_leaves_35_minutes_before_the_end() -> None:
     assert (late.availability, "before it ends" in late.unavailable_because) == (Availability.UNAVAILABLE, True)
 
 
-def test_an_extension_lets_work_stay() -> None:
-    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.ends, "extends": PAID.id}
-    more = held(QUOTE.model_copy(update={**longer, "ends": QUOTE.ends + timedelta(days=1)}))
-    assert leave_at(only(held()), [held(), more], DURING) == more.quote.ends - LEAVES
-    after = more.quote.starts + timedelta(hours=1)
-    assert leave_at(only(held()), [more], after) == more.quote.ends - LEAVES, "the block's own period is over"
-
-
 def test_work_leaves_at_once_what_was_undone_or_ended_under_it() -> None:
     """An open reservation that is cancelled ends no machine: each runs on at the price on demand."""
     offer = only(held())
@@ -101,15 +92,6 @@ def test_work_leaves_at_once_what_was_undone_or_ended_under_it() -> None:
         assert leave_at(replace(offer, as_of=QUOTE.ends), [over], QUOTE.ends) is None, "it is of something newer"
     ahead = held(QUOTE.model_copy(update={"starts": QUOTE.ends, "ends": QUOTE.ends + timedelta(days=1)}))
     assert leave_at(offer, [over, ahead], DURING) == DURING, "what has not begun holds no machine"
-
-
-def test_what_is_extended_does_not_end_yet() -> None:
-    longer = {"product": PurchaseProduct.BLOCK_EXTENSION, "starts": QUOTE.ends, "extends": PAID.id}
-    first, second = (held(QUOTE.model_copy(update={**longer, "ends": QUOTE.ends + timedelta(days=d)})) for d in (1, 2))
-    assert not is_extended(held(), [held()])
-    assert is_extended(held(), [held(), first])
-    assert is_extended(first, [held(), first, second])
-    assert not is_extended(second, [held(), first, second])
 
 
 def test_what_the_provider_lists_is_not_offered_twice() -> None:

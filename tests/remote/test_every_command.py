@@ -66,7 +66,6 @@ OFFERED = {
     "capacity quote",
     "capacity reject",
     "capacity return",
-    "capacity sell",
     "capacity show",
     "capacity withdraw",
     "jobs attempts",

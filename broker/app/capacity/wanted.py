@@ -25,7 +25,6 @@ class WantedCapacity:
     earliest: datetime | None = None
     latest: datetime | None = None
     products: Sequence[str] = ()
-    extends: str = ""
 
     def request(self) -> QuoteRequest:
         """The request. Raises `InvalidInput` and `UnknownName`."""
@@ -44,7 +43,6 @@ class WantedCapacity:
             earliest=self.earliest,
             latest=self.latest,
             products=wanted_products(self.products),
-            extends=self.extends,
         )
 
 
@@ -64,11 +62,7 @@ def wanted_products(named: Iterable[str]) -> tuple[PurchaseProduct, ...]:
     """The kinds of product of these names, written with ``-`` or ``_``; none: capacity blocks. Raises `UnknownName`."""
     names = [name.replace("-", "_") for name in named] or [PurchaseProduct.CAPACITY_BLOCK.value]
     if "all" in names:
-        needs_more = (
-            PurchaseProduct.BLOCK_EXTENSION,
-            PurchaseProduct.PREPAID,
-        )  # the order or machine that they are for
-        return tuple(one for one in PurchaseProduct if one not in needs_more)
+        return tuple(PurchaseProduct)
     known = {one.value: one for one in PurchaseProduct}
     for name in names:
         if name not in known:

@@ -48,7 +48,6 @@ DOCUMENTS: Mapping[str, str] = {
     "capacity-quote": "purchases:QuoteList",
     "capacity-record": "capacity:RecordedCapacity",  # of `capacity add` and `capacity remove`
     "capacity-review": "purchases:PurchaseReviewResult",
-    "capacity-resale": "purchases:ResaleTermsResult",  # of `capacity sell --dry-run`
     "capacity-show": "purchases:PurchaseHistory",
     "capacity-undo": "purchases:UndoTermsResult",  # of `capacity cancel --dry-run`
     "charges": "charges:ChargesResult",  # of `report charges fetch` and `report charges import`

@@ -11,7 +11,7 @@ from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, ResaleTerms, Undo, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.comparing import CapacityDifference, DifferenceKind
 from broker.procurement.reviewing import PurchaseReview
@@ -25,8 +25,7 @@ class QuoteResult(Result):
     """What a provider would sell. ``number``: by which it can be bought for an hour; null where it is not known.
     ``undo``: how a purchase of it can be undone, with ``until``: by ``undo_until``. ``total_usd``: all machines, the
     whole time; ``upfront_usd`` of it is paid when it is bought, ``recurring_usd`` over its period. ``at_once``: the
-    period begins with the order. ``extends``: the provider's id of the order that it extends; ``terms``: its kind and
-    payment option."""
+    period begins with the order. ``terms``: its kind and payment option."""
 
     number: int | None
     product: PurchaseProduct
@@ -47,7 +46,6 @@ class QuoteResult(Result):
     undo: Undo
     undo_until: Moment | None
     at_once: bool
-    extends: str
     terms: str
     quoted_at: Moment
 
@@ -96,10 +94,7 @@ class OrderResult(Result):
 class PurchaseResult(Result):
     """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
     still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
-    cancelled or returned it, or asked the provider to. ``sold_by``: who offers or sold it on the provider's resale
-    market, ``sale_market``, for ``sale_least_usd``, ``sale_order``: the provider's id of that offer, ``proceeds_usd``:
-    what it brought; ``proposed_by``: who would sell it for ``proposed_least_usd``, to which a second person has to
-    agree."""
+    cancelled or returned it, or asked the provider to."""
 
     id: str
     state: PurchaseState
@@ -119,17 +114,9 @@ class PurchaseResult(Result):
     holding: int | None
     reason: NotBought | None
     undone_by: str
-    sold_by: str
-    sale_order: str
-    proceeds_usd: Money
-    proposed_by: str
-    proposed_least_usd: Money
     evidence: str
     intended_at: Moment
     changed_at: Moment
-    # With defaults: answers that a server keeps for repeated requests may be older than these fields.
-    sale_market: str = ""
-    sale_least_usd: Money = Money.ZERO
 
     @classmethod
     def of(cls, one: Purchase) -> Self:
@@ -138,8 +125,6 @@ class PurchaseResult(Result):
             one,
             approvers=sorted({who for question in asked for who in question.approvers} - {one.user, *one.approved_by}),
             order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
-            sale_order=one.sale_order.id if one.sale_order else "",
-            sale_market=one.sale.market if one.sale else "",
         )
 
 
@@ -155,25 +140,6 @@ class UndoTermsResult(Result):
 
     @classmethod
     def of(cls, purchase: str, terms: UndoTerms) -> Self:
-        return cls.from_parts(terms, purchase=purchase)
-
-
-class ResaleTermsResult(Result):
-    """`capacity sell --dry-run`: what can be sold on ``market``: ``machines`` from ``starts`` to ``ends``.
-    ``estimate_usd``: what buyers pay for it now; null if unknown, or if nobody does. ``fee``: the market's part of the
-    price, from 0 to 1."""
-
-    purchase: str
-    market: str
-    machines: int
-    starts: Moment
-    ends: Moment
-    estimate_usd: Money | None
-    fee: Figure
-    notes: str
-
-    @classmethod
-    def of(cls, purchase: str, terms: ResaleTerms) -> Self:
         return cls.from_parts(terms, purchase=purchase)
 
 

@@ -259,7 +259,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
     purchases.quote: (
         "quote H100:8 --for 2d --provider aws --region us-east-1",
         "quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
-        "quote H100:8 --for 1y --product savings-plan --product reserved-instances",
+        "quote H100:8 --for 1y --product savings-plan --product commitment",
     ),
     purchases.buy: (
         "buy 3 --team nlp --dry-run",
@@ -274,7 +274,6 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
     purchases.withdraw: (f"withdraw {_ID}",),
     purchases.cancel: (f"cancel {_ID} --dry-run", f"cancel {_ID} --at-most 960 --yes"),
     purchases.return_: (f"return {_ID}",),
-    purchases.sell: (f"sell {_ID} --dry-run", f"sell {_ID} --least 1500", f"sell {_ID} --stop"),
     plan.propose: (
         "propose H100:8 --machines 2 --for 7d --region us-east-1",
         "propose H100:8 --for 14d --demand H100=hours.csv --json",

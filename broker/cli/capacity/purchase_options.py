@@ -22,16 +22,11 @@ Ceiling = Annotated[
     str | None, typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show verdict, cost and terms; change nothing.")]
-Least = Annotated[
-    str | None,
-    typer.Option("--least", metavar="USD", help="Price of all machines for the rest of the time, before fees."),
-]
 NothingBought = Annotated[
     bool,
     typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
-Stop = Annotated[bool, typer.Option("--stop", help="Withdraw the offer.")]
 WithClosed = Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")]
 
 
@@ -39,13 +34,11 @@ class ProductKind(StrEnum):
     """The kinds of product, as the command line names them."""
 
     CAPACITY_BLOCK = "capacity-block"
-    BLOCK_EXTENSION = "block-extension"
     CAPACITY_RESERVATION = "capacity-reservation"
     FUTURE_RESERVATION = "future-reservation"
     RESERVED_INSTANCES = "reserved-instances"
     SAVINGS_PLAN = "savings-plan"
     COMMITMENT = "commitment"
-    PREPAID = "prepaid"
     ALL = "all"
 
 
@@ -79,12 +72,6 @@ class QuoteOptions:
         list[ProductKind] | None,
         typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
     ] = None
-    extends: Annotated[
-        str,
-        typer.Option(
-            "--extends", metavar="ORDER", help="The provider's ID of the block to extend, or of the machine to prepay."
-        ),
-    ] = ""
 
 
 @dataclass(frozen=True)

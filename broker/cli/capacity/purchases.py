@@ -1,4 +1,4 @@
-"""Buying capacity, and giving back or selling what was bought; here, or by a team server with its logins."""
+"""Buying capacity, and giving back what was bought; here, or by a team server with its logins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from broker.cli.capacity.purchase_options import (
     Binding,
     Ceiling,
     DryRun,
-    Least,
     NothingBought,
     PayerOptions,
     PurchaseId,
     QuoteOptions,
-    Stop,
     WithClosed,
     Yes,
 )
@@ -31,7 +29,7 @@ from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 if TYPE_CHECKING:
     from broker.app.capacity.purchases import Payer
     from broker.app.capacity.wanted import WantedCapacity
-    from broker.app.results.purchases import PurchaseResult, QuoteList, ResaleTermsResult, UndoTermsResult
+    from broker.app.results.purchases import PurchaseResult, QuoteList, UndoTermsResult
     from broker.app.wiring import Broker
     from broker.core.purchases.purchases import Purchase
     from broker.core.purchases.quotes import CapacityQuote
@@ -41,9 +39,8 @@ if TYPE_CHECKING:
 def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
 
-    A quote can be bought by its number within an hour. AWS sells capacity blocks (1 to 14 days, or 3 to 26 weeks) and
-    extensions of them; reservations from now on, and from 5 to 120 days ahead on; savings plans and reserved instances
-    (1 or 3 years).
+    A quote can be bought by its number within an hour. AWS sells capacity blocks (1 to 14 days, or 3 to 26 weeks);
+    reservations from now on, and from 5 to 120 days ahead on; savings plans (1 or 3 years).
     """
     from broker.app.capacity.wanted import WantedCapacity
     from broker.cli import filters
@@ -61,7 +58,6 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
         earliest=None if given.start is None else filters.moment_ahead("--since", given.start, now),
         latest=None if given.latest is None else filters.moment_ahead("--until", given.latest, now),
         products=[one.value for one in given.product or ()],
-        extends=given.extends,
     )
     found = _quoted(terminal, wanted, given.provider or [])
     terminal.result(found, lambda: purchases_view.quotes(terminal.out, found))
@@ -303,54 +299,6 @@ def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
     from broker.app.capacity.undoing import undo_terms
 
     return UndoTermsResult.of(id, undo_terms(terminal.broker(), id))
-
-
-def sell(
-    context: typer.Context,
-    id: PurchaseId,
-    least: Least = None,
-    stop: Stop = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Sell a purchase on its provider's resale market: a block at SF Compute, a standard reserved instance at AWS.
-
-    Jobs leave what is for sale, and none starts in it. The money returns to the budget of the month of the sale.
-    Other providers have no such market; the refusal names the alternative.
-    """
-    from broker.cli import filters
-    from broker.cli.capacity import purchases_view
-
-    terminal = Terminal.of(context)
-    if dry_run:
-        terms = _resale_terms(terminal, id)
-        terminal.result(terms, lambda: purchases_view.resale(terms))
-        return
-    if least is None and not stop:
-        raise InvalidInput("the price is missing", where="--least", hint=f"gpubroker capacity sell {id} --dry-run")
-    price = None if least is None or stop else filters.price("--least", least)
-
-    def here() -> Purchase:
-        from broker.app.capacity import selling
-
-        if price is None:
-            return selling.end_sale(terminal.broker(), id, by=terminal.actor)
-        return selling.sell(terminal.broker(), id, least=price, by=terminal.actor)
-
-    if price is None:
-        _change(terminal, f"/purchases/{id}/end-sale", None, here)
-    else:
-        _change(terminal, f"/purchases/{id}/sell", {"least": price.as_json()}, here)
-
-
-def _resale_terms(terminal: Terminal, id: str) -> ResaleTermsResult:
-    from broker.app.results.purchases import ResaleTermsResult
-
-    if terminal.through_server:
-        return terminal.api.fetch(ResaleTermsResult, f"/purchases/{id}/resale")
-    from broker.app.capacity.selling import resale_terms
-
-    return ResaleTermsResult.of(id, resale_terms(terminal.broker(), id))
 
 
 def _change(terminal: Terminal, path: str, body: Mapping[str, Any] | None, here: Callable[[], Purchase]) -> None:

@@ -16,7 +16,6 @@ from broker.app.results.purchases import (
     PurchaseReviewResult,
     QuoteList,
     QuoteResult,
-    ResaleTermsResult,
     UndoTermsResult,
 )
 from broker.cli.capacity.capacity_view import unanswered
@@ -37,13 +36,11 @@ _UNDO = {
 }
 _PRODUCTS = {
     PurchaseProduct.CAPACITY_BLOCK: "capacity block",
-    PurchaseProduct.BLOCK_EXTENSION: "block extension",
     PurchaseProduct.CAPACITY_RESERVATION: "reservation",
     PurchaseProduct.FUTURE_RESERVATION: "future reservation",
     PurchaseProduct.RESERVED_INSTANCES: "reserved instances",
     PurchaseProduct.SAVINGS_PLAN: "savings plan",
     PurchaseProduct.COMMITMENT: "commitment",
-    PurchaseProduct.PREPAID: "prepaid credit",
 }
 _STATES = {
     PurchaseState.ASKING: "waits for approval",
@@ -55,8 +52,6 @@ _STATES = {
     PurchaseState.UNDOING: "the provider was asked to undo it",
     PurchaseState.ENDED: "ended",
     PurchaseState.UNDONE: "undone",
-    PurchaseState.SELLING: "for sale on the provider's market",
-    PurchaseState.SOLD: "sold",
     PurchaseState.NOT_BOUGHT: "not bought",
 }
 _REASONS = {
@@ -180,16 +175,6 @@ def purchase(one: PurchaseResult, *, here: bool) -> Iterator[RenderableType]:
         yield f"order {one.order.id} at {one.quote.provider}: {one.order.state}"
     if one.undone_by:
         yield f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}"
-    if one.proposed_by:
-        least = one.proposed_least_usd
-        yield (
-            f"{one.proposed_by} would sell it for {least.rounded(2)}; a second of its buyer and approvers agrees with:"
-            f" gpubroker capacity sell {one.id} --least {least.dollars:f}"
-        )
-    if one.sale_market:
-        brought = f", brought {one.proceeds_usd.rounded(2)}" if one.state is PurchaseState.SOLD else ""
-        offer, least = f" ({one.sale_order})" if one.sale_order else "", one.sale_least_usd
-        yield f"for sale on {one.sale_market} for {least.rounded(2)} by {one.sold_by}{offer}{brought}"
     if one.evidence:
         yield Text(one.evidence, style="yellow")
     if then := _next(one, here=here):
@@ -232,18 +217,6 @@ def terms(found: UndoTermsResult) -> Iterator[RenderableType]:
     yield f"{found.purchase}: {way}; the provider {back}charges {charge.rounded(2)} for it{until}"
     accept = f" --at-most {charge}" if charge else ""
     yield Text(f"to do it: gpubroker capacity cancel {found.purchase}{accept}", style="dim")
-
-
-def resale(found: ResaleTermsResult) -> Iterator[RenderableType]:
-    """The terms of selling a purchase, then the command that offers it."""
-    estimate = found.estimate_usd
-    bid = "nobody buys it now" if estimate is None else f"buyers pay about {estimate.rounded(2)} now"
-    fee = f"; the market keeps {found.fee:.0%}" if found.fee else ""
-    note = f"; {found.notes}" if found.notes else ""
-    period = f"{formats.moment(found.starts)} to {formats.moment(found.ends)}"
-    many = formats.plural(found.machines, "machine")
-    yield f"{found.purchase}: {many} from {period} on {found.market}; {bid}{fee}{note}"
-    yield Text(f"to offer it: gpubroker capacity sell {found.purchase} --least USD", style="dim")
 
 
 def _product(quote: QuoteResult) -> str:
@@ -298,8 +271,6 @@ def _next(one: PurchaseResult, *, here: bool) -> str:
                 f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
                 f"gpubroker capacity withdraw {one.id} --nothing-bought"
             )
-        case PurchaseState.SELLING:
-            return f"to withdraw the offer: gpubroker capacity sell {one.id} --stop"
         case PurchaseState.UNDOING:
             return f"confirmed {by}"
         case _:

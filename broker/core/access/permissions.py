@@ -24,7 +24,7 @@ class Permission(StrEnum):
     JUDGE_LAUNCHES = "judge_launches"  # ask, for SkyPilot or Slurm, about the launches of their users
     CHANGE_OWN_JOBS = "change_own_jobs"  # cancel and extend
     CHANGE_TEAM_JOBS = "change_team_jobs"
-    BUY = "buy"  # ask for quotes, start purchases, undo and sell own purchases; policies say who may buy what
+    BUY = "buy"  # ask for quotes, start purchases, undo own purchases; policies say who may buy what
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
     CHANGE_POLICIES = "change_policies"  # preview, apply and roll back policies

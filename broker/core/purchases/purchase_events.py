@@ -14,7 +14,7 @@ from pydantic import Field
 
 from broker.core.job.reasons import RuleObjection
 from broker.core.policy.approvals import Question
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, ResaleTerms, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
 from broker.core.values.money import Money
 
 
@@ -141,47 +141,6 @@ class Undone(PurchaseValue):
     refund: Money
 
 
-class SaleProposed(PurchaseValue):
-    """``by`` would sell it for ``least`` (USD, in all); a second person has to agree before it is offered."""
-
-    kind: Literal["sale_proposed"] = "sale_proposed"
-    by: str
-    least: Money
-
-
-class SaleAsked(PurchaseValue):
-    """``by`` offers it on the provider's resale market for ``least`` (USD, in all, before the market's fee); written
-    before the call."""
-
-    kind: Literal["sale_asked"] = "sale_asked"
-    by: str
-    terms: ResaleTerms
-    least: Money
-
-
-class SaleListed(PurchaseValue):
-    """It is for sale there. ``order``: the offer, as the provider has it."""
-
-    kind: Literal["sale_listed"] = "sale_listed"
-    order: Order
-
-
-class SaleEnded(PurchaseValue):
-    """It is no longer for sale, and stays as it was: refused or withdrawn. ``by``: the person, if it was one."""
-
-    kind: Literal["sale_ended"] = "sale_ended"
-    by: str = ""
-    evidence: str = ""
-
-
-class Sold(PurchaseValue):
-    """It was sold. ``proceeds``: what it brought, after the market's fee (USD)."""
-
-    kind: Literal["sold"] = "sold"
-    order: Order
-    proceeds: Money
-
-
 class PurchaseEnded(PurchaseValue):
     """Its period has ended; or ended earlier, for the reason ``evidence``."""
 
@@ -214,11 +173,6 @@ PurchaseEvent = Annotated[
     | UndoAsked
     | UndoRefused
     | Undone
-    | SaleProposed
-    | SaleAsked
-    | SaleListed
-    | SaleEnded
-    | Sold
     | PurchaseEnded
     | PurchaseFailed,
     Field(discriminator="kind"),

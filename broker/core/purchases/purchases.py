@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from broker.core.policy.approvals import Question
 from broker.core.purchases import purchase_events as ev
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, ResaleTerms, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
 from broker.core.values.money import Money
 
 PREFIX = "purchase-"
@@ -31,14 +31,12 @@ class PurchaseState(StrEnum):
     UNDOING = "undoing"  # the provider was asked to cancel it or take it back
     ENDED = "ended"  # its period has ended
     UNDONE = "undone"  # cancelled or returned
-    SELLING = "selling"  # offered on the provider's resale market; no work is placed in it
-    SOLD = "sold"  # sold there
     NOT_BOUGHT = "not_bought"
 
     @property
     def closed(self) -> bool:
         """Whether the state is final."""
-        return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.SOLD, PurchaseState.NOT_BOUGHT)
+        return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.NOT_BOUGHT)
 
     @property
     def before_order(self) -> bool:
@@ -53,11 +51,7 @@ class Purchase(PurchaseValue):
 
     ``sent_at``: the last time the order was sent, ``first_sent_at``: the first; ``repeats``: the number of repetitions.
     ``paid_at``: when it was paid or confirmed. ``accrued``: the recurring price that fell due up to ``accrued_to``.
-    ``undo``: the terms on which ``undone_by`` undoes it, requested at ``undo_at``.
-
-    ``sale``: the terms of its resale for at least ``sale_least``, requested by ``sold_by`` at ``sale_at``;
-    ``sale_order``: the offer at the provider; ``proceeds``: its income. ``proposed_by``: who proposed, at
-    ``proposed_at``, to sell it for ``proposed_least``; a second person must agree."""
+    ``undo``: the terms on which ``undone_by`` undoes it, requested at ``undo_at``."""
 
     id: str
     seq: int
@@ -89,15 +83,6 @@ class Purchase(PurchaseValue):
     undo: UndoTerms | None = None
     undo_at: datetime | None = None
     undone_by: str = ""
-    sale: ResaleTerms | None = None
-    sale_least: Money = Money.ZERO
-    sale_at: datetime | None = None
-    sale_order: Order | None = None
-    sold_by: str = ""
-    proceeds: Money = Money.ZERO
-    proposed_by: str = ""
-    proposed_least: Money = Money.ZERO
-    proposed_at: datetime | None = None
 
     @property
     def held(self) -> Money:
@@ -147,16 +132,11 @@ _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     ev.OrderRepeated: frozenset({PurchaseState.UNKNOWN}),
     ev.OrderTaken: frozenset({PurchaseState.ORDERING, PurchaseState.UNKNOWN, PurchaseState.ORDERED}),
     ev.OrderPaid: frozenset({PurchaseState.ORDERED}),
-    ev.Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING, PurchaseState.SELLING}),
+    ev.Accrued: frozenset({PurchaseState.HELD, PurchaseState.UNDOING}),
     ev.UndoAsked: frozenset({PurchaseState.ORDERED, PurchaseState.HELD}),
     ev.UndoRefused: frozenset({PurchaseState.UNDOING}),
     ev.Undone: frozenset({PurchaseState.UNDOING}),
-    ev.SaleProposed: frozenset({PurchaseState.HELD}),
-    ev.SaleAsked: frozenset({PurchaseState.HELD}),
-    ev.SaleListed: frozenset({PurchaseState.SELLING}),
-    ev.SaleEnded: frozenset({PurchaseState.SELLING}),
-    ev.Sold: frozenset({PurchaseState.SELLING}),
-    ev.PurchaseEnded: frozenset({PurchaseState.HELD, PurchaseState.SELLING}),
+    ev.PurchaseEnded: frozenset({PurchaseState.HELD}),
     ev.PurchaseFailed: frozenset(
         {
             PurchaseState.ASKING,
@@ -236,10 +216,6 @@ def _change(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> dict[s
             raise ImpossiblePurchase(f"{purchase.id} was intended already")
         case ev.UndoAsked() | ev.UndoRefused() | ev.Undone():
             return _undo_change(purchase, event, at)
-        case ev.SaleProposed():
-            return {"proposed_by": event.by, "proposed_least": event.least, "proposed_at": at}
-        case ev.SaleAsked() | ev.SaleListed() | ev.SaleEnded() | ev.Sold():
-            return _sale_change(purchase, event, at)
         case _:
             return _order_change(purchase, event, at)
 
@@ -263,31 +239,6 @@ def _order_change(purchase: Purchase, event: OrderEvent, at: datetime) -> dict[s
         case ev.Accrued():
             sums = {"charged": purchase.charged + event.amount, "accrued": purchase.accrued + event.amount}
             return {"order": event.order, "accrued_to": event.until, **sums}
-
-
-def _sale_change(
-    purchase: Purchase, event: ev.SaleAsked | ev.SaleListed | ev.SaleEnded | ev.Sold, at: datetime
-) -> dict[str, object]:
-    match event:
-        case ev.SaleAsked():
-            asked = {
-                "proposed_by": "",
-                "proposed_least": Money.ZERO,
-                "proposed_at": None,
-                "sale": event.terms,
-                "sale_least": event.least,
-                "sale_at": at,
-                "sold_by": event.by,
-            }
-            return {"state": PurchaseState.SELLING, "sale_order": None, "evidence": "", **asked}
-        case ev.SaleListed():
-            return {"sale_order": event.order}
-        case ev.SaleEnded():
-            gone = {"sale": None, "sale_least": Money.ZERO, "sale_at": None, "sale_order": None, "sold_by": ""}
-            return {"state": PurchaseState.HELD, **gone}
-        case ev.Sold():
-            sums = {"proceeds": event.proceeds, "charged": purchase.charged - event.proceeds}
-            return {"state": PurchaseState.SOLD, "sale_order": event.order, **sums}
 
 
 def _undo_change(

@@ -18,19 +18,16 @@ class PurchaseProduct(StrEnum):
     """The kind of product."""
 
     CAPACITY_BLOCK = "capacity_block"  # machines for a future period, paid when bought
-    BLOCK_EXTENSION = "block_extension"  # more time for a block that was bought
     CAPACITY_RESERVATION = "capacity_reservation"  # machines from now on, paid by the hour, used or not
     FUTURE_RESERVATION = "future_reservation"  # the same from a later day on
     RESERVED_INSTANCES = "reserved_instances"  # a lower rate for machines of one type
     SAVINGS_PLAN = "savings_plan"  # a lower rate for a promised hourly payment
     COMMITMENT = "commitment"  # machines for a term at a lower rate
-    PREPAID = "prepaid"  # a lower rate of a machine that runs, for credit paid now
 
     @property
     def holds_machines(self) -> bool:
         """Whether it is capacity, not only a lower price."""
-        prices = (PurchaseProduct.RESERVED_INSTANCES, PurchaseProduct.SAVINGS_PLAN, PurchaseProduct.PREPAID)
-        return self not in prices
+        return self not in (PurchaseProduct.RESERVED_INSTANCES, PurchaseProduct.SAVINGS_PLAN)
 
 
 class Undo(StrEnum):
@@ -52,7 +49,7 @@ class PurchaseValue(BaseModel):
 class QuoteRequest(PurchaseValue):
     """A request for quotes: ``machines`` of one type, or with ``count`` accelerators each, in one region (None: any)
     for ``length``, starting between ``earliest`` and ``latest`` (UTC; None: as the provider chooses). ``products``: the
-    kinds wanted. ``extends``: the provider's id of the order to be extended, for `PurchaseProduct.BLOCK_EXTENSION`."""
+    kinds wanted."""
 
     machines: int
     instance_type: str | None = None
@@ -63,7 +60,6 @@ class QuoteRequest(PurchaseValue):
     earliest: datetime | None = None
     latest: datetime | None = None
     products: tuple[PurchaseProduct, ...] = (PurchaseProduct.CAPACITY_BLOCK,)
-    extends: str = ""
 
 
 class CapacityQuote(PurchaseValue):
@@ -72,8 +68,7 @@ class CapacityQuote(PurchaseValue):
 
     ``upfront``: the part of the total that is paid when it is bought (USD; None: all of it). ``at_once``: the period
     begins with the order; ``starts`` and ``ends`` are as if it was ordered at ``quoted_at``. ``undo_until``: with
-    `Undo.UNTIL`, as of the quote. ``extends``: the provider's id of the order that it extends. ``terms``: the
-    provider's name of its payment option and kind."""
+    `Undo.UNTIL`, as of the quote. ``terms``: the provider's name of its payment option and kind."""
 
     product: PurchaseProduct
     provider: str
@@ -92,7 +87,6 @@ class CapacityQuote(PurchaseValue):
     upfront: Money | None = None
     at_once: bool = False
     undo_until: datetime | None = None
-    extends: str = ""
     terms: str = ""
 
     @property
@@ -141,7 +135,6 @@ class CapacityQuote(PurchaseValue):
             earliest=None if self.at_once else self.starts,
             latest=None if self.at_once else self.starts,
             products=(self.product,),
-            extends=self.extends,
         )
 
     def same_capacity(self, other: CapacityQuote) -> bool:
@@ -149,16 +142,16 @@ class CapacityQuote(PurchaseValue):
 
         def what(quote: CapacityQuote) -> tuple[object, ...]:
             period = (quote.length,) if quote.at_once else (quote.starts, quote.ends)
-            place = (quote.provider, quote.region, quote.zone, quote.undo, quote.extends, quote.terms)
+            place = (quote.provider, quote.region, quote.zone, quote.undo, quote.terms)
             return (*place, quote.product, quote.instance_type, quote.machines, quote.at_once, *period)
 
         return what(self) == what(other)
 
     def binding(self, ceiling: Money) -> str:
         """A short hash of what an approval covers: product, machines, place, period, undo class and ``ceiling``
-        (USD), and of what it extends and its terms of payment, if it has any."""
+        (USD), and of its terms of payment, if it has any."""
         period = (self.length,) if self.at_once else (self.starts.isoformat(), self.ends.isoformat())
-        more = (self.extends, self.terms) if self.extends or self.terms else ()
+        more = (self.terms,) if self.terms else ()
         what = (
             self.product, self.provider, self.region, self.zone, self.instance_type, self.machines,
             *period, self.undo, ceiling.micros, *more,
@@ -193,21 +186,6 @@ class Order(PurchaseValue):
 
 AT_ITS_END = "at its end"
 """`UndoTerms.way` for an order that its provider does not end by itself."""
-
-
-class ResaleTerms(PurchaseValue):
-    """The part of an order that can be resold: ``machines`` from ``starts`` to ``ends`` (UTC). ``estimate``: the
-    present total price on the market (USD; None: unknown or no buyers); ``fee``: the market's part of the price, from 0
-    to 1; ``reference``: the provider's id of what is sold; ``notes``: conditions, in a sentence."""
-
-    market: str
-    machines: int
-    starts: datetime
-    ends: datetime
-    estimate: Money | None = None
-    fee: float = 0.0
-    reference: str = ""
-    notes: str = ""
 
 
 class UndoTerms(PurchaseValue):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 from broker.core.market.offers import SkippedRow
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, QuoteRequest, ResaleTerms, UndoTerms
-from broker.core.values.money import Money
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, QuoteRequest, UndoTerms
 
 
 class SellsProduct(Protocol):
@@ -44,28 +43,6 @@ class SellsProduct(Protocol):
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         """Cancel or return the order on these terms. Idempotent by the order's id. After `OutcomeUnknown` it may have
         been executed; after every other error it was not."""
-
-
-@runtime_checkable
-class ResellsProduct(Protocol):
-    """A product whose orders can be resold on a market of the provider. Each method raises as those of `SellsProduct`.
-    A sale is found again by its key or by what was offered and when; it is sent once."""
-
-    def resale_terms(self, quote: CapacityQuote, order: Order, machines: int) -> ResaleTerms:
-        """The part of the order that can be sold now. Raises `Refused` with the reason if nothing can be."""
-
-    def sell(self, quote: CapacityQuote, order: Order, terms: ResaleTerms, least: Money, key: str) -> Order:
-        """Offer it there for ``least`` (USD for all machines, before the market's fee). After `OutcomeUnknown` it may
-        be offered; after every other error it is not."""
-
-    def find_sales(
-        self, quote: CapacityQuote, terms: ResaleTerms, since: datetime, key: str
-    ) -> Sequence[tuple[Order, Money]]:
-        """The sale offers of it since that time (UTC), each with its proceeds, or the expected ones (USD, after the
-        fee). `OrderState.PENDING`: open; ``HELD``: sold; any other state: withdrawn or refused."""
-
-    def end_sale(self, quote: CapacityQuote, sale: Order) -> None:
-        """Withdraw an open offer. Idempotent."""
 
 
 @runtime_checkable

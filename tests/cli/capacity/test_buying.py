@@ -260,9 +260,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
 def test_a_kind_that_needs_more_says_what(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     for product, says in (
         ("savings-plan", "1 or 3 years"),
-        ("reserved-instances", "1 or 3 years"),
         ("future-reservation", "5 to 120 days ahead"),
-        ("block-extension", "--extends"),
     ):
         done = gpubroker("capacity", "quote", "H100:8", "--for", "2d", "--product", product)
         assert (done.code, says in done.err) == (2, True), done.err
@@ -317,17 +315,6 @@ def test_a_proposal_that_became_dearer_is_not_bought(
     cloud.blocks.clear()
     gone = gpubroker("capacity", "buy", "--from-plan", file, by=ANN)
     assert (gone.code, "does not offer line 1 any more" in gone.err) == (2, True), gone.err
-
-
-def test_what_cannot_be_sold_is_refused_with_what_to_do_instead(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
-    asked = gpubroker("capacity", "buy", _quoted(gpubroker), "--json", by=ANN).json
-    for options in (("--dry-run",), ("--least", "100")):
-        refused = gpubroker("capacity", "sell", asked["id"], *options, by=ANN)
-        assert refused.code
-        assert "no market where a capacity block" in refused.err
-        assert "jobs of all teams" in refused.err
-    assert "--least" in gpubroker("capacity", "sell", asked["id"], by=ANN).err
-    assert "gpubroker buys at aws itself" in gpubroker("capacity", "checklist", "aws").out
 
 
 def _quoted(gpubroker: Gpubroker) -> str:

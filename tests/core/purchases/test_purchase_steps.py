@@ -22,11 +22,6 @@ from broker.core.purchases.purchase_events import (
     PurchaseEnded,
     PurchaseEvent,
     PurchaseFailed,
-    SaleAsked,
-    SaleEnded,
-    SaleListed,
-    SaleProposed,
-    Sold,
     UndoAsked,
     Undone,
     UndoRefused,
@@ -39,7 +34,7 @@ from broker.core.purchases.purchases import (
     folded_purchase,
     is_purchase,
 )
-from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, ResaleTerms, Undo, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -70,10 +65,6 @@ ACCRUED = Accrued(order=PAID, until=NOW + timedelta(days=2), amount=Money.usd(40
 UNDO_ASKED = UndoAsked(by="ann", terms=UndoTerms(way="cancel", charge=Money.usd(50), refund=Money.usd(1000)))
 NOT_UNDONE = UndoRefused(evidence="too late")
 UNDONE = Undone(order=PAID, charge=Money.usd(50), refund=Money.usd(1000))
-RESOLD = ResaleTerms(market="m", machines=2, starts=NOW, ends=NOW + timedelta(days=1))
-FOR_SALE, NOT_SOLD = SaleAsked(by="ann", terms=RESOLD, least=Money.usd(900)), SaleEnded(evidence="refused")
-WOULD_SELL = SaleProposed(by="bob", least=Money.usd(900))
-LISTED, SOLD = SaleListed(order=PENDING), Sold(order=PAID, proceeds=Money.usd(800))
 FAILED = PurchaseFailed(reason=NotBought.REJECTED, by="olga", evidence="too dear")
 S = PurchaseState
 
@@ -88,8 +79,6 @@ PATHS: dict[PurchaseState, list[PurchaseEvent]] = {
     S.UNDOING: [BOB, OLGA, SENT, TAKEN, CHARGED, UNDO_ASKED],
     S.ENDED: [BOB, OLGA, SENT, TAKEN, CHARGED, ENDED],
     S.UNDONE: [BOB, OLGA, SENT, TAKEN, CHARGED, UNDO_ASKED, UNDONE],
-    S.SELLING: [BOB, OLGA, SENT, TAKEN, CHARGED, FOR_SALE],
-    S.SOLD: [BOB, OLGA, SENT, TAKEN, CHARGED, FOR_SALE, LISTED, SOLD],
     S.NOT_BOUGHT: [FAILED],
 }
 # From which states an event leads to which.
@@ -105,12 +94,7 @@ MAY_FOLLOW: list[tuple[PurchaseEvent, set[PurchaseState], PurchaseState]] = [
     (UNDONE, {S.UNDOING}, S.UNDONE),
     (TAKEN, {S.ORDERING, S.UNKNOWN, S.ORDERED}, S.ORDERED),
     (CHARGED, {S.ORDERED}, S.HELD),
-    (ENDED, {S.HELD, S.SELLING}, S.ENDED),
-    (WOULD_SELL, {S.HELD}, S.HELD),
-    (FOR_SALE, {S.HELD}, S.SELLING),
-    (LISTED, {S.SELLING}, S.SELLING),
-    (NOT_SOLD, {S.SELLING}, S.HELD),
-    (SOLD, {S.SELLING}, S.SOLD),
+    (ENDED, {S.HELD}, S.ENDED),
     (FAILED, {S.ASKING, S.APPROVED, S.ORDERING, S.UNKNOWN, S.ORDERED}, S.NOT_BOUGHT),
     (INTENT, set(), S.ASKING),
 ]
@@ -168,9 +152,9 @@ def test_what_is_kept_of_each_step() -> None:
 def test_the_ceiling_is_held_until_it_is_paid_or_has_failed() -> None:
     assert {state: bought(*events).held for state, events in PATHS.items()} == {
         **dict.fromkeys((S.ASKING, S.APPROVED, S.ORDERING, S.UNKNOWN, S.ORDERED), CEILING),
-        **dict.fromkeys((S.HELD, S.UNDOING, S.SELLING, S.ENDED, S.UNDONE, S.SOLD, S.NOT_BOUGHT), Money.ZERO),
+        **dict.fromkeys((S.HELD, S.UNDOING, S.ENDED, S.UNDONE, S.NOT_BOUGHT), Money.ZERO),
     }
-    assert {state for state in S if state.closed} == {S.ENDED, S.UNDONE, S.SOLD, S.NOT_BOUGHT}
+    assert {state for state in S if state.closed} == {S.ENDED, S.UNDONE, S.NOT_BOUGHT}
     assert {state for state in S if state.before_order} == {S.ASKING, S.APPROVED}
 
 
