@@ -10,7 +10,7 @@ FOCUS_PYTHON ?= python3.12
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-cloud test-kubernetes focus-judge chaos property mutants lint bench size wheel clean
+.PHONY: help install demo test test-system test-long test-cloud test-kubernetes focus-judge chaos property mutants lint bench size wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -39,7 +39,11 @@ test: install  ## the quick complete run: types, style, architecture, every test
 	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest --forks auto -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes'
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes and not long'
+
+test-long: install  ## frameworks as they save, chaos, replicas that are killed: half an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,recipes]'
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long
 
 test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'

@@ -15,7 +15,7 @@ from broker.core.documents import MAX_BYTES, Document, print_document, read_docu
 from broker.core.errors import InvalidInput, Problem
 
 
-@pytest.fixture(params=["C", "Python"])
+@pytest.fixture(params=["C", pytest.param("Python", marks=pytest.mark.system)])
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both of PyYAML's parsers: the C one is not built in everywhere."""
     monkeypatch.setattr(documents, "_Loader", yaml.CSafeLoader if request.param == "C" else yaml.SafeLoader)

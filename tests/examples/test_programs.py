@@ -71,6 +71,7 @@ def test_batch_work_does_no_shard_twice(tmp_path: Path) -> None:
     assert "commonest words: the" in rest
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the extra `recipes` is not installed")
 def test_digits_are_learned(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_nor_any_day(store: Store, max_cost: str) -> None:
     assert max_cost != "$95" or days[0] > Money.usd(80)
 
 
+@pytest.mark.system
 def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> None:
     played = PlayedWorld(store, datetime(2026, 11, 20, tzinfo=UTC), MONTHLY.replace("AMOUNT", "2400"))
     said = {"providers": "aws", "capacity": "on_demand", "max_cost": "$2355", "max_duration": "60d"}
@@ -194,6 +195,7 @@ def test_two_jobs_of_which_one_waited_into_the_next_month_spend_no_more_than_tha
     assert Money.usd(2000) < max(played.months()) <= Money.usd(2400)
 
 
+@pytest.mark.system
 def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_next_month_unjudged(store: Store) -> None:
     """Dated at $4 an hour for 20 hours, of which ten are in December; then the price falls to a quarter, and the money
     would last until the fourth of December.

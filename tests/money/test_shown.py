@@ -153,6 +153,7 @@ def shown_is_held(world: MoneyWorld) -> int:
     return seen
 
 
+@pytest.mark.system
 def test_in_random_scripts_what_is_shown_is_what_the_ledger_holds() -> None:
     compared, scripts = 0, SEQUENCES // 2
     with sqlite_store() as (store, empty):

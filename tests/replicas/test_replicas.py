@@ -10,7 +10,7 @@ import pytest
 
 from tests.replicas.play import ReplicaPlay, play
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(400)]
 
 
 def test_killed_again_and_again(tmp_path: Path, new_postgres: Callable[[], str]) -> None:

@@ -15,6 +15,7 @@ from broker.agent.scan import is_whole
 from tests.agent.node import Node
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.system,
     pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (the extra `recipes`)"),

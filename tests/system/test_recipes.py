@@ -17,7 +17,7 @@ import yaml
 from tests.program import ROOT, counted, eventually, processes, start
 from tests.system.conftest import WEAR, EndedJob
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.long, pytest.mark.system]
 
 NEEDS = {"pytorch": ("torch",), "torchrun": ("torch",), "transformers": ("torch", "transformers", "accelerate")}
 STEPS, EVERY = 40, 2
