@@ -192,12 +192,13 @@ class SessionSpec:
 class Spec:
     """An attempt's spec.
 
-    ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: the number of checkpoints kept. ``every``:
-    seconds between two of them, as the job promises. ``gpus``: per node. ``workdir``: folder on the node where the
-    commands run (None: the attempt's own, with ``sources`` in it, else empty). ``outputs``: patterns of results,
-    relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is restored while this
-    job has none, and the id of that checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its
-    settings if it is an interactive session.
+    ``secrets``: names of variables whose values are masked. ``grace``: wall-clock seconds between SIGTERM and
+    SIGKILL. ``keep``: the number of checkpoints kept. ``every``: seconds between two of them, as the job promises.
+    ``gpus``: per node. ``workdir``: folder on the node where the commands run (None: the attempt's own, with
+    ``sources`` in it, else empty). ``outputs``: patterns of results, relative to that folder. ``resume_from``: the
+    job (by its run folder's name) whose checkpoint is restored while this job has none, and the id of that
+    checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its settings if it is an
+    interactive session.
     """
 
     job_id: str
@@ -207,6 +208,7 @@ class Spec:
     nodes: int = 1
     setup: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
     workdir: str | None = None
     sources: Sources | None = None
     outputs: tuple[str, ...] = ()
@@ -230,6 +232,7 @@ class Spec:
             "command": self.command,
             "setup": self.setup,
             "envs": dict(self.envs),
+            "secrets": list(self.secrets),
             "workdir": self.workdir,
             "sources": self.sources and self.sources.to_json(),
             "outputs": list(self.outputs),
@@ -254,6 +257,7 @@ class Spec:
                 nodes=int(values.get("nodes", 1)),
                 setup=values.get("setup"),
                 envs={str(name): str(value) for name, value in (values.get("envs") or {}).items()},
+                secrets=tuple(str(name) for name in values.get("secrets") or ()),
                 workdir=values.get("workdir"),
                 sources=Sources.from_json(values.get("sources")),
                 outputs=tuple(str(one) for one in values.get("outputs") or ()),

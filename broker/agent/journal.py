@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
+from broker.agent.masking import NO_MASK, Mask
 from broker.agent.names import shown
 from broker.agent.store import ObjectFolder
 
@@ -22,14 +23,16 @@ from broker.agent.store import ObjectFolder
 _PLENTY = 500
 _TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
 _LARGEST_ENTRY = 15 * 1024  # bytes; the broker reads at most 16 KiB
+_EXACT = ("kind", "at", "checkpoint")
 _LONGEST_TEXT, _MOST_VALUES = 1000, 20
 
 
 class AttemptJournal:
-    """Thread-safe; `flush` writes it. ``path`` None keeps it in memory (ranks above 0)."""
+    """Thread-safe; `flush` writes it. ``path`` None keeps it in memory (ranks above 0). ``mask``: for all texts but
+    names of checkpoints."""
 
-    def __init__(self, store: ObjectFolder, path: str | None, clock: NodeClock) -> None:
-        self._store, self._path, self._clock = store, path, clock
+    def __init__(self, store: ObjectFolder, path: str | None, clock: NodeClock, mask: Mask = NO_MASK) -> None:
+        self._store, self._path, self._clock, self._mask = store, path, clock, mask
         self._lock = threading.Lock()
         self._entries: list[dict[str, Any]] = []
         self._written = 0
@@ -89,16 +92,18 @@ class AttemptJournal:
         """Add the entry in a form that the broker accepts: it reads no entry after one that is too large, or that is
         no Unicode."""
         longest = _LONGEST_TEXT
-        while len(json.dumps(found := _printable(entry, longest))) > _LARGEST_ENTRY:
+        while len(json.dumps(found := self._printable(entry, longest))) > _LARGEST_ENTRY:
             longest //= 2
         self._entries.append(found)
 
-
-def _printable(value: Any, longest: int) -> Any:
-    if isinstance(value, str):
-        return shown(value)[:longest]
-    if isinstance(value, list):
-        return [_printable(one, longest) for one in value[:_MOST_VALUES]]
-    if isinstance(value, dict):
-        return {name: _printable(one, longest) for name, one in value.items()}
-    return value
+    def _printable(self, value: Any, longest: int) -> Any:
+        if isinstance(value, str):
+            return shown(self._mask.text(value))[:longest]
+        if isinstance(value, list):
+            return [self._printable(one, longest) for one in value[:_MOST_VALUES]]
+        if isinstance(value, dict):
+            return {
+                self._mask.text(name): one if name in _EXACT else self._printable(one, longest)
+                for name, one in value.items()
+            }
+        return value

@@ -50,7 +50,7 @@ class NodeMailbox:
     ) -> None:
         self._store, self._spec, self._rank = here.store, here.spec, here.rank
         self._clock, self._journal = here.clock, here.journal
-        self._output = OutputUploader(here.store, here.spec.attempt, here.rank, here.scratch.output)
+        self._output = OutputUploader(here.store, here.spec.attempt, here.rank, here.scratch.output, mask=here.mask)
         self._progress, self._alive = here.scratch.progress, here.scratch.alive
         self._tell_fenced, self._tell_peer_ended, self._key = tell_fenced, tell_peer_ended, key
         self._renew_access = renew_access
@@ -129,7 +129,7 @@ class NodeMailbox:
         pause = min(self._spec.intervals.mail, 1.0)
         while time.monotonic() < deadline:
             try:
-                self._output.upload()
+                self._output.upload(last=True)
                 self._journal.flush()
                 self._heartbeat()
                 self._store.write_json(self._path("exit.json"), ending.to_json())

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from broker.agent.formats import attempt_path
+from broker.agent.masking import NO_MASK, REACH, Mask
 from broker.agent.store import ObjectFolder
 
 PIECE = 1 << 20
@@ -25,17 +26,22 @@ def piece_path(attempt: int, rank: int, piece: int) -> str:
 class OutputUploader:
     """One rank's output file. `upload` is called from one thread at a time. ``keep``: bytes, a multiple of `PIECE`."""
 
-    def __init__(self, store: ObjectFolder, attempt: int, rank: int, file: Path, keep: int = KEEP) -> None:
-        self._store, self._attempt, self._rank, self._file = store, attempt, rank, file
+    def __init__(
+        self, store: ObjectFolder, attempt: int, rank: int, file: Path, keep: int = KEEP, mask: Mask = NO_MASK
+    ) -> None:
+        self._store, self._attempt, self._rank, self._file, self._mask = store, attempt, rank, file, mask
         self._keep = keep
         self._done = 0  # bytes that are uploaded completely
         self._dropped = 0  # bytes that are no longer kept on this machine
         self._deleted = 0  # pieces that are no longer kept in the store
 
-    def upload(self) -> None:
-        """Upload new output. Raises StoreTrouble; then the next call sends the same bytes."""
+    def upload(self, *, last: bool = False) -> None:
+        """Upload new output. Raises StoreTrouble; then the next call sends the same bytes. ``last``: the output is
+        complete; until then, the bytes stay back in which a secret may begin."""
         try:
             size = self._file.stat().st_size
+            if self._mask and not last and self._read(size - 1, 1) != b"\n":
+                size = max(0, size - REACH)
         except OSError:
             return
         first = max(0, size - self._keep) // PIECE
@@ -45,9 +51,7 @@ class OutputUploader:
         self._done = max(self._done, self._dropped)
         while self._done < size:
             piece = self._done // PIECE
-            with self._file.open("rb") as file:
-                file.seek(piece * PIECE)
-                data = file.read(PIECE)
+            data = self._mask.window(self._read, piece * PIECE, min(PIECE, size - piece * PIECE))
             self._store.write(self._piece(piece), data)
             self._done = piece * PIECE + len(data)
             if len(data) < PIECE:
@@ -55,6 +59,11 @@ class OutputUploader:
         while self._deleted < first:
             self._store.delete(self._piece(self._deleted))
             self._deleted += 1
+
+    def _read(self, start: int, size: int) -> bytes:
+        with self._file.open("rb") as file:
+            file.seek(max(0, start))
+            return file.read(size)
 
     def _piece(self, piece: int) -> str:
         return piece_path(self._attempt, self._rank, piece)
@@ -78,14 +87,14 @@ def free_start(file: Path, count: int) -> bool:
         os.close(descriptor)
 
 
-def last_lines(file: Path, count: int = 1) -> list[str]:
+def last_lines(file: Path, count: int = 1, mask: Mask = NO_MASK) -> list[str]:
     """The last non-empty lines, each of at most 300 characters, as evidence; without terminal control sequences
-    (colours, titles, cursor movements).
+    (colours, titles, cursor movements) and secrets.
     """
     try:
         with file.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))
-            lines = source.read().decode(errors="replace").splitlines()
+            lines = mask.hide(source.read()).decode(errors="replace").splitlines()
     except OSError:
         return []
     words = (" ".join("".join(c if c.isprintable() else " " for c in line).split()) for line in lines)

@@ -8,18 +8,21 @@ from broker.agent.clock import NodeClock
 from broker.agent.environment import Scratch
 from broker.agent.formats import Spec
 from broker.agent.journal import AttemptJournal
+from broker.agent.masking import NO_MASK, Mask
 from broker.agent.store import ObjectFolder
 
 
 @dataclass(frozen=True)
 class RankContext:
-    """``store``: the job's run folder; ``scratch``: the agent's own folder on this machine."""
+    """``store``: the job's run folder; ``scratch``: the agent's own folder on this machine; ``mask``: hides the
+    values of the job's secrets."""
 
     store: ObjectFolder
     spec: Spec
     rank: int
     scratch: Scratch
     journal: AttemptJournal
+    mask: Mask = NO_MASK
 
     @property
     def clock(self) -> NodeClock:

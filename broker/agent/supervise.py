@@ -40,6 +40,7 @@ from broker.agent.environment import Scratch, job_environment
 from broker.agent.formats import Exit, Lease, attempt_path, ranked
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
+from broker.agent.masking import Mask
 from broker.agent.names import shown
 from broker.agent.notices import NoticeTime, PreemptionNotice
 from broker.agent.output import last_lines
@@ -55,6 +56,7 @@ from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
+_CREDENTIALS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_CLIENT_SECRET")
 
 # Exit statuses of the agent itself, if it does not return the command's.
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
@@ -109,6 +111,8 @@ class Attempt:
                 lambda: read_spec(self._store, self._number, self._folders.key), 600.0, self._inbox.something_came
             )
             self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
+            self._mask = Mask(os.environ.get(name, "") for name in (*_CREDENTIALS, *self._spec.secrets))
+            log.addFilter(self._hide)
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
@@ -149,6 +153,11 @@ class Attempt:
             log.error("the run folder is out of reach: %s", error)
             return FOLDER_OUT_OF_REACH
 
+    def _hide(self, record: logging.LogRecord) -> bool:
+        """For messages of the agent itself, which engines keep."""
+        record.msg, record.args = self._mask.text(record.getMessage()), ()
+        return True
+
     # --- before the command -----------------------------------------------------------------------------------------
 
     def _record(self, cause: str | None = None) -> None:
@@ -169,9 +178,9 @@ class Attempt:
         """Start all threads that run during the command."""
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
-        self._journal = AttemptJournal(store, journal, self._clock)
+        self._journal = AttemptJournal(store, journal, self._clock, self._mask)
         self._journal.append("claimed", host=self._own.host)
-        self._here = RankContext(store, spec, self._rank, scratch, self._journal)
+        self._here = RankContext(store, spec, self._rank, scratch, self._journal, self._mask)
         self._mailbox = NodeMailbox(
             self._here,
             lease,
@@ -367,21 +376,29 @@ class Attempt:
         self._outputs.finish(deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
-        cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
+        cause, status, evidence = ended.cause(last_lines(self._scratch.output, mask=self._mask), self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
-        ending = Exit(cause, self._clock.now(), status, shown(evidence), self._mailbox.step()[0], last)
-        if not self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0))):
+        ending = Exit(cause, self._clock.now(), status, shown(self._mask.text(evidence)), self._mailbox.step()[0], last)
+        sent = self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0)))
+        if not sent:
             log.error("the run folder did not take exit.json: %s", ending)
         self._record(cause=ending.cause)
+        self._delete_uploaded(output=sent)
+        if ending.cause == "completed":
+            return 0
+        return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
+
+    def _delete_uploaded(self, *, output: bool) -> None:
+        """Delete from this machine what is in the run folder; ``output``: also what was printed, which may have values
+        of secrets."""
+        for file in (self._scratch.output, self._scratch.progress) if output else ():
+            file.unlink(missing_ok=True)
         if not self._saver.unsaved:
             shutil.rmtree(self._scratch.checkpoints, ignore_errors=True)
         if not self._outputs.unsaved:
             shutil.rmtree(self._scratch.outputs, ignore_errors=True)
             if self._spec.sources is not None:
                 shutil.rmtree(self._scratch.work, ignore_errors=True)
-        if ending.cause == "completed":
-            return 0
-        return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
 
     def _await_peers(self, ended: CommandEnd) -> CommandEnd:
         """Wait for the other ranks: rank 0 ends last, and the attempt ends with it."""

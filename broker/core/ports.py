@@ -150,9 +150,6 @@ class Engine(Protocol):
         """End the machine: SIGTERM, a grace period, then by force. Returns at once; idempotent; ignores unknown handles
         and those from elsewhere."""
 
-    def logs(self, handle: str) -> Iterator[str]:
-        """The lines the command has printed so far, oldest first; nothing for unknown handles."""
-
 
 @runtime_checkable
 class SharesItsMachine(Protocol):

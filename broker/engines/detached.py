@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.agent.claims import kernel_start
+from broker.agent.output import last_lines
 from broker.agent.store import make_private
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.values.clock import Clock
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # Each of these proves that a process was started: the parent writes the first, the process the others.
 _TRACES = ("started.json", "agent.json", "state.json")
-_LONGEST_LINE = 1 << 20
 KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -193,22 +193,9 @@ class Slot:
             if self.alive() and same_process(process, started):
                 process.send_signal(number)
 
-    def lines(self, *names: str) -> Iterator[str]:
-        """The lines of a text file of the folder; none if it is missing. If its start was discarded (see
-        ``broker.agent.output``), the first line says so. Lines above 1 MiB come in parts.
-        """
-        with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
-            if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
-                text.seek(start)
-                text.readline(_LONGEST_LINE)  # skips the rest of a line whose start was discarded
-                yield f"[the first {start:,} bytes are no longer kept]"
-            while line := text.readline(_LONGEST_LINE):
-                yield from line.decode("utf-8", "replace").rstrip("\r\n").split("\r")  # progress bars
-
     def last_words(self) -> str:
         """The last line of the process's own output, as evidence."""
-        words = [line.strip() for line in self.lines(self.output.name) if line.strip()]
-        return words[-1][:300] if words else ""
+        return "".join(last_lines(self.output))
 
 
 def process_record(pid: int) -> dict[str, Any]:

@@ -136,13 +136,6 @@ class Local:
     def end(self, handle: str) -> None:
         self.cancel(handle)
 
-    def logs(self, handle: str) -> Iterator[str]:
-        slot = self._handles.slot(handle)
-        folders = agent_folders(slot) if slot is not None else ()
-        for rank, folder in enumerate(folders):
-            for line in slot.lines(folder, "output.log") if slot is not None else ():
-                yield f"(rank {rank}) {line}" if len(folders) > 1 else line
-
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
         slot = self._handles.slot(handle)
         return self._handles.way_in(handle, agent_folders(slot)[node] if slot is not None else "", words)

@@ -161,17 +161,6 @@ class SlurmEngine:
         if parts := self._own(handle):
             _signal(parts["number"])
 
-    def logs(self, handle: str) -> Iterator[str]:
-        parts = _HANDLE.fullmatch(handle)
-        launch = self._slot(parts["key"]).read("launch.json") if parts else None
-        if launch is None:
-            return
-        job, attempt = split_folder(str(launch["run_folder"]))
-        runs_url, _, job_id = job.rpartition("/")
-        runs, nodes = RunFolder(runs_url, job_id), int(launch["nodes"])
-        for rank in range(nodes):
-            yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
-
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
         parts = self._own(handle)
         launch = self._slot(parts["key"]).read("launch.json") if parts else None

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+from broker.agent.masking import Mask
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, OwnerOnly, RetryLater, SecretsAbsent, TryAnotherOffer
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
@@ -31,6 +32,15 @@ from broker.runfolder.mailbox import LeaseGrant
 log = logging.getLogger(__name__)
 
 Secrets = Callable[[JobView], Mapping[str, str]]
+
+
+def _without_secrets(error: Exception, mask: Mask) -> Exception:
+    """The same error: engines repeat what they were given, and the error is recorded and logged."""
+    if isinstance(error, BrokerError):
+        error.message, error.hint = mask.text(error.message), mask.text(error.hint)
+        return error
+    said = str(error)
+    return error if mask.text(said) == said else RuntimeError(f"{type(error).__name__}: {mask.text(said)}")
 
 
 class Launching(Controller):
@@ -96,7 +106,10 @@ class Launching(Controller):
         launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._ports.store_id, held)
 
         def make() -> str | None:
-            return engine.submit(launch) if self._check.holds(view, attempt) else None
+            try:
+                return engine.submit(launch) if self._check.holds(view, attempt) else None
+            except Exception as error:  # noqa: BLE001 (the same error, without secrets)
+                raise _without_secrets(error, Mask(secrets.values())) from None
 
         outcome = self._ports.calls.make(attempt.engine, attempt.key, Purpose.LAUNCH, make)
         return outcome is not None and self._launched(view, attempt, outcome)

@@ -152,7 +152,7 @@ class RunFolders:
         return self.of(view.id).usage(attempt.number)
 
     def spec(self, view: JobView, attempt: AttemptView) -> Spec:
-        """The attempt's spec, without names or values of secrets."""
+        """The attempt's spec, without values of secrets."""
         job = view.job
         # A stop takes the command's grace, the same time again for the upload, and a margin; all must fit into the time
         # that the hold pays for after `paid_until`.
@@ -165,6 +165,7 @@ class RunFolders:
             nodes=job.num_nodes,
             setup=job.setup,
             envs={**job.envs, **_commit(job.snapshot)},
+            secrets=job.secrets,
             workdir=None if job.snapshot else _workdir(job.workdir),
             sources=_sources(job.snapshot),
             outputs=job.outputs,

@@ -85,16 +85,6 @@ class SandboxEngine:
     def end(self, handle: str) -> None:
         self.cancel(handle)
 
-    def logs(self, handle: str) -> Iterator[str]:
-        slot = self._handles.slot(handle)
-        if slot is None:
-            return
-        machine = slot.read("machine.json")
-        nodes = int(machine["nodes"]) if machine else 0
-        for rank in range(nodes):
-            for line in slot.lines(f"node-{rank}", "output.log"):
-                yield f"(rank {rank}) {line}" if nodes > 1 else line
-
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
         return self._handles.way_in(handle, f"node-{node}", words)
 

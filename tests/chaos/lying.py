@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from broker.core.ports import Engine, EngineState, Launch, Observation
@@ -56,6 +56,3 @@ class Lying:
         self._real.cancel(handle)
         if self._control.now("engine_repeats_itself") is not None:
             self._real.cancel(handle)
-
-    def logs(self, handle: str) -> Iterator[str]:
-        return self._real.logs(handle)

@@ -74,9 +74,15 @@ class Bench:
         runs = RunFolder(self.runs_url, job_id)
         runs.write_lease(1, Lease())
         given: dict[str, Any] = {"envs": envs or {}, "sources": sources}
-        runs.write_spec(Spec(job_id, 1, key, command, grace=grace, intervals=QUICK, clock=clock, **given))
-        job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
+        names = tuple(secrets or ())
+        spec = Spec(job_id, 1, key, command, secrets=names, grace=grace, intervals=QUICK, clock=clock, **given)
+        runs.write_spec(spec)
+        job = Job(name="contract", run=command, secrets=names)
         return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
+
+    def printed(self, launch: Launch) -> list[str]:
+        """What the command of the launch printed on its first node."""
+        return list(RunFolder(self.runs_url, launch.key.removesuffix("-1")).logs(1))
 
     def brought(self, folder: Path) -> Sources:
         """A snapshot of the folder, in the run store beside the run folders."""

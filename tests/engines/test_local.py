@@ -167,7 +167,7 @@ def test_a_handle_of_an_earlier_version_still_works(bench: Bench) -> None:
     launch = bench.launch("echo yes; exec sleep 300")
     bench.engine.submit(launch)
     bench.until(launch.key, EngineState.UP)
-    eventually(lambda: list(bench.engine.logs(launch.key)) == ["yes"], "its output")
+    eventually(lambda: bench.printed(launch) == ["yes"], "its output")
     bench.engine.cancel(launch.key)
     bench.until(launch.key, EngineState.GONE)
 
@@ -225,13 +225,13 @@ def test_it_runs_where_the_job_says(bench: Bench, tmp_path: Path) -> None:
     spec.write_text(json.dumps({**json.loads(spec.read_text()), "workdir": str(tmp_path / "project")}))
     handle = bench.engine.submit(launch)
     bench.until(handle, EngineState.GONE)
-    assert list(bench.engine.logs(handle)) == [str(tmp_path / "project")]
+    assert bench.printed(launch) == [str(tmp_path / "project")]
 
 
 def test_a_job_sees_no_key_of_the_broker_and_its_own_secrets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     show = 'echo "${AWS_SECRET_ACCESS_KEY:-nothing} $CUDA_VISIBLE_DEVICES $TOKEN ${HOME:+home}"; env | grep -c hunter2'
-    handle = bench.engine.submit(replace(bench.launch(f"{show} || true"), secrets={"TOKEN": "mine"}))
-    bench.until(handle, EngineState.GONE)
-    assert list(bench.engine.logs(handle)) == ["nothing 0 mine home", "0"]
+    launch = replace(bench.launch(f"{show} || true"), secrets={"TOKEN": "mine"})
+    bench.until(bench.engine.submit(launch), EngineState.GONE)
+    assert bench.printed(launch) == ["nothing 0 mine home", "0"]

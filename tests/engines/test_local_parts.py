@@ -22,6 +22,7 @@ from broker.core.values.clock import SystemClock
 from broker.engines.detached import Slot
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
+from broker.runfolder.runfolder import RunFolder
 from tests.contracts.engine_bench import Bench, alive, eventually, lines
 from tests.engines.test_local import agent_pid, placement, slot_of
 
@@ -179,7 +180,8 @@ def test_nodes_of_one_job_run_beside_each_other_each_with_its_own_part(bench: Be
     handle, _ = gang(bench, f"{what}{ips} >> {mark}; echo said; sleep 0.$SKYPILOT_NODE_RANK", gpus=1)
     gone = bench.until(handle, EngineState.GONE)
     assert sorted(lines(mark)) == ["0 of 2|0|1|2", "1 of 2|1|1|2"]
-    assert sorted(bench.engine.logs(handle)) == ["(rank 0) said", "(rank 1) said"]
+    runs = RunFolder(bench.runs_url, "job1")
+    assert [list(runs.logs(1, rank)) for rank in (0, 1)] == [["said"], ["said"]]
     assert (gone.evidence, gone.interrupted) == ("the agent ended: completed", False)
 
 

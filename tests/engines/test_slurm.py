@@ -238,15 +238,15 @@ def test_a_machine_that_no_node_has_is_another_offers_turn(bench: Bench) -> None
 
 def test_what_a_job_inherits_is_what_was_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
-    handle = bench.engine.submit(bench.launch('echo "${DATABASE_PASSWORD:-nothing}"'))
-    bench.until(handle, EngineState.GONE)
-    assert list(bench.engine.logs(handle)) == ["nothing"]
+    launch = bench.launch('echo "${DATABASE_PASSWORD:-nothing}"')
+    bench.until(bench.engine.submit(launch), EngineState.GONE)
+    assert bench.printed(launch) == ["nothing"]
 
 
 def test_nothing_is_left_on_the_node(bench: Bench) -> None:
-    handle = bench.engine.submit(bench.launch('dirname "$GPUBROKER_CHECKPOINT_DIR"'))
-    bench.until(handle, EngineState.GONE)
-    (scratch,) = bench.engine.logs(handle)
+    launch = bench.launch('dirname "$GPUBROKER_CHECKPOINT_DIR"')
+    bench.until(bench.engine.submit(launch), EngineState.GONE)
+    (scratch,) = bench.printed(launch)
     assert not Path(scratch).exists()
 
 

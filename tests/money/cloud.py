@@ -10,7 +10,7 @@ obeys nothing; the record has the times in which only the broker could have stop
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -145,10 +145,6 @@ class ScriptedCloud:
         machine = self.machines.get(handle)
         if machine is not None and self._may_end(machine):
             self._end(machine, Cause.CANCELLED_BY_USER, self.clock.true)
-
-    def logs(self, handle: str) -> Iterator[str]:
-        self._fails("logs")
-        return iter(())
 
     def _look(self, handle: str) -> Observation:
         machine, now = self.machines.get(handle), self.clock.true

@@ -7,7 +7,7 @@ quick to play, faults and lies included.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -116,10 +116,6 @@ class StageEngine:
         machine = self.machines.get(handle)
         if machine is not None and machine.gone_at is None:
             machine.gone_at = self.clock.now()
-
-    def logs(self, handle: str) -> Iterator[str]:
-        self._fails("logs")
-        return iter(())
 
     def _fails(self, call: str) -> None:
         if self.failing.get(call):

@@ -8,7 +8,7 @@ attempts are taken back by the provider. What happens follows from the key and t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,9 +80,6 @@ class SharedCloud:
 
     def cancel(self, handle: str) -> None:
         (self._ended / handle).touch(exist_ok=True)
-
-    def logs(self, handle: str) -> Iterator[str]:
-        return iter(())
 
     # --- what happened ----------------------------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
         str(tmp_path),
     )
     assert spec.clock == NodeClock()
-    assert "TOKEN" not in (at / "spec.json").read_text()
+    assert spec.secrets == ("TOKEN",)
     assert 2 * spec.grace + 2 * spec.intervals.mail < STOP_GRACE.total_seconds(), (
         "stopping fits into what is held for it"
     )

@@ -264,8 +264,9 @@ def test_a_gang_is_one_machine(bench: Bench) -> None:
     spec.write_text(spec.read_text().replace('"nodes": 1', '"nodes": 2'))
     handle = bench.engine.submit(gang)
     bench.until(handle, EngineState.GONE)
-    assert list(bench.engine.logs(handle)) == ["(rank 0) 0 of 2", "(rank 0) 2", "(rank 1) 1 of 2", "(rank 1) 2"]
-    state = RunFolder(bench.runs_url, "job1").read_state(1)
+    runs = RunFolder(bench.runs_url, "job1")
+    assert [list(runs.logs(1, rank)) for rank in (0, 1)] == [["0 of 2", "2"], ["1 of 2", "2"]]
+    state = runs.read_state(1)
     assert {claim.rank for claim in state.claims} == {0, 1}
     assert len({claim.gang for claim in state.claims}) == 1
     assert state.exit is not None

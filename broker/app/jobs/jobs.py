@@ -145,17 +145,16 @@ _FAILED_SHOWN = 20
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | None = None) -> Iterator[str]:
-    """The lines that the job's command printed, oldest first: of all attempts or of one. ``node``: only those of that
-    node, read from the run folder. Raises `InvalidInput` for a node that the job does not have, `Unreachable`."""
+    """The lines that the job's command printed, oldest first: of all attempts or of one, of all nodes or of one. Raises
+    `InvalidInput` for a node that the job does not have, `Unreachable`."""
     if node is not None and node >= view.job.num_nodes:
         raise InvalidInput(f"{view.id} has no node {node}; its nodes are 0 to {view.job.num_nodes - 1}")
+    folder, nodes = run_folders(broker).of(view.id), view.job.num_nodes
     for candidate in view.attempts:
-        if attempt not in (None, candidate.number):
-            continue
-        if node is not None:
-            yield from run_folders(broker).of(view.id).logs(candidate.number, node)
-        elif candidate.handle is not None:
-            yield from broker.engine(candidate.engine).logs(candidate.handle)
+        if attempt in (None, candidate.number) and candidate.handle is not None:
+            for rank in range(nodes) if node is None else [node]:
+                mark = f"[{rank}] " if node is None and nodes > 1 else ""
+                yield from (mark + line for line in folder.logs(candidate.number, rank))
 
 
 def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:

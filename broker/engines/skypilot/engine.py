@@ -223,20 +223,6 @@ class Skypilot:
         if key := self._own(handle):
             self._sdk.down(cluster_name(key))
 
-    def logs(self, handle: str) -> Iterator[str]:
-        parts = _HANDLE.fullmatch(handle)
-        slot = self._slot(parts["key"]) if parts is not None else None
-        # Compared as strings: parsing the handle would take seconds, and is not needed here.
-        if slot is None or (slot.read("request.json") or {}).get("handle") != handle:
-            return
-        launch = slot.read("launch.json")
-        if launch is None:
-            return
-        runs, attempt = run_folder(launch)
-        nodes = int(launch["nodes"])
-        for rank in range(nodes):
-            yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
-
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
         key = self._own(handle)
         if key is None:

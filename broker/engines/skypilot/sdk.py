@@ -150,9 +150,8 @@ class Sdk:
         its server first. Nodes get as few cloud credentials as SkyPilot's settings allow (`identity`). Raises
         `BrokerError`.
         """
-        secrets = tuple(str(value) for value in config.get("secrets", {}).values())
         sky = self._sky
-        with _PRINTING, redirect_stdout(sys.stderr), _ours(secrets):
+        with _PRINTING, redirect_stdout(sys.stderr), _ours():
             task = sky.Task.from_yaml_config(dict(config))
             with set_for_launch(config, settings or {}) if self._module is None else nullcontext():
                 return str(sky.launch(task, cluster_name=cluster, down=True))
@@ -251,11 +250,9 @@ class Sdk:
             return str(self._sky.down(cluster))
 
 
-def meaning(error: BaseException, secrets: Iterable[str] = ()) -> errors.BrokerError:
-    """The broker's error for an exception of SkyPilot, without terminal colours and without ``secrets``."""
+def meaning(error: BaseException) -> errors.BrokerError:
+    """The broker's error for an exception of SkyPilot, without terminal colours."""
     said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
-    for secret in filter(None, secrets):
-        said = said.replace(secret, "…")
     message = " ".join(said.split())[:500]
     for kind in type(error).__mro__:
         if kind.__name__ in _MEANINGS:
@@ -276,14 +273,14 @@ def _of_the_server(error: BaseException) -> bool:
 
 
 @contextmanager
-def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
+def _ours() -> Iterator[None]:
     """Turns any exception of SkyPilot into a `BrokerError`."""
     try:
         yield
     except errors.BrokerError:
         raise
     except Exception as error:  # noqa: BLE001 (an SDK of 100 packages; none of their exceptions may pass this border)
-        raise meaning(error, secrets) from None
+        raise meaning(error) from None
     except SystemExit as error:  # click and SkyPilot's own checks end programs with it
         raise errors.GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
 

@@ -1,0 +1,100 @@
+"""Values of secrets appear nowhere: for any value, way of printing and moment of an upload."""
+
+from __future__ import annotations
+
+import base64
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from broker.agent.masking import Mask
+from broker.agent.output import PIECE, OutputUploader
+from broker.agent.store import ObjectFolder
+from broker.core.events.agent_events import MetricsReported
+from tests.agent.node import Node, eventually
+
+VALUES = st.one_of(
+    st.text("abcdefghijklmnopqrstuvwxyzABCDEF0123456789_-+/=", min_size=8, max_size=80),
+    st.text(min_size=8, max_size=40).filter(lambda text: "\0" not in text and text.isprintable()),
+    st.binary(min_size=24, max_size=300).map(
+        lambda data: "\n".join(textwrap.wrap(base64.b64encode(data).decode(), 64))
+    ),
+)
+WAYS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "json": json.dumps,
+    "repr": repr,
+    "url": lambda value: f"https://x?key={quote(value, safe='')}",
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "in base64": lambda value: base64.b64encode(f"user:{value}@host".encode()).decode(),
+    "hex": lambda value: value.encode().hex(),
+    "part": lambda value: value[: max(8, len(value) // 2)],
+    "one line": lambda value: max(value.splitlines(), key=len),
+}
+
+
+def leaks(value: str, output: bytes) -> bool:
+    raw = value.encode()
+    parts = [raw[at : at + 8] for at in range(len(raw) - 7)]
+    return any(part in output for part in parts) or any(WAYS[way](value).encode() in output for way in WAYS)
+
+
+@settings(deadline=None)
+@given(VALUES, st.sampled_from(sorted(WAYS)), st.integers(0, 40), st.lists(st.integers(1, 60), max_size=5))
+def test_no_part_of_a_value_is_uploaded(
+    tmp_path_factory: pytest.TempPathFactory, value: str, way: str, before: int, steps: list[int]
+) -> None:
+    """Over the border of two pieces, written in any steps with an upload after each."""
+    file = tmp_path_factory.mktemp("output") / "output.log"
+    printed = b"." * (PIECE - before) + WAYS[way](value).encode() + b" end"
+    store = ObjectFolder(MemoryStore())
+    uploader = OutputUploader(store, 1, 0, file, mask=Mask([value]))
+    at, seen = PIECE - before, b""
+    for step in [0, *steps, len(printed)]:
+        at += step
+        file.write_bytes(printed[:at])
+        uploader.upload()
+        seen = uploaded(store)
+        assert not leaks(value, seen)
+    uploader.upload(last=True)
+    whole = uploaded(store)
+    assert not leaks(value, whole)
+    assert (len(whole), whole[-4:]) == (len(printed), b" end"), "as long as what was printed"
+
+
+def uploaded(store: ObjectFolder) -> bytes:
+    return b"".join(store.read(path) or b"" for path in sorted(store.sizes("attempts")))
+
+
+def test_the_address_of_a_url_and_the_frame_of_a_key_stay() -> None:
+    mask = Mask(
+        ["https://me:hunter2hunter2@db.example.com/prod-data", "-----BEGIN KEY-----\nabcdefghijkl\n-----END KEY-----"]
+    )
+    assert (
+        mask.text("https://db.example.com/other: -----BEGIN KEY-----")
+        == "https://db.example.com/other: -----BEGIN KEY-----"
+    )
+    assert mask.text("hunter2hunter2 prod-data abcdefghijkl") == "************** ********* ************"
+
+
+def test_events_progress_and_evidence_tell_no_value(node: Node, tmp_path: Path) -> None:
+    value = "hf_abcDEF1234567890"
+    command = (
+        'echo "{\\"step\\": 1, \\"metrics\\": {\\"loss of $TOKEN\\": 1}}" > "$GPUBROKER_PROGRESS_FILE"; '
+        'while [ ! -e go ]; do sleep 0.02; done; printf "failed with $TOKEN"; exit 3'
+    )
+    node.spec(command, secrets=("TOKEN",), outputs=(".",), intervals={"figures": 0.05, "outputs": 0.05})
+    agent = node.start(env={"TOKEN": value})
+    eventually(lambda: [one for one in node.events() if isinstance(one, MetricsReported)], "the figure is reported")
+    (node.scratch() / "work" / "go").touch()
+    assert agent.wait(240) == 3
+    assert node.ending().evidence == "exit status 3; failed with *******************"
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if value.encode() in path.read_bytes()] == []
