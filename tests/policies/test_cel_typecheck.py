@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from cel import compile as compile_cel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,18 @@ def test_what_the_check_lets_through_can_be_evaluated(text: str) -> None:
         assert "overflow" in str(error) or "range" in str(error)  # noqa: PT017
         return
     assert isinstance(answer, bool)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["user == 1", 'user == "ann" || job.nodes > "2"', "job.nodes > 99 && user > 1", "job.nodes < 99 ? true : user"],
+)
+def test_a_mistake_that_evaluation_on_full_facts_does_not_find_is_found(text: str) -> None:
+    """Why there is a check: CEL skips the wrong side, or finds two types unequal."""
+    full = action(user="ann", job=job(max_cost=Money.usd(5)), placement=placement())
+    assert isinstance(compile_cel(text).execute(Variables(full, Facts(NOW), GROUPS).context), bool)
+    with pytest.raises(Mistake):
+        check(text, ENVIRONMENT)
 
 
 def test_every_variable_can_be_asked_and_has_the_type_that_is_declared() -> None:
