@@ -7,7 +7,7 @@ from broker.core.policy.policy import ActionKind, Answer, Facts
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from policies.rules.budget_required import BudgetRequired
-from tests.contracts.rule_contract import NOW, action, job, placement
+from tests.contracts.rule_contract import NOW, action, placement
 
 FACTS = Facts(NOW)
 OWNED = placement("0", capacity_type=CapacityType.OWNED, money=MoneyKind.AMORTISED)
@@ -61,13 +61,3 @@ def test_without_a_budget_nothing_costs_cash(asked: dict[str, Any], code: str) -
 )
 def test_the_budget_must_be_of_cash_and_for_the_job(rule: BudgetRequired, code: str) -> None:
     assert rule.judge(action(hold=holding(MoneyKind.CASH)), FACTS).code == code
-
-
-def test_the_message_says_what_is_missing() -> None:
-    verdict = BudgetRequired(()).judge(action(job=job(project="chat"), hold=holding(MoneyKind.CASH)), FACTS)
-
-    assert verdict.message == (
-        "$10.00 in cash is requested, and no policy grants ann (team nlp, project chat) a cash budget for training jobs"
-        "; one with $10.00 left would pass"
-    )
-    assert verdict.figures["asked"] == "10.00"

@@ -62,10 +62,6 @@ def test_what_may_go_on_gets_the_money_for_it_and_higher_limits_wait() -> None:
     assert rule(HOLIDAYS).judge(action(ActionKind.EXTEND), WITHIN).answer is Answer.DENY
 
 
-def test_the_message_says_until_when() -> None:
-    assert rule(HOLIDAYS).judge(action(), WITHIN).message == ("nothing starts until 2027-01-02 06:00 (Europe/Berlin)")
-
-
 @pytest.mark.parametrize(
     "wrong", [{"to": "2026-12-23"}, {"to": "2026-12-24T00:00"}, {"from": "24.12."}, {"running": "maybe"}]
 )

@@ -54,12 +54,6 @@ def test_it_must_have_been_seen_idle_all_the_time(looks: tuple[tuple[float, floa
     assert rule({"below": "5%", "for": "30m"}).judge(running, Facts(NOW)).code == code
 
 
-def test_the_message_has_the_figures() -> None:
-    verdict = rule({"below": "5%", "for": "30m"}).judge(action(ActionKind.CONTINUE, usage=seen(*IDLE)), Facts(NOW))
-
-    assert verdict.message == "accelerator utilisation was at most 3% for 30m; the limit is 5%"
-
-
 def test_what_a_node_needs_to_hold_the_rule_itself_is_told_in_the_words_of_the_rule() -> None:
     half_an_hour = rule({"below": "5%", "for": "30m"}, team=(TEAM,))
     assert isinstance(half_an_hour, LimitsIdleness)

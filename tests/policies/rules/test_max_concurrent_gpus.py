@@ -83,13 +83,3 @@ def test_facts_that_change_are_counted_anew() -> None:
     answers = [limit.judge(action(), Facts(NOW, (live(gpus),))).answer for gpus in (8, 9, 8, 9)]
 
     assert answers == [Answer.ALLOW, Answer.DENY, Answer.ALLOW, Answer.DENY]
-
-
-def test_the_message_has_the_figures() -> None:
-    verdict = rule(16, team=(TEAM,)).judge(action(), Facts(NOW, (live(12),)))
-
-    assert verdict.message == (
-        "8 GPUs requested, 12 running for team nlp; the limit is 16; 4 would pass now, 8 once 4 of those running are"
-        " free"
-    )
-    assert verdict.figures == {"gpus": "8", "running": "12", "free": "4", "limit": "16"}

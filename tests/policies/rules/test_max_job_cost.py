@@ -50,12 +50,3 @@ def test_what_runs_is_stopped_at_the_limit_and_its_near_twin_goes_on() -> None:
         return rule("$100").judge(action(ActionKind.CONTINUE, spent=Money.usd(spent)), Facts(NOW)).code
 
     assert (goes_on("99.999999"), goes_on("100")) == ("within_limit", "job_cost_reached")
-
-
-def test_the_message_says_what_to_do() -> None:
-    verdict = rule("$100").judge(action(hold={MoneyKind.CASH: Money.usd(250)}), Facts(NOW))
-
-    assert (
-        verdict.message
-        == "the job may cost $250.00; the limit is $100.00 per job; set a lower max_cost in the job file"
-    )

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from broker.core.policy.policy import Answer, Facts, Source
-from broker.core.values.money import Money
 from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, PriceLimits
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
@@ -70,11 +69,3 @@ def test_an_unknown_price_is_not_a_low_one() -> None:
     verdict = rule("$4").judge(action(placement=unknown), FACTS)
 
     assert (verdict.answer, verdict.code) == (Answer.DENY, "price_unknown")
-
-
-def test_the_message_has_the_figures() -> None:
-    verdict = rule("$4").judge(action(placement=placement("40")), FACTS)
-
-    assert verdict.message == "H100 at aws/us-east-1 costs $5.00 per GPU-hour; the limit is $4.00"
-    assert verdict.figures["price"] == Money.usd(5).as_json()
-    assert str(verdict.source) == "team.yaml:3"

@@ -29,9 +29,3 @@ def test_what_runs_already_goes_on() -> None:
     running = action(ActionKind.CONTINUE, placement=placement(reference=True))
 
     assert rule("forbidden").judge(running, Facts(NOW)).answer is Answer.ALLOW
-
-
-def test_the_message_says_which_price() -> None:
-    message = rule("forbidden").judge(action(placement=placement(reference=True)), Facts(NOW)).message
-
-    assert message.endswith("is a reference price of 2026-11-21, not a live one")

@@ -43,19 +43,6 @@ def test_so_many_attempts_and_no_more() -> None:
     assert (code(2), code(3), code(3, ActionKind.CONTINUE)) == ("within_limit", "too_many_attempts", "within_limit")
 
 
-def test_the_messages_have_the_figures() -> None:
-    young = action(window=(NOW, NOW + timedelta(days=3)))
-    old = action(ActionKind.CONTINUE, submitted_at=NOW - timedelta(days=3))
-    limit = rule({"max_age": "48h"})
-
-    assert limit.judge(young, Facts(NOW)).message == (
-        "the job may run for 72h; the limit is 48h from submission to end; set max_duration to at most 48h"
-    )
-    assert limit.judge(old, Facts(NOW)).message == (
-        "the job was submitted 72h ago; the limit is 48h from submission to end"
-    )
-
-
 def test_it_must_say_something() -> None:
     with pytest.raises(ValidationError, match="is empty"):
         rule({})

@@ -47,10 +47,3 @@ def test_people_have_an_hour_to_answer(found: UnusualSpending | None, answer: An
 
 def test_a_start_is_in_no_anomaly() -> None:
     assert rule().judge(action(), Facts(NOW, unusual=FOUND)).answer is Answer.ALLOW
-
-
-def test_the_message_has_the_figures_and_what_to_do() -> None:
-    assert rule().judge(RUNNING, Facts(NOW, unusual=FOUND)).message == (
-        "the job spent $50.01 above its usual in an anomaly of its team; the limit is $50.00, and it was not answered"
-        " within 1h (`gpubroker report anomalies --answer`)"
-    )

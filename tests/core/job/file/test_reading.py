@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,7 +28,6 @@ from broker.core.job.jobs import (
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 from tests import counts
-from tests.steps import calls
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -361,13 +358,3 @@ def test_mutated_files_give_a_job_or_a_located_error(text: str) -> None:
 def test_anything_gives_a_job_or_a_located_error(text: str | bytes) -> None:
     with pytest.raises(InvalidInput):
         parse_job(text, file="x", now=NOW)
-
-
-def test_reading_is_quick() -> None:
-    assert calls(lambda: job(FULL)) < 10_000  # some 3,200
-
-
-def test_importing_is_light() -> None:
-    code = "import sys, broker.core.job.file; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"sqlalchemy", "numpy", "httpx", "rich", "typer", "obstore", "sky", "asyncio"} & set(loaded)
