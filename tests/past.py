@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import BigInteger, Connection, Table
-from sqlmodel import AutoString
+from sqlmodel import AutoString, SQLModel
 
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted, Restored
@@ -39,7 +39,6 @@ from broker.store.tables.jobs import STILL_THERE
 from broker.store.tables.ledger import SUM
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
-from tests.store.plain_columns import every_table
 
 HOUR = timedelta(hours=1)
 STANDING = 1  # the number of the standing grant that approves a quarter of the jobs
@@ -115,7 +114,7 @@ def multiply(store: Store, job_ids: Sequence[str], copies: int, days: int = BY_D
     """Copy each of these closed jobs ``copies`` times, the first copy a day before it, the next two days before it,
     over ``days`` days.
     """
-    of_jobs = [table for table in every_table().sorted_tables if table.name == "job" or "job_id" in table.c]
+    of_jobs = [table for table in SQLModel.metadata.sorted_tables if table.name == "job" or "job_id" in table.c]
     for table in of_jobs:
         for job_id in sorted(job_ids):  # in the order of the keys, which is the fastest
             with store._database.writing() as connection:
@@ -135,7 +134,7 @@ def _numbers(connection: Connection, copies: int) -> str:
 
 def _copy(connection: Connection, table: Table, job_id: str, copies: int, days: int) -> None:
     key = "id" if table.name == "job" else "job_id"
-    names = [c.name for c in table.c if not (c.name == "id" and c.autoincrement is True)]
+    names = [c.name for c in table.c if c is not table.autoincrement_column]
     values = []
     for name in names:
         kind = table.c[name].type
@@ -195,9 +194,9 @@ def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
         numbers = _numbers(connection, polls - 1)
         connection.exec_driver_sql(
             "INSERT INTO poll_run"
-            " (id, provider, started, finished, seen, changed, complete, skipped, error, status, hint)"
+            " (id, provider, started, finished, seen, changed, complete, skipped, error, status, hint, gone, samples)"
             f" SELECT n, CASE WHEN n - n / 2 * 2 = 0 THEN 'cloud' ELSE 'other' END, {times}, {times}, 1, 1, true,"
-            f" '{{}}', '', 'ok', '' FROM {numbers}"
+            f" '{{}}', '', 'ok', '', 0, '{{}}' FROM {numbers}"
         )
     store.record_poll("cloud", started=now, finished=now, offers=[replace(offer(now), engine="local")])
     with store._database.writing() as connection:
@@ -217,10 +216,10 @@ def told(store: Store, now: datetime, *, times: int = 3000) -> None:
     two wait, two were given up. As often budgets passed marks, and people signed in, which is in the audit log."""
     at, one = f"({to_micros(now)} - ({times} - n) * 60000000)", "(n - n / 20 * 20)"
     rows = {
-        "notice (key, target, title, body, severity, made_at, tries, next_try, delivered_at, error)": (
+        "notice (key, target, title, body, severity, made_at, tries, next_try, delivered_at, error, thread)": (
             f"CASE WHEN n - n / 2 * 2 = 0 THEN 'budget/b-' ELSE 'watch/w-' END || {one} || '/' || n,"
             f" 'ops', '', '', 'info', {at}, 1, CASE WHEN n > {times - 2} THEN {at} END,"
-            f" CASE WHEN n <= {times - 4} THEN {at} END, CASE WHEN n > {times - 4} THEN 'answered 503' ELSE '' END"
+            f" CASE WHEN n <= {times - 4} THEN {at} END, CASE WHEN n > {times - 4} THEN 'answered 503' ELSE '' END, ''"
         ),
         "budget_mark (budget, period_start, amount, mark, at)": f"'b-' || {one}, {at}, 1000000, 'half', {at}",
         "api_token (id, person, label, scopes, digest, made_at, made_by, expires_at, revoked_by)": (

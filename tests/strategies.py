@@ -158,7 +158,6 @@ STOP_REASONS = st.one_of(
     st.builds(
         why.MovesElsewhere, advantage=st.sampled_from(why.MoveAdvantage), to=st.sampled_from(CapacityType), pool=WORDS
     ),
-    st.builds(why.EarlierWords, text=WORDS),
 )
 objections = st.lists(
     st.builds(RuleObjection, rule=st.just("budget"), name=NAMES, code=NAMES, message=WORDS, source=WORDS), max_size=2
@@ -199,7 +198,6 @@ wait_reasons: st.SearchStrategy[why.WaitReason] = st.one_of(
         evidence=WORDS,
     ),
     st.builds(why.LaunchTrouble, error=st.just("Unreachable"), message=WORDS, where=WORDS, hint=WORDS),
-    st.builds(why.EarlierWords, text=WORDS),
 )
 end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
     st.none(),
@@ -210,7 +208,6 @@ end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
     _behind_others,
     st.builds(why.PredecessorFailed, job=NAMES, state=st.sampled_from([JobState.FAILED, JobState.CANCELLED])),
     st.builds(why.TasksEnded, failed=st.integers(1, 9), cancelled=st.integers(0, 9), count=st.just(20)),
-    st.builds(why.EarlierWords, text=WORDS),
 )
 
 _ids = st.integers(1, 30).map(str)

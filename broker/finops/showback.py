@@ -45,19 +45,19 @@ class SharingRules:
 class TeamCost:
     """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
     ``shared``: its share, negative for a team whose cost is divided. ``on_own``: the part of its own use that was on
-    owned and reserved machines; None in statements without it."""
+    owned and reserved machines."""
 
     team: str
     cash: Money = Money.ZERO
     amortised: Money = Money.ZERO
     idle: Money = Money.ZERO
     shared: Money = Money.ZERO
-    on_own: Money | None = Money.ZERO
+    on_own: Money = Money.ZERO
 
     @property
-    def rented(self) -> Money | None:
+    def rented(self) -> Money:
         """The part of its own use that was on on-demand and spot machines."""
-        return None if self.on_own is None else self.own - self.on_own
+        return self.own - self.on_own
 
     @property
     def own(self) -> Money:
@@ -97,7 +97,7 @@ def total(rows: Iterable[TeamCost]) -> TeamCost:
             all_of.amortised + row.amortised,
             all_of.idle + row.idle,
             all_of.shared + row.shared,
-            None if all_of.on_own is None or row.on_own is None else all_of.on_own + row.on_own,
+            all_of.on_own + row.on_own,
         )
     return all_of
 

@@ -26,7 +26,7 @@ from broker.server.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.transport import Transport
 from broker.server.upload_quota import UploadQuota
 from broker.server.wrong_tokens import WrongTokens
-from broker.store.engine.schema import own_version
+from broker.store.engine.revisions import own_version
 
 MOST_BODY = 1_000_000
 """The most bytes in a request's body."""

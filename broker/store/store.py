@@ -20,7 +20,7 @@ from broker.store import later
 from broker.store.engine import file_use, leader
 from broker.store.engine.database import Database
 from broker.store.engine.queries import asks_once, does, looks
-from broker.store.engine.schema import ensure_current
+from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,16 +17,13 @@ from broker.app.jobs.submit import submit
 from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
-from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.core.policy.facts import Aspect
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.admission.facts import _given
 from broker.reconciler.controllers.placement import PlanInputs
 from broker.settings import Settings
 from cli import registries
@@ -280,82 +277,3 @@ def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Appro
     assert [(grant.by, grant.rules) for grant in view.grants] == [("olga", ("g",))]
     (standing,) = approvals.standing_grants(site.broker)
     assert standing.used > Money.usd(400)
-
-
-# --- approvals of a version that did not keep what they were about ---------------------------------------------------
-
-
-@pytest.fixture
-def earlier(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Questions are kept without their facts, and nobody compares them, as before; until it is called: the upgrade."""
-    from broker.core.policy.approvals import questions
-
-    def without(verdicts: Any) -> Any:
-        return tuple(one.model_copy(update={"facts": None}) for one in questions(verdicts))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("broker.reconciler.admission.approvals.questions", without)
-        patch.setattr("broker.app.jobs.approval_reevaluation.questions", without)
-        patch.setattr("broker.core.policy.approvals._covers_facts", lambda *_: True)
-        yield patch.undo
-
-
-def test_an_earlier_approval_covers_the_place_that_it_led_to(site: ApprovalSite, earlier: Callable[[], None]) -> None:
-    site.guard(PLACES["location"])
-    view = site.runs()
-    assert view.grants[0].facts is None
-    earlier()
-    assert site.look(3).state is JobState.RUNNING, "what runs was let through by it"
-    site.preempted()
-    view = site.look(3)
-    assert (view.asked, len(site.engine.submitted)) == (None, 2), "the same place"
-    site.mailbox.starts(site.engine.submitted[1])
-    site.look()
-    site.preempted()
-    site.offers = [offer("aws", "cn-1", "98")]
-    view = site.look(3)
-    assert (view.state, len(site.engine.submitted)) == (JobState.AWAITING_APPROVAL, 2)
-
-
-def test_an_earlier_approval_that_led_nowhere_yet_is_asked_again(
-    site: ApprovalSite, earlier: Callable[[], None]
-) -> None:
-    site.guard(PLACES["location"])
-    view = site.submitted()
-    site.approve(view.id)
-    earlier()
-    view = site.look(2)
-    assert (view.state, site.engine.submitted) == (JobState.AWAITING_APPROVAL, [])
-    site.approve(view.id)
-    site.look()
-    assert len(site.engine.submitted) == 1
-
-
-def test_an_earlier_approval_of_an_amount_covers_it_as_before(site: ApprovalSite, earlier: Callable[[], None]) -> None:
-    site.guard("max_job_cost: $5")
-    view = site.submitted()
-    site.approve(view.id)
-    earlier()
-    site.look()
-    assert len(site.engine.submitted) == 1
-
-
-def test_more_that_was_approved_while_it_ran_is_for_the_attempt_under_way(
-    site: ApprovalSite, earlier: Callable[[], None]
-) -> None:
-    site.guard("max_job_cost: $100000")
-    view = site.submitted()
-    site.look()
-    site.mailbox.starts(site.engine.submitted[0])
-    site.look()
-    site.guard(PLACES["residency"])
-    (running,) = site.views()
-    extend(site.broker, running, JobLimits(max_duration=timedelta(hours=9)), by=ANN)
-    site.approve(view.id)
-    earlier()
-    with site.broker.store.reading() as look:
-        told = [one.body for one in look.events(view.id) if isinstance(one.body, ev.ApprovalAsked)]
-        given = _given(look, site.views()[0])
-    assert told[0].questions[0].facts is None
-    assert given[0].facts is not None
-    assert {fact.value for fact in given[0].facts["g"] if fact.aspect is Aspect.PROVIDER} == {"gcp"}

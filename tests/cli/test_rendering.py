@@ -41,7 +41,6 @@ from broker.core.events.wait_reasons import (
     BehindOthers,
     Cancelled,
     Completed,
-    EarlierWords,
     EndReason,
     HoldTrigger,
     NothingFits,
@@ -264,13 +263,12 @@ def test_why_a_job_waits_is_said_in_words() -> None:
     assert waits(NothingFits(counts=codes)) == "queued, too few owned machines are free"
     assert waits(NothingFits(counts={"stale_price": 3, "unavailable": 1})).startswith("3 × the price is older")
     assert waits(NothingFits(counts={"wrong_region": 2})) == "2 × a region the job excludes"
-    assert waits(EarlierWords(text="a policy: no")) == "a policy: no"
     assert waits(None) == ""
 
 
 @given(STOP_REASONS)
 def test_every_reason_of_a_stop_is_put_into_words(reason: StopReason | None) -> None:
-    silent = (None, EarlierWords(text=""), RulesDeny(objections=()))
+    silent = (None, RulesDeny(objections=()))
     assert (reasons.stops(reason) == "") == (reason in silent)
 
 

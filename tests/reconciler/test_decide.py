@@ -12,9 +12,9 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
     AttemptStopped,
-    EarlierWords,
     MaxDurationUsed,
     MoneyEnded,
+    RulesDeny,
     StoppedByPolicy,
 )
 from broker.core.job.arrays import JobArray
@@ -191,9 +191,9 @@ def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() ->
 
 
 def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
-    refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=EarlierWords(text="no more")))
+    refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=RulesDeny(objections=())))
     over = (*refused, ended(Cause.MONEY_REFUSED), GONE)
-    no_more = decide.Pause(MoneyEnded(stop=EarlierWords(text="no more")))
+    no_more = decide.Pause(MoneyEnded(stop=RulesDeny(objections=())))
     assert only(life(*over)) == no_more
     assert only(life(*refused, ended(Cause.PAID_UNTIL), GONE)) == no_more, "its node was faster"
     paused = (*over, ev.Paused(reason=MoneyEnded(evidence="max_cost")))
@@ -206,14 +206,14 @@ def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
 
 def test_money_that_ended_unjudged_goes_to_the_gate() -> None:
     """A node stops at the end of what was judged, say of a month, when no broker looks; the next month has room."""
-    stopped = ev.StopRequested(cause=Cause.PAID_UNTIL, reason=EarlierWords(text="the money held for it ended"))
+    stopped = ev.StopRequested(cause=Cause.PAID_UNTIL, reason=RulesDeny(objections=()))
     for told in ((), (stopped,)):
         assert isinstance(only(life(*UP, *told, ended(Cause.PAID_UNTIL), GONE)), decide.Place)
 
 
 def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
     more = ev.Extended(by="ann", max_cost=Money.usd("9"))
-    stop = (1, ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, reason=EarlierWords(text="idle")))
+    stop = (1, ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, reason=RulesDeny(objections=())))
     assert isinstance(only(life(*UP, more, stop, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Pause)
     assert isinstance(only(life(*UP, stop, more, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Place)
     # The node may have stopped by itself just before it heard of the money.

@@ -10,10 +10,10 @@ from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandSta
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import (
-    EarlierWords,
     LaunchesFailed,
     MaxDurationUsed,
     MoneyEnded,
+    RulesDeny,
 )
 from broker.core.job.jobs import Job, Retry
 from broker.reconciler import decide
@@ -117,10 +117,10 @@ def test_a_job_that_has_had_its_time_is_paused_with_its_limit() -> None:
 
 
 def test_a_machine_taken_back_after_more_money_was_refused_is_no_reason_to_pause() -> None:
-    stop = ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=EarlierWords(text="no budget"))
+    stop = ev.StopRequested(cause=Cause.MONEY_REFUSED, reason=RulesDeny(objections=()))
     assert isinstance(only(life(*UP, stop, ended(Cause.PREEMPTED), GONE)), decide.Place)
     assert only(life(*UP, stop, ended(Cause.PAID_UNTIL), GONE)) == decide.Pause(
-        MoneyEnded(stop=EarlierWords(text="no budget"))
+        MoneyEnded(stop=RulesDeny(objections=()))
     )
 
 

@@ -15,7 +15,6 @@ from broker.core.events.wait_reasons import (
     BehindOthers,
     Cancelled,
     Completed,
-    EarlierWords,
     HoldEnded,
     MoneyEnded,
     StoppedByPolicy,
@@ -217,17 +216,15 @@ def test_a_task_that_is_to_be_stopped_early_is_however_its_attempt_ends(cause: C
 
 def test_a_pause_repeats_what_the_attempt_was_told() -> None:
     def paused(cause: Cause, told: str, evidence: str) -> decide.Step:
-        stop = ev.StopRequested(cause=cause, reason=EarlierWords(text=told) if told else None)
+        stop = ev.StopRequested(cause=cause, reason=HoldEnded(at=NOW) if told else None)
         return only(life(*UP, stop, ev.AttemptEnded(cause=cause, evidence=evidence), GONE))
 
-    refused = MoneyEnded(stop=EarlierWords(text="more was refused"))
+    refused = MoneyEnded(stop=HoldEnded(at=NOW))
     assert paused(Cause.MONEY_REFUSED, "more was refused", "stopped") == decide.Pause(refused)
     assert paused(Cause.MONEY_REFUSED, "", "stopped") == decide.Pause(MoneyEnded(evidence="stopped"))
     used_up = AttemptStopped(cause=Cause.MAX_DURATION, evidence="stopped")
     assert paused(Cause.MAX_DURATION, "it is used up", "stopped") == decide.Pause(used_up)
-    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause(
-        StoppedByPolicy(stop=EarlierWords(text="frozen"))
-    )
+    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause(StoppedByPolicy(stop=HoldEnded(at=NOW)))
 
 
 def test_an_attempt_without_a_time_of_its_end_is_followed_as_if_it_ended_now() -> None:

@@ -6,12 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
-from broker.store import Store, open_store
+from broker.store import Store
 from tests.past import HOUR, finished, started
-from tests.store.older import take_back
 from tests.store.work import statements_work
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -68,22 +66,6 @@ def test_made_anew_it_is_the_same(store: Store) -> None:
     before = used(store)
     store.rebuild()
     assert used(store) == before
-
-
-def test_the_upgrade_makes_the_sums_of_closed_jobs(url: str, clock: ManualClock) -> None:
-    store = open_store(url, clock=clock)
-    lived(store)
-    grant(store)
-    before = used(store)
-    with store._database.writing() as connection:
-        take_back(connection, "0013")
-    store.close()
-    store = open_store(url, clock=clock)
-    assert used(store) == before
-    charge(store, CLOSED, "3")
-    assert used(store)[0] == before[0] + Money.usd("3")
-    assert used(store) == [wanted(store), Money.ZERO]
-    store.close()
 
 
 def test_only_grants_that_are_good_then_are_asked_for(store: Store) -> None:

@@ -28,7 +28,7 @@ class QuestionResult(Result):
     because: str
     approvers: list[str]
     own_requests: bool
-    covers: list[Fact] | None
+    covers: list[Fact]
     approved_by: str | None
 
 
@@ -77,7 +77,7 @@ class ApprovalRequest(Result):
             questions=[
                 QuestionResult.from_parts(
                     question,
-                    covers=None if question.facts is None else list(question.facts),
+                    covers=list(question.facts),
                     approved_by=next((who for rule, who in asked.yes if rule == question.rule), None),
                 )
                 for question in asked.questions

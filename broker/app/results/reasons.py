@@ -48,8 +48,6 @@ def waits(reason: WaitReason | None) -> str:
             return f"waits{_what_for(reason)}"
         case why.AwaitsApproval():
             return reason.because
-        case why.EarlierWords():
-            return reason.text
         case why.LaunchTrouble():
             trouble = f"{reason.where}: {reason.message}" if reason.where else reason.message
             return f"{trouble} ({reason.hint})" if reason.hint else trouble
@@ -112,8 +110,6 @@ def ended(reason: EndReason | None) -> str:
             return f"{told} of {reason.count:,} tasks"
         case why.PredecessorFailed():
             return f"{reason.job}, which had to succeed first, {_ENDED.get(reason.state, reason.state.value)}"
-        case why.EarlierWords():
-            return reason.text
 
 
 def stops(reason: StopReason | None) -> str:
@@ -139,8 +135,6 @@ def stops(reason: StopReason | None) -> str:
             return _moves(reason)
         case why.BehindOthers():
             return f"stopped early: {_behind(reason)}"
-        case why.EarlierWords():
-            return reason.text
 
 
 def judged_again(trigger: why.HoldTrigger) -> str:

@@ -26,15 +26,15 @@ class SharingRulesResult(Result):
 class TeamCostResult(Result):
     """What a team's own use cost, in cash and of what was paid before, its share of idle and shared cost (negative
     where it gives its own away), and all of it (USD). ``on_own``: the part of its own use on owned and reserved
-    machines, ``rented``: on on-demand and spot ones; null in statements of earlier versions."""
+    machines, ``rented``: on on-demand and spot ones."""
 
     team: str
     cash: Money
     amortised: Money
     idle: Money
     shared: Money
-    on_own: Money | None
-    rented: Money | None
+    on_own: Money
+    rented: Money
     total: Money
 
 

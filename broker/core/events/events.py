@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from broker.core.events import earlier_records
 from broker.core.events.agent_events import AgentEvent
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.record_format import Body, read_stamped, stamped
@@ -86,7 +85,7 @@ class ApprovalGiven(Body):
     total: Money = Money.ZERO
     gpus: int = 0
     lasts_seconds: float | None = None
-    facts: dict[str, tuple[Fact, ...]] | None = None
+    facts: dict[str, tuple[Fact, ...]] = Field(default_factory=dict)
 
 
 class ApprovalRefused(Body):
@@ -270,8 +269,8 @@ class RemovalDelayed(Body):
 class MachineGone(Body):
     """The machine is gone; billing ends at ``gone_at`` (None if none ever existed).
 
-    ``interrupted``: whether the provider took the machine back, as the engine reports. None in events of earlier
-    versions: the attempt's final state then decides. ``own_end``: the provider does not confirm that it did, and the
+    ``interrupted``: whether the provider took the machine back, as the engine reports; None: the attempt's final state
+    decides. ``own_end``: the provider does not confirm that it did, and the
     end counts as a failure of the job. ``never_existed``: the provider had no machine after all and bills none,
     whatever was reported before. ``outside``: the machines that came outside of the bought capacity meant for them, and
     cost the price on demand.
@@ -340,10 +339,8 @@ def body_to_json(body: EventBody) -> str:
 
 
 def body_from_json(text: str) -> EventBody:
-    """The inverse of `body_to_json`, including earlier formats. Raises `UnreadableRecord` for newer formats and
-    malformed input.
-    """
-    return read_stamped(text, _bodies().validate_json, earlier_records.event)
+    """The inverse of `body_to_json`. Raises `UnreadableRecord` for newer formats and malformed input."""
+    return read_stamped(text, _bodies().validate_json)
 
 
 def body_from(document: dict[str, Any]) -> EventBody:

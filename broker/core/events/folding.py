@@ -86,18 +86,6 @@ def folded(view: JobView) -> JobView:
     return replace(view, attempts=kept, folded=view.folded + len(gone))
 
 
-def of_an_older_view(view: JobView) -> JobView:
-    """Converts a view stored before attempts were folded."""
-    for attempt in view.attempts:
-        if attempt.claimed_at is not None:
-            view = claimed(view, attempt)
-        elif attempt.state.final:
-            view = ended(view, attempt)
-        if attempt.number == view.extended_after:
-            view = extended(view)
-    return folded(view)
-
-
 def _came_to_nothing(attempt: AttemptView) -> bool:
     """Whether it ended without a billed machine, and its only effect was another attempt."""
     if not attempt.over or attempt.claimed_at is not None or attempt.checkpoints:

@@ -12,16 +12,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-FORMAT = 19
-_TYPED = 6  # since then every reason and cost is a code with fields, not a sentence
-_UNSTAMPED = 1  # records without a format number
+FORMAT = 1
 
 _STAMP = re.compile(r'\{"format":(\d+),')
-_ANYWHERE = re.compile(r'"format"\s*:')
 
 _Read = TypeVar("_Read")
 
@@ -46,14 +43,8 @@ def stamped(text: str) -> str:
     return f'{{"format":{FORMAT},{text[1:]}'
 
 
-def read_stamped(
-    text: str,
-    read: Callable[[str], _Read],
-    of_words: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document,
-    of_unstamped: Callable[[_Read], _Read] = lambda found: found,
-) -> _Read:
-    """Apply ``read`` to the JSON object without its number; it may raise pydantic's ValidationError. ``of_words``
-    converts formats that have sentences instead of codes; ``of_unstamped`` converts records without a format number.
+def read_stamped(text: str, read: Callable[[str], _Read]) -> _Read:
+    """Apply ``read`` to the JSON object without its number; it may raise pydantic's ValidationError.
 
     Raises `UnreadableRecord` for a newer format and for malformed records.
     """
@@ -61,34 +52,20 @@ def read_stamped(
     if number > FORMAT:
         because = f"written by a newer version of gpubroker (format {number}; this one reads up to {FORMAT})"
         raise UnreadableRecord(because, newer=True)
-    if number < _TYPED:
-        plain = _converted(plain, of_words)
     try:
-        found = read(plain)
+        return read(plain)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise UnreadableRecord(f"{where}: {first['msg']}" if where else str(first["msg"])) from error
-    return of_unstamped(found) if number == _UNSTAMPED else found
-
-
-def _converted(text: str, convert: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return text  # the reader reports the error
-    return json.dumps(convert(document)) if isinstance(document, dict) else text
 
 
 def _parts(text: str) -> tuple[int, str]:
     """The number of the format, and the object without it."""
     if (stamp := _STAMP.match(text)) is not None:
         return int(stamp[1]), "{" + text[stamp.end() :]
-    if _ANYWHERE.search(text) is None:
-        return _UNSTAMPED, text
     try:  # another JSON library may have reordered the keys
         document = json.loads(text)
-    except ValueError:
-        return _UNSTAMPED, text
-    number = document.pop("format", _UNSTAMPED) if isinstance(document, dict) else _UNSTAMPED
-    return (number, json.dumps(document)) if isinstance(number, int) else (_UNSTAMPED, text)
+        return document.pop("format"), json.dumps(document)
+    except (ValueError, LookupError, AttributeError) as error:
+        raise UnreadableRecord(f"not a record: {error}") from error

@@ -240,22 +240,8 @@ class BehindOthers(_Reason):
     tasks: int
 
 
-class EarlierWords(_Reason):
-    """The sentence of a version without typed reasons. It decides nothing."""
-
-    kind: Literal["earlier_words"] = "earlier_words"
-    text: str
-
-
 StopReason = Annotated[
-    Cancelled
-    | MaxDurationUsed
-    | HoldEnded
-    | MoreMoneyDenied
-    | RulesDeny
-    | MovesElsewhere
-    | BehindOthers
-    | EarlierWords,
+    Cancelled | MaxDurationUsed | HoldEnded | MoreMoneyDenied | RulesDeny | MovesElsewhere | BehindOthers,
     Field(discriminator="kind"),
 ]
 """Why the broker stops an attempt."""
@@ -344,21 +330,13 @@ WaitReason = Annotated[
     | AttemptStopped
     | LaunchesFailed
     | LaunchTrouble
-    | AwaitsJobs
-    | EarlierWords,
+    | AwaitsJobs,
     Field(discriminator="kind"),
 ]
 """Why a job waits or is paused."""
 
 EndReason = Annotated[
-    Completed
-    | Cancelled
-    | BehindOthers
-    | AttemptStopped
-    | ApprovalEnded
-    | TasksEnded
-    | PredecessorFailed
-    | EarlierWords,
+    Completed | Cancelled | BehindOthers | AttemptStopped | ApprovalEnded | TasksEnded | PredecessorFailed,
     Field(discriminator="kind"),
 ]
 """Why a job is over."""

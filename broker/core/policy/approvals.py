@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact, covers
-from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Verdict
+from broker.core.policy.policy import Action, Answer, Grant, Verdict
 from broker.core.values.money import Money
 
 # Default expiry of a request.
@@ -24,8 +24,7 @@ DEFAULT_EXPIRY = timedelta(hours=24)
 
 class Question(BaseModel):
     """One rule's question: its name, approvers (names or patterns), whether requesters may approve, the reason, and the
-    rule's place. ``facts``: the facts the rule read, which an approval covers; None for questions recorded without
-    them.
+    rule's place. ``facts``: the facts the rule read, which an approval covers.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -34,7 +33,7 @@ class Question(BaseModel):
     own_requests: bool = False
     because: str = ""
     source: str = ""
-    facts: tuple[Fact, ...] | None = None
+    facts: tuple[Fact, ...] = ()
 
     def may_answer(self, who: str, requester: str) -> bool:
         """Whether that user may decide. Nobody approves their own request unless the rule allows it."""
@@ -105,17 +104,16 @@ class RequestedApproval:
                 rules.setdefault(who, []).append(rule)
         known = {question.rule: question.facts for question in self.questions}
         return tuple(
-            Grant(who, tuple(theirs), self.total, self.lasts, self.gpus or None, facts=_facts_of(theirs, known))
+            Grant(
+                who,
+                tuple(theirs),
+                self.total,
+                self.lasts,
+                self.gpus or None,
+                facts={rule: known.get(rule, ()) for rule in theirs},
+            )
             for who, theirs in rules.items()
         )
-
-
-def _facts_of(
-    rules: Iterable[str], known: Mapping[str, tuple[Fact, ...] | None]
-) -> Mapping[str, tuple[Fact, ...]] | None:
-    """The facts of these rules' questions; None if none were recorded."""
-    found = {rule: facts for rule in rules if (facts := known.get(rule)) is not None}
-    return found or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,21 +236,12 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
     if grant.gpus is not None and gpus > grant.gpus:
         return False
     if grant.standing is None:
-        return _covers_facts(grant, verdict, action)
+        return covers(grant.facts.get(verdict.name, ()), verdict.looked_at)
     # A standing grant: its author must still be an approver for this request.
     in_time = grant.until is None or now < grant.until
     return in_time and Question(
         rule=verdict.name, approvers=verdict.approvers, own_requests=verdict.own_requests
     ).may_answer(grant.by, action.user)
-
-
-def _covers_facts(grant: Grant, verdict: Verdict, action: Action) -> bool:
-    """Whether the facts that the rule read were approved. Approvals recorded without facts have unknown coverage;
-    running jobs they allowed continue.
-    """
-    if grant.facts is None and action.kind is ActionKind.CONTINUE:
-        return True
-    return covers((grant.facts or {}).get(verdict.name, ()), verdict.looked_at)
 
 
 def standing_used(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:

@@ -12,8 +12,8 @@ from broker.core.values.units import print_duration
 
 
 def covered(asked: RequestedApproval) -> str:
-    """The coverage once all approvers agree. For requests of earlier versions only the limits are known."""
-    facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts or ()}
+    """The coverage once all approvers agree."""
+    facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts}
     limits = ["1 GPU" if asked.gpus == 1 else f"{asked.gpus} GPUs"] if asked.gpus else []
     limits.append(f"{asked.total} in total")
     if asked.lasts is not None:

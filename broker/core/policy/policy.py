@@ -177,8 +177,7 @@ class Grant:
     """An approval: the ``rules`` of these names need no new one while a job stays within ``up_to`` (USD in total, spent
     and held, without prepaid), ``max_duration`` (None: any) and ``gpus`` (None: any).
 
-    ``facts``: the approved facts by rule. None if recorded without them. An action is covered only if its facts are
-    these or no worse.
+    ``facts``: the approved facts by rule. An action is covered only if its facts are these or no worse.
 
     ``standing``: number of the standing grant it comes from, valid before ``until`` (UTC) and while the rule still
     names ``by`` as an approver. A standing grant covers all facts: it was given in advance.
@@ -191,7 +190,7 @@ class Grant:
     gpus: int | None = None
     standing: int | None = None
     until: datetime | None = None
-    facts: Mapping[str, tuple[Fact, ...]] | None = None
+    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

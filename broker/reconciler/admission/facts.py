@@ -7,13 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from broker.core.events.events import Event, LaunchRequested
-from broker.core.events.lifecycle import advance
-from broker.core.events.views import JobView
-from broker.core.job.placements import Placement
 from broker.core.market.offers import Offer
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.coverage import known_of
 from broker.core.policy.policy import Action, BudgetUse, CapacityInHand, Facts, Grant, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
@@ -109,36 +104,7 @@ def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Acti
                 for one in standing[0]
                 if one.is_for(action)
             ]
-            known[action.job_id] = (*(_given(look, view) if view else ()), *ahead)
+            known[action.job_id] = (*(view.grants if view else ()), *ahead)
         return known[action.job_id]
 
     return grants_for
-
-
-def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
-    """The approvals of a job."""
-    if any(grant.facts is None for grant in view.grants):
-        return with_placements(view.grants, look.events(view.id))
-    return view.grants
-
-
-def with_placements(grants: Sequence[Grant], events: Iterable[Event]) -> tuple[Grant, ...]:
-    """The job's grants; those that an earlier version recorded without facts, with the facts of the placement that they
-    led to: the next requested attempt, or the running attempt if more money or time was approved for it. Without such
-    an attempt a grant covers no place. ``events``: the job's whole stream. Pure."""
-    view: JobView | None = None
-    led_to: list[Placement | None] = []
-    for event in events:
-        view = advance(view, event)
-        if isinstance(event.body, LaunchRequested):
-            led_to = [place or event.body.placement for place in led_to]
-        under_way = view.latest if view.latest is not None and not view.latest.state.final else None
-        led_to += [under_way.placement if under_way else None] * (len(view.grants) - len(led_to))
-    if view is None:
-        return tuple(grants)
-    return tuple(
-        replace(grant, facts=dict.fromkeys(grant.rules, known_of(view.job, place)))
-        if grant.facts is None and place is not None
-        else grant
-        for grant, place in zip(grants, led_to, strict=True)
-    )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker.core.errors import InvalidInput, NotAllowed, StoreProblem
 from broker.store.engine.database import BUSY_SECONDS, Database, explain
-from broker.store.engine.schema import REVISIONS
+from broker.store.engine.revisions import REVISIONS, is_before_first
 from broker.store.engine.times import from_micros
 
 _STEP = 0.05  # seconds between two tries while another process writes
@@ -63,7 +63,7 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
 def put_back(database: Database, file: Path) -> StoreCopy:
     """Replace the content of the store by that of a copy, in one transaction: other processes see all of it or nothing.
 
-    Raises `InvalidInput` as `copy_to` and for a file that is not an undamaged store of this version or an earlier one;
+    Raises `InvalidInput` as `copy_to` and for a file that is not an undamaged store that this version can read;
     `StoreProblem` if the store is damaged or is in use for longer than a writer waits.
     """
     target = _path_of(database)
@@ -100,6 +100,12 @@ def examined(file: Path) -> StoreCopy:
         raise InvalidInput(f"not a copy of a store: {error}", where=str(file)) from error
     if state != "ok":
         raise InvalidInput(f"the copy is damaged: {state}", where=str(file), hint="use another copy")
+    if is_before_first(revision):
+        raise InvalidInput(
+            f"the copy was made before 0.3.0 (schema {revision})",
+            where=str(file),
+            hint="use it with the version of gpubroker that made it",
+        )
     if revision not in REVISIONS:
         raise InvalidInput(
             f"a newer version of gpubroker made it (schema {revision}; this one knows {REVISIONS[-1]})",

@@ -10,18 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Connection,
-    Float,
-    Integer,
-    SmallInteger,
-    String,
-    Table,
-    TextClause,
-    text,
-)
+from sqlalchemy import Connection, Dialect, Table, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 
@@ -55,16 +44,6 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection if connection.dialect.name == "postgresql" else None
 
 
-_TYPES = {
-    BigInteger: "bigint",
-    Boolean: "boolean",
-    Float: "double precision",
-    Integer: "integer",
-    SmallInteger: "smallint",
-    String: "text",
-}
-
-
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], conflict: str = "") -> None:
     """Insert rows that all have the same columns, in their order.
 
@@ -74,15 +53,15 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     names = tuple(rows[0])
     if connection.dialect.name == "postgresql":
         document = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-        connection.execute(_from_document(table, names, conflict), {"rows": document})
+        connection.execute(_from_document(connection.dialect, table, names, conflict), {"rows": document})
     else:
         connection.execute(_from_values(table, names, conflict), rows)
 
 
 @cache
-def _from_document(table: Table, names: tuple[str, ...], conflict: str) -> TextClause:
+def _from_document(dialect: Dialect, table: Table, names: tuple[str, ...], conflict: str) -> TextClause:
     columns = ", ".join(names)
-    typed = ", ".join(f"{name} {_TYPES[type(table.c[name].type)]}" for name in names)
+    typed = ", ".join(f"{name} {table.c[name].type.compile(dialect)}" for name in names)
     return text(
         f"INSERT INTO {table.name} ({columns}) SELECT {columns}"  # noqa: S608  # our own names
         f" FROM json_to_recordset(CAST(:rows AS json)) AS given ({typed}) {conflict}"

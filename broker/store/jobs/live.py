@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
-from broker.store.jobs.quarantine import COLUMNS
 from broker.store.tables.jobs import JOB, UNCLOSED
 
 log = logging.getLogger(__name__)
@@ -48,7 +46,7 @@ def of(view: JobView) -> tuple[LiveAttempt, ...]:
 
 
 def _part(offer: Offer) -> dict[str, Any]:
-    """The attempt's part of a shared machine; all of it if an earlier version placed it."""
+    """The attempt's part of a shared machine; all of it by default."""
     if offer.whole is None and not offer.divided:
         return {}
     return {"capacity": offer.capacity, "milli_cpus": offer.has.milli_cpus, "mib": offer.has.mib}
@@ -77,26 +75,18 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
 
 
 # Queued jobs have no attempt yet, so a long queue costs nothing. Each submission reads these rows twice, so only the
-# needed columns are selected. Rows written before ``live`` existed have only their view, which is read separately.
+# needed columns are selected.
 _RUNNING = (
     select(JOB.c.id, JOB.c.live)
-    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, or_(JOB.c.live.is_(None), JOB.c.live != ""))
+    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, JOB.c.live != "")
     .order_by(JOB.c.submitted_at, JOB.c.id)
 )
-_VIEW = select(*COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
-def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
-    """Every attempt whose machine may still exist, oldest job first, including jobs with unreadable views.
-
-    ``views_of``: returns the readable views of rows.
-    """
+def attempts(connection: Connection) -> list[LiveAttempt]:
+    """Every attempt whose machine may still exist, oldest job first, including jobs with unreadable views."""
     found: list[LiveAttempt] = []
     for job_id, text in connection.execute(_RUNNING).all():
-        if text is None:
-            rows = connection.execute(_VIEW, {"job": job_id}).all()
-            found += (one for view in views_of(rows) for one in of(view))
-            continue
         try:
             found += _from_text(text)
         except (ValueError, TypeError, KeyError) as error:

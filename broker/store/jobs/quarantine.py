@@ -9,8 +9,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from broker.core.errors import UnreadableJob
-from broker.core.events import earlier_records
-from broker.core.events.folding import of_an_older_view
 from broker.core.events.record_format import UnreadableRecord, read_stamped, stamped
 from broker.core.events.views import JobView
 from broker.store.tables.jobs import JOB
@@ -33,7 +31,7 @@ class Quarantine:
     def view(self, row: Any) -> JobView:
         """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
         try:
-            return read_stamped(row.view, _read, earlier_records.view, of_an_older_view)
+            return read_stamped(row.view, _read)
         except UnreadableRecord as error:
             found = UnreadableJob(
                 row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state

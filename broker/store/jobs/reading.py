@@ -28,7 +28,7 @@ from broker.store.jobs.machine_time import MachineTime
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.policy import approvals, decisions, policies
-from broker.store.tables.conditions import ENDED
+from broker.store.schema.jobs import ENDED
 from broker.store.tables.jobs import EVENT, JOB, SETTING, UNCLOSED
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class StoreReading:
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested attempts."""
         if self._live is None:
-            self._live = live.attempts(self._connection, self._quarantine.views)
+            self._live = live.attempts(self._connection)
         return self._live
 
     price_series = asks(lambda: later.market.price_series)

@@ -9,11 +9,10 @@ serialised, so numbers increase in the order in which entries become visible.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 
 from pydantic import TypeAdapter
@@ -105,13 +104,13 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
 def statement(connection: Connection, month: str) -> Statement | None:
     """The statement of a closed month (``2026-10``); None if there is none."""
     body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
-    return None if body is None else _statement(connection, body)
+    return None if body is None else _adapter().validate_json(body)
 
 
 def statements(connection: Connection) -> Sequence[Statement]:
     """All statements, newest month first."""
     bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
-    return [_statement(connection, body) for body in bodies]
+    return [_adapter().validate_json(body) for body in bodies]
 
 
 def add_statement(connection: Connection, frozen: Statement) -> None:
@@ -121,17 +120,6 @@ def add_statement(connection: Connection, frozen: Statement) -> None:
     body = _adapter().dump_json(frozen).decode()
     values = {"month": frozen.month, "frozen_at": to_micros(frozen.frozen_at), "frozen_by": frozen.frozen_by}
     connection.execute(STATEMENT.insert().values(**values, body=body))
-
-
-def _statement(connection: Connection, body: str) -> Statement:
-    fields = json.loads(body)
-    if "entries" not in fields:  # written when a statement included all entries posted before its month was closed
-        month = BillingMonth.of(datetime.strptime(fields["month"], "%Y-%m").replace(tzinfo=UTC))
-        posted = select(func.max(ENTRY.c.id)).where(ENTRY.c.at < to_micros(month.closes))
-        fields["entries"] = connection.scalar(posted) or 0
-    for row in fields["rows"]:
-        row.setdefault("on_own", None)  # statements of earlier versions lack it
-    return _adapter().validate_json(json.dumps(fields))
 
 
 @cache

@@ -19,7 +19,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.tables.conditions import REPORTED
+from broker.store.schema.jobs import REPORTED
 from broker.store.tables.jobs import EVENT, IS_THERE, JOB, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 

@@ -23,7 +23,8 @@ from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
 from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
-from broker.store.tables.conditions import ENDED_BADLY, LONG
+from broker.store.schema.jobs import ENDED_BADLY
+from broker.store.schema.ledger import LONG
 from broker.store.tables.jobs import EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import ENTRY
 

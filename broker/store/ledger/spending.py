@@ -23,7 +23,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
 from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
-from broker.store.tables.conditions import WITHOUT_ATTEMPT
+from broker.store.schema.ledger import WITHOUT_ATTEMPT
 from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
 from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
 

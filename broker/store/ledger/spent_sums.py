@@ -21,7 +21,7 @@ from broker.ledger.entries import Account, Entry, Tags
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.conditions import ON_OWN
+from broker.store.schema.ledger import ON_OWN
 from broker.store.tables.ledger import ENTRY, GROUP, SUM
 
 # Ordered, so that PostgreSQL, too, uses the index of the few long entries instead of reading the whole ledger.

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select
 
 from broker.core.market.kept_answers import KeptAnswer
 from broker.core.values.money import in_microseconds
-from broker.store.engine.schema import own_version
+from broker.store.engine.revisions import own_version
 from broker.store.tables.market import KEPT_ANSWER
 
 # After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, exists, func, literal, literal_column, select, text
+from sqlalchemy import BigInteger, ColumnElement, Connection, exists, func, literal, literal_column, select
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import MoneyKind
@@ -22,6 +22,7 @@ from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.quarantine import COLUMNS
+from broker.store.schema.policy import OPEN_USE
 from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
 from broker.store.tables.ledger import BALANCE
 from broker.store.tables.policy import STANDING_GRANT, STANDING_USE
@@ -32,8 +33,6 @@ _ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KIND
 # The spend and holds of jobs under a grant, without prepaid capacity.
 _USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
 _COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
-# Exactly the condition of the partial index of these rows.
-_OPEN = text("NOT standing_use.closed")
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
 _JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _IN_USE = (Account.HELD, Account.SPENT)
@@ -47,7 +46,7 @@ def standing(connection: Connection, at: datetime | None = None) -> list[Standin
     if not grants:
         return []
     c = STANDING_USE.c
-    used = select(c.number, _USED.label("used")).join(BALANCE, BALANCE.c.job_id == c.job_id).where(_COUNTS, _OPEN)
+    used = select(c.number, _USED.label("used")).join(BALANCE, BALANCE.c.job_id == c.job_id).where(_COUNTS, OPEN_USE)
     mine = used.where(c.number.in_([grant.number for grant in grants])).group_by(c.number)
     by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(mine)}
     return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
@@ -66,7 +65,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 def close(connection: Connection, job_ids: Sequence[str]) -> None:
     """Close jobs: add their spend to the grants that they used, so that their balances are not read again."""
-    for job_id, numbers in _used_by(connection, job_ids, _OPEN).items():
+    for job_id, numbers in _used_by(connection, job_ids, OPEN_USE).items():
         spent = select(_USED).where(BALANCE.c.job_id == job_id, _COUNTS).scalar_subquery()
         _add(connection, numbers, spent)
         connection.execute(STANDING_USE.update().where(STANDING_USE.c.job_id == job_id).values(closed=True))

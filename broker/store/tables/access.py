@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from broker.store.tables.plain import plain
+from sqlmodel import SQLModel
 
-PERSON = plain("person")
-API_TOKEN = plain("api_token")
-API_REQUEST = plain("api_request")
-PAGE_SESSION = plain("page_session")
-DEVICE_LOGIN = plain("device_login")
-PROVIDER_SIGN_IN = plain("provider_sign_in")
-IDENTITY = plain("identity")
-AUDIT = plain("audit_log")
-SIGN_IN_LINK = plain("sign_in_link")
+import broker.store.schema.access  # noqa: F401
+
+PERSON = SQLModel.metadata.tables["person"]
+API_TOKEN = SQLModel.metadata.tables["api_token"]
+API_REQUEST = SQLModel.metadata.tables["api_request"]
+PAGE_SESSION = SQLModel.metadata.tables["page_session"]
+DEVICE_LOGIN = SQLModel.metadata.tables["device_login"]
+PROVIDER_SIGN_IN = SQLModel.metadata.tables["provider_sign_in"]
+IDENTITY = SQLModel.metadata.tables["identity"]
+AUDIT = SQLModel.metadata.tables["audit_log"]
+SIGN_IN_LINK = SQLModel.metadata.tables["sign_in_link"]

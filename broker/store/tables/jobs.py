@@ -4,19 +4,13 @@ store.
 
 from __future__ import annotations
 
-from sqlalchemy import func, text
+from sqlmodel import SQLModel
 
-from broker.store.tables.plain import plain
+from broker.store.schema.jobs import IS_THERE as IS_THERE
+from broker.store.schema.jobs import STILL_THERE as STILL_THERE
+from broker.store.schema.jobs import UNCLOSED as UNCLOSED
 
-# The end of machine time that continues: greater than any time in microseconds.
-STILL_THERE = 2**62
-JOB = plain("job")
-EVENT = plain("attempt_event")
-MACHINE_TIME = plain("machine_time")
-# Exactly the condition of the index ``job_unclosed``. SQLite uses a partial index only for a query that repeats its
-# condition without parameters; SQLAlchemy would render ``job.closed = 0``.
-UNCLOSED = text("NOT job.closed")
-# The condition that an outer join found an event. An expression, as databases turn the join into an inner one for a
-# plain condition.
-IS_THERE = func.coalesce(EVENT.c.body, "") != ""
-SETTING = plain("setting")
+JOB = SQLModel.metadata.tables["job"]
+EVENT = SQLModel.metadata.tables["attempt_event"]
+MACHINE_TIME = SQLModel.metadata.tables["machine_time"]
+SETTING = SQLModel.metadata.tables["setting"]

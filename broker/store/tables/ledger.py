@@ -4,20 +4,18 @@ alerts: marks of budgets, charges, statements, answers to anomalies.
 
 from __future__ import annotations
 
-from sqlalchemy import literal_column
+from sqlmodel import SQLModel
 
-from broker.store.tables.plain import plain
+from broker.store.schema.ledger import STILL_HELD as STILL_HELD
 
-ENTRY = plain("ledger_entry")
-BALANCE = plain("ledger_balance")
-GROUP = plain("spend_group")
-SUM = plain("spend_sum")
-MOVED = plain("movement_sum")
-METERING = plain("metering")
-USE = plain("use_sum")
-# Exactly the condition of the index ``ledger_balance_open``; SQLAlchemy would render ``held != ?``.
-STILL_HELD = BALANCE.c.held != literal_column("0")
-MARK = plain("budget_mark")
-CHARGE = plain("charge")
-STATEMENT = plain("statement")
-ANSWER = plain("anomaly_answer")
+ENTRY = SQLModel.metadata.tables["ledger_entry"]
+BALANCE = SQLModel.metadata.tables["ledger_balance"]
+GROUP = SQLModel.metadata.tables["spend_group"]
+SUM = SQLModel.metadata.tables["spend_sum"]
+MOVED = SQLModel.metadata.tables["movement_sum"]
+METERING = SQLModel.metadata.tables["metering"]
+USE = SQLModel.metadata.tables["use_sum"]
+MARK = SQLModel.metadata.tables["budget_mark"]
+CHARGE = SQLModel.metadata.tables["charge"]
+STATEMENT = SQLModel.metadata.tables["statement"]
+ANSWER = SQLModel.metadata.tables["anomaly_answer"]

@@ -4,19 +4,21 @@ doubts; capacity that is owned, reserved or bought; watches on prices, and notic
 
 from __future__ import annotations
 
-from broker.store.tables.plain import plain
+from sqlmodel import SQLModel
 
-POLL = plain("poll_run")
-KEPT_ANSWER = plain("kept_answer")
-ACCEPTANCE = plain("price_acceptance")
-POOL = plain("pool")
-OFFER = plain("offer")
-PRICE = plain("price_change")
-SIGNAL = plain("signal_change")
-HOLDING = plain("holding")
-HOLDING_PROOF = plain("holding_proof")
-PURCHASE = plain("purchase")
-PURCHASE_EVENT = plain("purchase_event")
-QUOTE = plain("purchase_quote")
-WATCH = plain("price_watch")
-NOTICE = plain("notice")
+import broker.store.schema.market  # noqa: F401
+
+POLL = SQLModel.metadata.tables["poll_run"]
+KEPT_ANSWER = SQLModel.metadata.tables["kept_answer"]
+ACCEPTANCE = SQLModel.metadata.tables["price_acceptance"]
+POOL = SQLModel.metadata.tables["pool"]
+OFFER = SQLModel.metadata.tables["offer"]
+PRICE = SQLModel.metadata.tables["price_change"]
+SIGNAL = SQLModel.metadata.tables["signal_change"]
+HOLDING = SQLModel.metadata.tables["holding"]
+HOLDING_PROOF = SQLModel.metadata.tables["holding_proof"]
+PURCHASE = SQLModel.metadata.tables["purchase"]
+PURCHASE_EVENT = SQLModel.metadata.tables["purchase_event"]
+QUOTE = SQLModel.metadata.tables["purchase_quote"]
+WATCH = SQLModel.metadata.tables["price_watch"]
+NOTICE = SQLModel.metadata.tables["notice"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from broker.store.tables.plain import plain
+from sqlmodel import SQLModel
 
-DECISION = plain("decision")
-POLICY = plain("policy_set")
-STANDING_GRANT = plain("standing_grant")
-STANDING_USE = plain("standing_use")
+import broker.store.schema.policy  # noqa: F401
+
+DECISION = SQLModel.metadata.tables["decision"]
+POLICY = SQLModel.metadata.tables["policy_set"]
+STANDING_GRANT = SQLModel.metadata.tables["standing_grant"]
+STANDING_USE = SQLModel.metadata.tables["standing_use"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pydantic import TypeAdapter
@@ -11,10 +10,10 @@ from pydantic import TypeAdapter
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted
 from broker.core.events.events import Event
-from broker.core.events.folding import KEPT, of_an_older_view
+from broker.core.events.folding import KEPT
 from broker.core.events.lifecycle import advance, every_attempt, fold
 from broker.core.events.outcomes import Cause
-from broker.core.events.views import AttemptView, JobView
+from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
@@ -167,18 +166,3 @@ def test_launches_that_failed_in_a_row_are_counted_however_many_are_kept() -> No
     life.tries(2, Cause.LAUNCH_FAILED)
     life.say(None, ev.Extended(by="ann"))
     assert life.view.failed_launches == 0
-
-
-def unfolded(life: JobLife) -> JobView:
-    """As an earlier version kept it: every attempt, and nothing beside."""
-    attempts: tuple[AttemptView, ...] = tuple(every_attempt(life.events))
-    return replace(life.view, attempts=attempts, folded=0, failed_launches=0, rests=())
-
-
-def test_a_view_that_an_earlier_version_kept_is_brought_to_what_the_events_tell() -> None:
-    life = JobLife()
-    life.tries(20, Cause.LAUNCH_FAILED)
-    life.runs()
-    life.tries(12, Cause.NO_CAPACITY, zone="other", every=15 * MINUTE)
-    life.tries(3, Cause.LAUNCH_FAILED)
-    assert of_an_older_view(unfolded(life)) == life.view

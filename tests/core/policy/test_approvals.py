@@ -125,11 +125,6 @@ def test_nothing_is_approved_and_held_by_an_ask_that_does_not_say_so() -> None:
     assert (asked.extension, asked.max_cost, asked.max_duration, asked.yes, asked.by) == (False, None, None, (), "")
 
 
-def test_what_was_asked_without_facts_is_granted_without_any() -> None:
-    (grant,) = RequestedApproval(NOW, (Question(rule="a"),)).answered("bob", ["a"]).grants()
-    assert grant.facts is None
-
-
 @pytest.mark.parametrize(("expires", "later"), [(2 * HOUR, 7_200_000_000), (None, 86_400_000_000)])
 def test_an_end_that_was_looked_at_is_later_by_the_time_that_an_answer_may_take(
     expires: timedelta | None, later: int
@@ -139,22 +134,20 @@ def test_an_end_that_was_looked_at_is_later_by_the_time_that_an_answer_may_take(
         for aspect, value in ((Aspect.ENDS_BY, 5), (Aspect.ENDS_BY, None), (Aspect.GPUS, 7))
     )
     (question,) = questions([asks(looked_at=facts, expires=expires)])
-    assert question.facts is not None
     assert [fact.value for fact in question.facts] == [5 + later, None, 7]
 
 
 @pytest.mark.parametrize(
     ("kind", "facts", "covered"),
     [
-        (ActionKind.CONTINUE, None, True),  # recorded by earlier versions
-        (ActionKind.LAUNCH, None, False),
+        (ActionKind.LAUNCH, {}, False),
         (ActionKind.CONTINUE, {}, False),
         (ActionKind.CONTINUE, {"dear": REGION}, True),
         (ActionKind.LAUNCH, {"dear": REGION}, True),
     ],
 )
 def test_an_approval_covers_the_facts_that_it_was_given_for(
-    kind: ActionKind, facts: dict[str, tuple[Fact, ...]] | None, covered: bool
+    kind: ActionKind, facts: dict[str, tuple[Fact, ...]], covered: bool
 ) -> None:
     given = Grant("bob", ("dear",), Money.usd(1000), facts=facts)
     (verdict,) = with_grants([asks(looked_at=REGION)], replace(action(), kind=kind), [given], NOW)

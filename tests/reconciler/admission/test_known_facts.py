@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.events.events import ApprovalAsked, ApprovalGiven, Event, EventBody, LaunchRequested, Submitted
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant
-from broker.core.policy.coverage import known_of
 from broker.core.policy.policy import Action, ActionKind, Facts, Grant, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
@@ -26,7 +24,6 @@ from broker.reconciler.admission.facts import facts_of, grants_of, occupied_in
 from policies.loader import load
 from tests.reconciler.rehearsal import offer
 from tests.reconciler.settlement.test_charges import life
-from tests.reconciler.test_admission_by_hand import at, sold
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -216,42 +213,6 @@ def test_money_without_a_time_is_judged_in_the_period_of_now() -> None:
     timeless = Action(ActionKind.EXTEND, JOB, "ann", hold={})
     ((use,),) = facts_of(look, policy, NOW)(timeless).budgets.values()
     assert use.period_start == NOW.replace(day=1, hour=0)
-
-
-def test_what_was_approved_before_facts_were_kept_is_told_with_the_place_that_it_led_to() -> None:
-    earlier = replace(GIVEN, facts=None)
-    placement = at(sold())
-    questions = (Question(rule="big", approvers=("olga",)),)
-    asked = ApprovalAsked(approvers=("olga",), because="big", expires_at=NOW + HOUR, questions=questions)
-    bodies: list[tuple[int | None, EventBody]] = [
-        (None, Submitted(job=JOB, user="ann", max_duration_seconds=3600)),
-        (None, asked),
-        (None, ApprovalGiven(by="olga", rules=("big",))),
-        (1, LaunchRequested(key="train-1", engine="stage", placement=placement)),
-    ]
-    events = [Event("train", seq, NOW, attempt, body) for seq, (attempt, body) in enumerate(bodies, 1)]
-
-    class EarlierLook(NotedLook):
-        def job(self, job_id: str) -> JobView | None:
-            return replace(life(closed=False), id="train", grants=(earlier,))
-
-        def events(self, job_id: str) -> Sequence[Event]:
-            assert job_id == "train"
-            return events
-
-    look: Any = EarlierLook()
-    policy: Any = SimpleNamespace(asks=True)
-    grant = grants_of(look, policy, NOW)(action("train"))[0]
-    assert grant == replace(earlier, facts={"big": known_of(JOB, placement)})
-
-    class MixedLook(EarlierLook):
-        def job(self, job_id: str) -> JobView | None:
-            return replace(life(closed=False), id="train", grants=(earlier, GIVEN))
-
-    mixed: Any = MixedLook()
-    events.append(Event("train", 5, NOW, None, asked.model_copy(update={"extension": True})))
-    events.append(Event("train", 6, NOW, None, bodies[2][1]))
-    assert [one.facts for one in grants_of(mixed, policy, NOW)(action("train"))[:2]] == [grant.facts, {}]
 
 
 def test_who_occupies_what_is_not_read_again() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +11,12 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.budgets import share_within
 from broker.ledger.entries import Account, Movement, Tags, move
-from broker.store import Store, open_store
+from broker.store import Store
 from broker.store.ledger.spending import DIMENSIONS, SpendingPeriod, Spent
 from tests.past import HOUR, finished, started
-from tests.store.older import take_back
-from tests.store.recorded_store import RECORDED_AT, write_recorded
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -65,34 +60,6 @@ def test_machine_time_made_anew_is_what_was_kept(store: Store) -> None:
     assert len(before) == 4
     store.rebuild()
     assert rows(store) == before
-
-
-def test_the_upgrade_of_a_store_fills_machine_time_and_environments(url: str, clock: ManualClock) -> None:
-    store = open_store(url, clock=clock)
-    for number in range(3):
-        finished(store, number, NOW - number * HOUR)
-    started(store, 1, NOW)
-    before = rows(store)
-    with store.reading() as look:
-        names = look.names_in_jobs()
-    assert names["environment"] == {"production", "research"}
-    with store._database.writing() as connection:
-        take_back(connection, "0010")
-        connection.exec_driver_sql("UPDATE job SET view = '{' WHERE id = 'past-02-tmplt'")
-    store.close()
-    with closing(open_store(url, clock=clock)) as store:
-        assert rows(store) == [row for row in before if row[0] != "past-02-tmplt"], "an unreadable job is left out"
-        with store.reading() as look:
-            assert look.names_in_jobs() == names
-
-
-def test_the_upgrade_of_a_store_of_an_earlier_version_gives_what_its_events_give(tmp_path: Path) -> None:
-    url = write_recorded(tmp_path / "store.db")
-    with closing(open_store(url, clock=ManualClock(RECORDED_AT))) as store:
-        kept = rows(store)
-        store.rebuild()
-        assert kept
-        assert rows(store) == kept
 
 
 def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:

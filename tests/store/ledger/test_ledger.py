@@ -16,16 +16,13 @@ from hypothesis import strategies as st
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faults, move
 from broker.ledger.journal import OpenHold
-from broker.store import Store, open_store
+from broker.store import Store
 from broker.store.ledger import spent_sums
-from broker.store.tables.ledger import GROUP, SUM
 from tests.counts import FULL
 from tests.store.fields import TagFields
-from tests.store.older import take_back
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -270,30 +267,3 @@ def test_the_kept_sums_of_spend_are_the_full_sums(
     before = sums()
     store.rebuild()
     assert sums() == before
-
-
-def test_sums_of_a_store_from_before_they_were_kept_are_made_by_its_upgrade(url: str, clock: ManualClock) -> None:
-    store = open_store(url, clock=clock)
-    post(
-        store,
-        moved(Movement.HOLD, 300),
-        moved(Movement.SETTLE, 91, covers=(T - HOUR, T + 2 * HOUR)),
-        moved(Movement.ADJUST, 77, covers=(T - 40 * HOUR, T), team=None),
-        moved(Movement.ADJUST, 13, covers=(T, T), money=MoneyKind.SANDBOX),
-    )
-
-    def rows() -> tuple[list[object], list[tuple[int, int, int, int]]]:
-        with store.reading() as journal:
-            groups = {row.id: row.key for row in journal._connection.execute(GROUP.select())}
-            sums = journal._connection.execute(SUM.select())
-            kept = sorted((row.size, groups[row.group_id], row.slot, row.micros) for row in sums)
-        return sorted(groups.values()), kept
-
-    before = rows()
-    with store._database.writing() as connection:
-        take_back(connection, "0005")
-    store.close()
-    store = open_store(url, clock=clock)
-    assert rows() == before
-    post(store, moved(Movement.SETTLE, 1, environment="new"))  # numbers of groups go on
-    store.close()

@@ -12,13 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.market.offers import MoneyKind
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Sum, Tags, move, movements
-from broker.store import Store, open_store
+from broker.store import Store
 from broker.store.ledger import movement_sums
 from tests.counts import FULL
-from tests.store.older import take_back
 from tests.store.work import statements_work
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -116,23 +114,6 @@ def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[Move
     check()
     store.rebuild()
     check()
-
-
-def test_the_upgrade_makes_the_sums_of_a_store_without_them(url: str, clock: ManualClock) -> None:
-    store = open_store(url, clock=clock)
-    with store.writing() as tx:
-        for number, kind in enumerate(one for one in Movement if one is not Movement.DATE):  # that came later
-            for attempt in (None, 1, 1):
-                tx.post(entries_of(kind, 10 + number, "a", attempt, MoneyKind.CASH, number, number))
-    with store.reading() as look:
-        before = look.sums(["a"])
-    with store._database.writing() as connection:
-        take_back(connection, "0007")
-    store.close()
-    store = open_store(url, clock=clock)
-    with store.reading() as look:
-        assert look.sums(["a"]) == before
-    store.close()
 
 
 def test_reading_the_sums_costs_the_same_for_a_long_history(store: Store) -> None:

@@ -4,17 +4,14 @@ be taken back.
 
 from __future__ import annotations
 
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from broker.core.errors import UnknownName
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.store import Store, open_store
-from tests.store.older import take_back
+from broker.store import Store
 
 OWNED = Holding(
     HoldingKind.OWNED,
@@ -48,19 +45,3 @@ def test_a_mistake_is_taken_off_the_record_and_its_number_is_not_used_again(stor
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 PLAN = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
-
-
-def test_the_upgrade_takes_the_providers_id_from_the_note(url: str, clock: ManualClock) -> None:
-    notes = {
-        "cr-0123456789abcdef0 (purchase-1)": "cr-0123456789abcdef0",
-        f"invoice 7, {PLAN}": PLAN,
-        "the two in the basement": "",
-    }
-    with closing(open_store(url, clock=clock)) as store:
-        for note in notes:
-            held = Holding(HoldingKind.RESERVATION, "H100", 8, "aws", "us", NOW, NOW + timedelta(days=1), note=note)
-            store.add_holding(held, by="ann")
-        with store._database.writing() as connection:
-            take_back(connection, "0025")
-    with closing(open_store(url, clock=clock)) as store:
-        assert {one.holding.note: one.holding.order_id for one in store.holdings()} == notes

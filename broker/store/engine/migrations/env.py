@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, inside the transaction that `broker.store.engine.schema` has opened."""
+"""What Alembic runs: the migrations, inside the transaction that `broker.store.engine.revisions` has opened."""
 
 from alembic import context
 

@@ -1,66 +1,42 @@
-"""Checks a store's schema and upgrades it. Alembic is imported only for an upgrade."""
+"""Checks a store's revision, and makes or upgrades its tables. Alembic is imported only for these."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, delete, insert, inspect, select
 
 from broker.core.errors import StoreProblem
 from broker.store.engine.database import Database
+from broker.store.schema.jobs import SettingRow
 
 # Every revision in migrations/versions, oldest first; a test compares this list with the files.
-REVISIONS = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-    "0005",
-    "0006",
-    "0007",
-    "0010",
-    "0011",
-    "0012",
-    "0013",
-    "0014",
-    "0015",
-    "0016",
-    "0017",
-    "0018",
-    "0019",
-    "0020",
-    "0021",
-    "0022",
-    "0023",
-    "0024",
-    "0025",
-    "0026",
-    "0027",
-    "0028",
-    "0029",
-    "0030",
-    "0031",
-    "0032",
-    "0033",
-    "0037",
-    "0039",
-)
+REVISIONS = ("v1",)
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_VERSION = "gpubroker_version"
 
 
 def ensure_current(database: Database) -> None:
     """Create or upgrade the store's tables if they are not at the current revision; otherwise costs one query.
 
     Safe if several processes start at once: an upgrade is one write transaction, so later processes find it done, and
-    an interrupted one changes nothing. Raises `StoreProblem` for a store of a newer version and for a foreign database.
+    an interrupted one changes nothing. Raises `StoreProblem` for a store of a newer version, one made before 0.3.0, and
+    a foreign database.
     """
     with database.reading() as connection:
         if _stamp(database, connection) == REVISIONS[-1]:
             return
     with database.writing() as connection:
-        if _stamp(database, connection) != REVISIONS[-1]:
-            _upgrade(connection)
+        stamp = _stamp(database, connection)
+        if stamp != REVISIONS[-1]:
+            _upgrade(connection, stamp)
+
+
+def is_before_first(stamp: str) -> bool:
+    """Whether a version before 0.3.0 made the store. Its revisions were numbers."""
+    return stamp.isdigit()
 
 
 def own_version() -> str:
@@ -89,10 +65,14 @@ def _stamp(database: Database, connection: Connection) -> str | None:
     stamp = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if stamp is None or stamp in REVISIONS:
         return stamp
-    wrote = "of an unknown version"
+    if is_before_first(stamp):
+        raise StoreProblem(
+            "the store was made before 0.3.0; start a new one", where=database.where, hint=_anew(database)
+        )
+    found = None
     if inspect(connection).has_table("setting"):
-        found = connection.exec_driver_sql("SELECT value FROM setting WHERE key = 'gpubroker_version'").scalar()
-        wrote = f"version {found}" if found else wrote
+        found = connection.scalar(select(SettingRow.value).where(SettingRow.key == _VERSION))
+    wrote = f"version {found}" if found else "of an unknown version"
     raise StoreProblem(
         f"the store was made by a newer gpubroker ({wrote}, schema {stamp}); "
         f"this is version {own_version()}, which knows schemas up to {REVISIONS[-1]}",
@@ -101,15 +81,26 @@ def _stamp(database: Database, connection: Connection) -> str | None:
     )
 
 
-def _upgrade(connection: Connection) -> None:
+def _anew(database: Database) -> str:
+    """How to start a new store beside one that this version cannot read."""
+    if database.path is None:
+        return "set GPUBROKER_STORE to an empty database; the old one stays readable by the version that made it"
+    folder, aside = database.path.parent, quote(str(database.path.parent / "before-0.3.0"))
+    files = f"{quote(str(folder / database.path.name))}*"
+    return f"move it away, and the next command makes a new one: mkdir {aside} && mv {files} {aside}"
+
+
+def _upgrade(connection: Connection, stamp: str | None) -> None:
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-    connection.execute(text("DELETE FROM setting WHERE key = 'gpubroker_version'"))
-    connection.execute(
-        text("INSERT INTO setting (key, value) VALUES ('gpubroker_version', :version)"), {"version": own_version()}
-    )
+    if stamp is None:  # the first migration makes what the later ones add, too
+        command.upgrade(config, REVISIONS[0])
+        command.stamp(config, REVISIONS[-1])
+    else:
+        command.upgrade(config, REVISIONS[-1])
+    connection.execute(delete(SettingRow).where(SettingRow.key == _VERSION))
+    connection.execute(insert(SettingRow).values(key=_VERSION, value=own_version()))

@@ -1,0 +1,124 @@
+"""Jobs: their projections, their events, the machine time of their attempts; the settings of a store."""
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Index, func, text
+from sqlmodel import Field
+
+from broker.store.schema.append_only import append_only
+from broker.store.schema.row import (
+    WITHOUT_ROWID,
+    BigInt,
+    Column,
+    OptionalBigInt,
+    Row,
+    partial_index,
+    prefix_index,
+)
+
+STILL_THERE: Final = 2**62
+"""The end of machine time that continues: later than any time in microseconds."""
+
+
+class JobRow(Row, table=True):
+    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for queries.
+
+    ``live``: its attempts that may still have machines, as JSON; empty without any.
+    ``array_id``: the array that it is a task of."""
+
+    __table_args__ = (
+        Index("job_submitted", "submitted_at"),
+        Index("job_name", "name", "submitted_at"),
+        Index("job_user", "user_name", "submitted_at"),
+        Index("job_team", "team", "submitted_at"),
+        Index("job_state", "state", "submitted_at"),
+        Index("job_project", "project"),
+        Index("job_environment", "environment"),
+    )
+
+    id: Column[str] = Field(primary_key=True)
+    name: Column[str]
+    user_name: Column[str]
+    team: Column[str | None]
+    project: Column[str | None]
+    environment: Column[str | None] = Field(default=None)
+    state: Column[str]
+    closed: Column[bool]
+    submitted_at: BigInt
+    view: Column[str]
+    live: Column[str]
+    array_id: Column[str | None] = Field(default=None)
+
+
+UNCLOSED = ~JobRow.closed
+IS_TASK, IS_NO_TASK = JobRow.array_id.is_not(None), JobRow.array_id.is_(None)
+partial_index("job_unclosed", JobRow.submitted_at, where=UNCLOSED)
+partial_index("job_array", JobRow.array_id, JobRow.closed, JobRow.state, where=IS_TASK)
+partial_index("job_top", JobRow.submitted_at, where=IS_NO_TASK)
+prefix_index("job_id_begins", JobRow.id)
+
+
+class AttemptEventRow(Row, table=True):
+    """One fact of a job's stream. Append-only."""
+
+    job_id: Column[str] = Field(primary_key=True)
+    seq: Column[int] = Field(primary_key=True)
+    attempt: Column[int | None]
+    at: BigInt
+    kind: Column[str]
+    body: Column[str]
+
+
+ENDED_BADLY = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
+"""Most attempts complete. In JSON, a quotation mark within a text is escaped, so nothing else matches."""
+REPORTED = text("kind = 'metrics_reported'")
+ENDED = text("kind = 'job_ended'")
+ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
+IS_THERE = func.coalesce(AttemptEventRow.body, "") != ""
+"""An outer join found an event. An expression, as databases turn the join into an inner one for a plain condition."""
+partial_index("attempt_event_approval", AttemptEventRow.at, where=ABOUT_APPROVAL)
+partial_index("attempt_event_asking", AttemptEventRow.job_id, where=ABOUT_APPROVAL)
+partial_index("attempt_event_lost", AttemptEventRow.job_id, AttemptEventRow.attempt, where=ENDED_BADLY)
+partial_index("attempt_event_metrics", AttemptEventRow.job_id, AttemptEventRow.seq, where=REPORTED)
+partial_index("attempt_event_ended", AttemptEventRow.at, where=ENDED)
+append_only(AttemptEventRow)
+
+
+class MachineTimeRow(Row, table=True):
+    """The machine time of an attempt: a projection of events. ``until``: `STILL_THERE` until the machines are known to
+    be gone. ``micros``: the price of one machine per hour at the placement, None if unknown; ``count``: accelerators
+    per machine. Attempts whose machines never came up have no row. ``folded``: the slot of time whose sums contain it
+    (`broker.store.ledger.use_sums`); None: none do."""
+
+    __table_args__ = (
+        Index("machine_time_until", "until"),
+        Index("machine_time_folded", "folded", "until"),
+        WITHOUT_ROWID,
+    )
+
+    job_id: Column[str] = Field(primary_key=True)
+    attempt: Column[int] = Field(primary_key=True)
+    since: BigInt
+    until: BigInt
+    user_name: Column[str]
+    team: Column[str | None]
+    project: Column[str | None]
+    workload: Column[str]
+    environment: Column[str | None]
+    money: Column[str]
+    provider: Column[str]
+    region: Column[str]
+    capacity_type: Column[str]
+    instance_type: Column[str]
+    accelerator: Column[str | None]
+    count: Column[int]
+    nodes: Column[int]
+    micros: OptionalBigInt
+    folded: Column[int | None] = Field(default=None, sa_type=BigInteger)
+
+
+class SettingRow(Row, table=True):
+    """Settings of this store."""
+
+    key: Column[str] = Field(primary_key=True)
+    value: Column[str]

@@ -1,0 +1,49 @@
+"""What all tables share: their base class, the types of their columns, and their partial indexes."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from sqlalchemy import BigInteger, ColumnElement, Index, Integer, TextClause, false
+from sqlalchemy.orm import Mapped, declared_attr
+from sqlmodel import Field, SQLModel
+
+# SQLModel reads ``name: Column[str]`` as ``name: str``. A type checker reads SQLAlchemy's `Mapped`, so that it knows
+# ``JobRow.name`` as a column of texts and ``row.name`` as a text. A column with a `Field` of its own states its type
+# there, as that replaces the one of `BigInt`.
+if TYPE_CHECKING:
+    Column = Mapped
+    BigInt = Column[int]
+    OptionalBigInt = Column[int | None]
+else:
+    Value = TypeVar("Value")
+    Column = Annotated[Value, "a column"]
+    BigInt = Annotated[int, Field(sa_type=BigInteger)]
+    OptionalBigInt = Annotated[int | None, Field(sa_type=BigInteger)]
+
+# Only an INTEGER PRIMARY KEY is SQLite's row id; it is as wide as BIGINT there.
+ID: Final[Any] = BigInteger().with_variant(Integer, "sqlite")
+GIVEN: Final = {"autoincrement": False}  # of a key that the store itself numbers
+WITHOUT_ROWID: Final = {"sqlite_with_rowid": False}  # the table is its primary key's index: one search, not two
+
+
+class Row(SQLModel):
+    """Base of all rows; `AuditLogRow` is a row of the table ``audit_log``. Rows are never validated, so pydantic's
+    validators are not built."""
+
+    model_config = {"defer_build": True}
+
+    @declared_attr.directive
+    def __tablename__(cls) -> str:  # called with the class
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Row")).lower()
+
+
+def partial_index(name: str, *columns: Any, where: ColumnElement[bool] | TextClause) -> None:
+    """Add an index of the rows for which the condition holds. Both databases use it only for queries that repeat its
+    condition, without parameters."""
+    Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
+def prefix_index(name: str, column: Any) -> None:
+    """Add an index for the beginnings of texts. Only PostgreSQL needs it, as its order of texts depends on the locale;
+    on SQLite it has no rows."""
+    Index(name, column, postgresql_ops={column.key: "text_pattern_ops"}, sqlite_where=false())
