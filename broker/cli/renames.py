@@ -7,7 +7,18 @@ from collections.abc import Mapping
 # A command, a group, or a command with an option, without `gpubroker`: what to say of it. The answer begins with the
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
+    "advise buy-or-rent --picture": "was removed: --chart draws in the terminal, --json has the figures",
+    "advise hardware --picture": "was removed: --chart draws in the terminal, --json has the figures",
     "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
+    "budget show --picture": "was removed: `gpubroker serve` draws budgets on its page, --chart in the terminal",
+    "capacity plan --from-history": "was removed: without --demand, it uses the demand recorded in this store",
+    "capacity plan --gpu": "is now `gpubroker capacity plan --where gpu=NAME`",
+    "capacity plan --kwh-usd": "is now `gpubroker capacity plan --assume kwh_usd=USD`",
+    "capacity plan --life": "is now `gpubroker capacity plan --assume life=TIME`",
+    "capacity plan --picture": "was removed: --chart draws in the terminal, --json has the figures",
+    "capacity plan --provider": "is now `gpubroker capacity plan --where provider=NAME`",
+    "capacity plan --pue": "is now `gpubroker capacity plan --assume pue=N`",
+    "capacity plan --watts": "is now `gpubroker capacity plan --assume watts=N`",
     "capacity quote --extends": "was removed: buy another block with `gpubroker capacity buy`",
     "capacity sell": "was removed: sell it at its provider; `gpubroker capacity cancel` undoes what can be undone",
     "jobs attach": "is now `gpubroker exec -it JOB`",
@@ -39,6 +50,7 @@ RENAMES: Mapping[str, str] = {
     "policy schema": "is now `gpubroker schema policy-file`",
     "policy show --history": "is now `gpubroker policy versions`",
     "prices history --capacity-type": "is now `gpubroker prices history --where capacity_type=TYPE`",
+    "prices history --picture": "was removed: `gpubroker serve` draws prices on its page, --chart in the terminal",
     "prices history --provider": "is now `gpubroker prices history --where provider=NAME`",
     "prices history --region": "is now `gpubroker prices history --where region=NAME`",
     "prices watch add --available": "is now `gpubroker prices watch add available`",
@@ -49,8 +61,8 @@ RENAMES: Mapping[str, str] = {
     "prices watch add --rises": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
     "prices watch add --stale": "is now `gpubroker prices watch add stale=TIME`",
     "prices watch add --within": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
-    "ssh-config": "is now `gpubroker ssh JOB --config`",
     "simulate": "left: in a checkout, `python -m tests.lab.simulate` does that; see `gpubroker policy preview`, too",
+    "ssh-config": "is now `gpubroker ssh JOB --config`",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
 }
 

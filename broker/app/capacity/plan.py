@@ -292,7 +292,7 @@ def checked(stated: Stated) -> Stated:
             positive(option, price, "USD")
     if stated.ratio is not None:
         positive("--ratio", stated.ratio, most=100)
-    not_negative("--watts", stated.watts, "W")
-    not_negative("--kwh-usd", stated.kwh_usd, "USD")
-    positive("--pue", stated.pue)
+    not_negative("--assume watts", stated.watts, "W")
+    not_negative("--assume kwh_usd", stated.kwh_usd, "USD")
+    positive("--assume pue", stated.pue)
     return stated

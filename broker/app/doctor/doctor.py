@@ -40,7 +40,6 @@ _EXTRAS = {
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
     "server": ("fastapi", "the page and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),
-    "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),

@@ -40,7 +40,6 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     epilog=examples(
         "gpubroker budget show",
         "gpubroker budget show nlp-monthly --chart",
-        "gpubroker budget show nlp-monthly --picture budget.html",
         "gpubroker budget show nlp-monthly --json",
     )
 )
@@ -63,10 +62,10 @@ def show(
         listed = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
         names = [one.id for one in listed] if budget is None else [budget]
         paths = [f"/budgets/{quote(name, safe='')}" for name in names]
-        found = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.asked) for path in paths]
+        found = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.chart) for path in paths]
     else:
         terminal.adopt()
-        found = budget_details(terminal.broker(), budget, by_day=drawing.asked)
+        found = budget_details(terminal.broker(), budget, by_day=drawing.chart)
     draw(terminal, lambda: [budget_view.chart(one) for one in found], drawing)
     document = BudgetDetailsList(budgets=found) if budget is None else found[0]
     terminal.result(document, lambda: budget_view.details(terminal.out, found, _NONE[terminal.through_server]))

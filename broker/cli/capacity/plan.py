@@ -14,11 +14,16 @@ from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.capacity.plan import KnownDemand, Stated
     from broker.app.wiring import Broker
+
+
+_PLANNED = RowFilter(gpu=completion.gpus, provider=completion.providers)
+_ASSUMED = {"life": "4y", "watts": "0", "kwh_usd": "0", "pue": "1"}
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,8 @@ class CapacityPlanOptions:
             help="Hourly GPU demand: one number per line, or a CSV with one column per accelerator.",
         ),
     ] = None
-    from_history: Annotated[
-        bool, typer.Option("--from-history", help="Use the demand recorded in this store (default).")
-    ] = False
-    last: Annotated[str, typer.Option(metavar="TIME", help="With --from-history: length of the period.")] = "1y"
-    gpu: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this accelerator. Repeatable.")] = None
-    provider: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only prices of this provider. Repeatable.")
-    ] = None
+    last: Annotated[str, typer.Option(metavar="TIME", help="Without --demand: length of the recorded period.")] = "1y"
+    where: Annotated[list[str] | None, _PLANNED.option] = None
     on_demand_price: Annotated[
         list[str] | None, typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's.")
     ] = None
@@ -61,10 +60,15 @@ class CapacityPlanOptions:
         list[str] | None,
         typer.Option(metavar="[GPU=]USD", help="Purchase price of a GPU with its share of the machine."),
     ] = None
-    life: Annotated[str, typer.Option(metavar="TIME", help="Useful life of a purchased GPU.")] = "4y"
-    watts: Annotated[float, typer.Option(help="Power draw of a purchased GPU with its share of the machine.")] = 0.0
-    kwh_usd: Annotated[float, typer.Option(help="Electricity price per kWh.")] = 0.0
-    pue: Annotated[float, typer.Option(help="Power usage effectiveness: total power over IT power.")] = 1.0
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="NAME=VALUE",
+            help="Of a purchased GPU with its share of the machine: life (4y), watts (0), kwh_usd (0), pue (1)."
+            " Repeatable.",
+        ),
+    ] = None
     spot_share: Annotated[
         float | None,
         typer.Option(help="Share of bursts that runs on spot, 0 to 1. Default: as recorded; 0 with --demand."),
@@ -110,16 +114,14 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    stated = use_case.checked(_stated(given))
-    if given.demand and given.from_history:
-        raise InvalidInput("give --demand or --from-history, not both", where="--from-history")
+    stated, where = use_case.checked(_stated(given)), _PLANNED.read(given.where)
     known = _demand(broker, given.demand or [], given.last)
     planned = use_case.plan(
         broker,
-        _only(known.demand, given.gpu or []),
+        _only(known.demand, where.get("gpu", [])),
         known.source,
         stated,
-        providers=given.provider or [],
+        providers=where.get("provider", []),
         spot_share=known.spot_share if given.spot_share is None else given.spot_share,
         notes=known.notes,
     )
@@ -171,6 +173,7 @@ def _stated(given: CapacityPlanOptions) -> Stated:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
     if given.reserved_price and given.ratio is not None:
         raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
+    assumed = _assumed(given.assume)
     return Stated(
         on_demand=_prices("--on-demand-price", given.on_demand_price),
         spot=_prices("--spot-price", given.spot_price),
@@ -178,11 +181,32 @@ def _stated(given: CapacityPlanOptions) -> Stated:
         ratio=given.ratio,
         terms=tuple(hours("--term", text) for text in given.term or ["1y"]),
         own=_prices("--own-price", given.own_price),
-        life_hours=length("--life", given.life) / timedelta(hours=1),
-        watts=given.watts,
-        kwh_usd=given.kwh_usd,
-        pue=given.pue,
+        life_hours=length("--assume life", assumed["life"]) / timedelta(hours=1),
+        watts=_number("watts", assumed["watts"]),
+        kwh_usd=_number("kwh_usd", assumed["kwh_usd"]),
+        pue=_number("pue", assumed["pue"]),
     )
+
+
+def _assumed(texts: list[str] | None) -> dict[str, str]:
+    """The assumptions by name, the given ones in place of the defaults. Raises `InvalidInput`."""
+    found = dict(_ASSUMED)
+    for text in texts or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.lower().replace("-", "_")
+        if not equals or name not in found:
+            raise InvalidInput(
+                f"expected NAME=VALUE; got {text!r}", where="--assume", hint=f"names: {', '.join(found)}"
+            )
+        found[name] = value
+    return found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput(f"expected a number; got {text!r}", where=f"--assume {name}") from error
 
 
 def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
@@ -227,5 +251,5 @@ def _only(found: dict[str, list[int]], wanted: list[str]) -> dict[str, list[int]
     names = [name if name in found else canonical(name) for name in wanted]
     for name in names:
         if name not in found:
-            raise UnknownName("accelerator with demand", name, found, where="--gpu")
+            raise UnknownName("accelerator with demand", name, found, where="--where gpu=")
     return {name: found[name] for name in names}

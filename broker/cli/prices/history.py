@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --last 7d",
     "gpubroker prices history --gpu H100:8 --where 'capacity_type=spot,region=us-*' --chart",
-    "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --picture a100.html",
+    "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --chart",
     "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
 _ROWS, _ROWS_OF_SERVER = 30, 100  # a server shows no more
@@ -123,7 +123,7 @@ def _show_moment(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOpt
     from broker.cli.prices import history_view
 
     others = {"--since": given.start, "--until": given.end, "--last": given.last}
-    for name, value in (others | {"--chart": drawing.chart, "--picture": drawing.picture}).items():
+    for name, value in (others | {"--chart": drawing.chart}).items():
         if value:
             raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")
     broker = terminal.broker()

@@ -187,14 +187,10 @@ def test_a_folder_with_a_configuration_will_do(gpubroker: Any, write: Any, tmp_p
 
 
 @pytest.mark.parametrize("line", ["scale --gpu-hours 100", "buy-or-rent --gpu H100", "hardware"])
-def test_charts_are_drawn_and_written(gpubroker: Any, line: str, tmp_path: Path) -> None:
-    done = gpubroker("advise", *line.split(), "--chart", "--picture", tmp_path / "chart.html")
+def test_charts_are_drawn(gpubroker: Any, line: str) -> None:
+    done = gpubroker("advise", *line.split(), "--chart")
     assert done.code == 0
     assert max(map(len, done.out.splitlines()[-25:])) <= 200
-    page = (tmp_path / "chart.html").read_text("utf-8")
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "https://" not in page
-    assert "USD" in page or "%" in page or "share" in page
 
 
 def test_prices_come_from_the_market_unless_they_are_given(gpubroker: Any) -> None:

@@ -72,7 +72,7 @@ def test_5_prompts_are_work(gpubroker: Any) -> None:
 def test_6_what_is_worth_buying_is_not_hidden_by_what_is_not(gpubroker: Any, tmp_path: Path) -> None:
     file = tmp_path / "constant.csv"
     file.write_text("10\n" * 4368)
-    prices = ("--own-price", "35000", "--watts", "1120", "--kwh-usd", "0.12", "--on-demand-price", "2.40")
+    prices = ("--own-price", "35000", "--assume", "watts=1120", "--assume", "kwh_usd=0.12", "--on-demand-price", "2.40")
     done = gpubroker("capacity", "plan", "--demand", f"H100={file}", *prices, "--reserved-price", "4.86", "--json")
     assert done.code == 0
     (plan,) = done.json["plans"]
@@ -90,7 +90,8 @@ def test_8_an_empty_store_gives_no_finding(gpubroker: Any) -> None:
 def test_9_owned_machines_on_record_are_offers_at_their_electricity(gpubroker: Any, write: Any) -> None:
     added = "capacity add owned A100-80GB:8 --machines 4 --site campus --price 400000 --life 4y --power 22kW"
     assert gpubroker(*added.split()).code == 0
-    (row,) = gpubroker("offers", "--gpu", "A100-80GB", "--owned", "--offline", "--json").json["offers"]
+    found = gpubroker("offers", "--gpu", "A100-80GB", "-w", "capacity_type=owned", "--offline", "--json").json
+    (row,) = found["offers"]
     assert (row["price_per_gpu_hour"], row["engine"], row["slots"]) == ("0.13035", None, 4)
     job = write("job.yaml", 'name: t\nresources: {accelerators: "A100-80GB:8"}\nrun: python x.py\nmax_duration: 4h\n')
     planned = gpubroker("plan", job, "--offline")

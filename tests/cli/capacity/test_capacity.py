@@ -115,16 +115,13 @@ def test_what_is_on_record_counts_in_the_plan(gpubroker: Gpubroker, write: Write
     assert "reservation aws" in done.out
 
 
-def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(
-    gpubroker: Gpubroker, write: Write, tmp_path: Path
-) -> None:
-    picture = tmp_path / "plan.html"
+def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(gpubroker: Gpubroker, write: Write) -> None:
     fleet = write("fleet.csv", "H100,L4\n" + "".join(f"{4 + hour % 3},2\n" for hour in range(400)))
-    done = gpubroker("capacity", "plan", "--demand", fleet, "--chart", "--picture", picture)
+    done = gpubroker("capacity", "plan", "--demand", fleet, "--chart")
     assert done.code == 0
     assert "worth holding" in done.out
-    assert picture.read_text().count("<svg") == 4
-    only = gpubroker("capacity", "plan", "--demand", fleet, "--gpu", "L4", "--json")
+    assert done.out.count("demand and capacity worth holding") == 2
+    only = gpubroker("capacity", "plan", "--demand", fleet, "--where", "gpu=L4", "--json")
     assert [plan["accelerator"] for plan in only.json["plans"]] == ["L4"]
 
 
@@ -134,13 +131,16 @@ def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(
         ("", (), "empty"),
         ("1\n\n2\n", (), ":2"),
         (DAILY, ("--ratio", "0"), "--ratio"),
+        (DAILY, ("--assume", "watt=700"), "names: life, watts, kwh_usd, pue"),
+        (DAILY, ("--assume", "watts=much"), "--assume watts: expected a number; got 'much'"),
+        (DAILY, ("--assume", "pue=0"), "--assume pue"),
         (DAILY, ("--ratio", "0.5", "--reserved-price", "1"), "--ratio"),
         (DAILY, ("--term", "1y"), "--term"),
         (DAILY, ("--spot-share", "70"), "spot share"),
         (DAILY, ("--pue", "0"), "--pue"),
         (DAILY, ("--own-price", "free"), "--own-price"),
-        (DAILY, ("--gpu", "L4"), "L4"),
-        (DAILY, ("--provider", "nobody"), "nobody"),
+        (DAILY, ("--where", "gpu=L4"), "L4"),
+        (DAILY, ("--where", "provider=nobody"), "nobody"),
         (DAILY, ("--from-history",), "--from-history"),
     ],
 )

@@ -93,21 +93,16 @@ def test_a_moment(gpubroker: Any, market: datetime) -> None:
     assert "no offers are known" in gpubroker("prices", "history", *LIVE, "--at", "2020-01-01").out
 
 
-def test_charts_and_pictures(gpubroker: Any, market: datetime, tmp_path: Path) -> None:
-    done = gpubroker("prices", "history", *LIVE, "--chart", "--picture", tmp_path / "a.html")
+def test_charts(gpubroker: Any, market: datetime) -> None:
+    done = gpubroker("prices", "history", *LIVE, "--chart")
     assert done.code == 0
     assert "USD per GPU-hour" in done.out
     assert "aws use1-az6 p5.48xlarge spot" in done.out
     assert "┤" in done.out
     assert "2 of 2" not in done.out
-    assert "wrote" in done.err
-    assert "use1-az1" in (tmp_path / "a.html").read_text()
     done = gpubroker("prices", "history", *LIVE, "--chart", "--json")
     assert len(done.json["series"]) == 2
     assert "┤" in done.err
-    (tmp_path / "b.png").write_text("mine")
-    assert gpubroker("prices", "history", *LIVE, "--picture", tmp_path / "b.png").code == 2
-    assert gpubroker("prices", "history", *LIVE, "--picture", tmp_path / "b.png", "--force").code == 0
 
 
 def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, market: datetime, home: Path) -> None:
@@ -141,23 +136,21 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> Non
         (("--last", "soon"), "expected a duration"),
         (("--last", "3d", "--from", "2026-01-01"), "give --last, or"),
         (("--from", "2026-03-01", "--to", "2026-02-01"), "before it begins"),
-        (("--picture", "a.pdf"), "unknown picture format"),
     ):
         done = gpubroker("prices", "history", *arguments)
         assert done.code == 2, arguments
         assert said in done.err, arguments
 
 
-def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: Path) -> None:
+def test_an_empty_history_says_why(gpubroker: Any, market: datetime) -> None:
     none = ("--gpu", "B200:8", "-w", "provider=aws,capacity_type=spot")
     assert "no matching prices" in gpubroker("prices", "history", *none).out
     done = gpubroker("prices", "history", *none, "--from", "2020-01-01", "--to", "2020-02-01")
     assert "first poll of this store was" in done.out
     assert gpubroker("prices", "history", *none, "--json").json["series"] == []
-    done = gpubroker("prices", "history", *none, "--chart", "--picture", tmp_path / "a.svg")
+    done = gpubroker("prices", "history", *none, "--chart")
     assert done.code == 0
     assert "nothing to draw" in done.out
-    assert "no values" in (tmp_path / "a.svg").read_text()
 
 
 def test_one_poll_makes_a_chart_of_points() -> None:

@@ -1,1 +1,1 @@
-"""Charts as values, drawn in the terminal or written as a picture."""
+"""Charts as values, drawn in the terminal."""

@@ -108,25 +108,6 @@ def known(value: float | None, *, positive: bool = False) -> bool:
     return value is not None and isfinite(value) and (value > 0 or not positive)
 
 
-def describe(chart: Chart) -> list[str]:
-    """A description of the chart in sentences, for screen readers."""
-    found = [_told(line.name, [y for y in line.y if y is not None and known(y)]) for line in chart.lines]
-    for bars in chart.bars:
-        pairs = zip(bars.labels, bars.values, strict=True)
-        told = ", ".join(f"{label} {number(value)}" for label, value in pairs if value is not None and known(value))
-        found.append(f"{bars.name}: {told or 'no values'}.")
-    return found or ["There is nothing to show."]
-
-
-def _told(name: str, values: Sequence[float]) -> str:
-    if not values:
-        return f"{name}: no values."
-    return (
-        f"{name}: first {number(values[0])}, last {number(values[-1])}, lowest {number(min(values))},"
-        f" highest {number(max(values))}."
-    )
-
-
 def number(value: float) -> str:
     """A value with its significant digits: ``1,234.5``, ``0.0375``, ``12``."""
     text = f"{value:,.6g}"

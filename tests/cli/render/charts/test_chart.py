@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.render.charts.chart import Bars, Chart, Line, describe, number, places, runs
+from broker.cli.render.charts.chart import Bars, Chart, Line, number, places, runs
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -59,16 +59,6 @@ def test_runs_keep_every_known_value_in_order(values: list[float | None], step: 
     assert set(wanted) <= set(kept)
     assert [x for x, _ in kept] == sorted(x for x, _ in kept)
     assert step or kept == wanted
-
-
-def test_a_chart_is_told_in_sentences() -> None:
-    lines = [Line("aws", [1, 2, 3], [2.0, None, 3.5]), Line("gcp", [], [])]
-    assert describe(Chart("", "", "", lines=lines)) == [
-        "aws: first 2, last 3.5, lowest 2, highest 3.5.",
-        "gcp: no values.",
-    ]
-    assert describe(Chart("", "", "", bars=[Bars("cash", ["nlp", "cv"], [1200.0, None])])) == ["cash: nlp 1,200."]
-    assert describe(Chart("", "", "")) == ["There is nothing to show."]
 
 
 @pytest.mark.parametrize(
