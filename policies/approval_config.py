@@ -12,8 +12,7 @@ from pydantic import StrictBool, model_validator
 from broker.core.policy.policy import Answer, Verdict
 from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
-from policies.fields import Patterns, PolicyPart
-from policies.references import PATTERN_SIGNS
+from policies.fields import PATTERN_SIGNS, Patterns, PolicyPart
 
 
 class ApprovalConfig(PolicyPart):

@@ -15,7 +15,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Source
 from broker.core.ports import Rule
 from broker.core.values.units import print_duration
-from policies.references import PATTERN_SIGNS
+from policies.fields import PATTERN_SIGNS
 from policies.rules.accelerators import AllowedAccelerators
 from policies.rules.allowed_locations import AllowedLocations, Names
 from policies.rules.capacity_types import CapacityTypes

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
+from fnmatch import fnmatchcase
 from typing import Annotated, Self
 from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 
-from broker.core.errors import did_you_mean
+from broker.core.errors import UnknownName, did_you_mean
 from broker.core.ports import LEAST_HISTORY, LEAST_NOTICES
 from broker.core.validation import each
+from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import place_name, provider_name
 from broker.core.values.units import PositiveDuration, parse_money
@@ -68,6 +70,36 @@ def parse_patterns(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_pattern(value),)
     return tuple(each(enumerate(items), lambda _, item: _pattern(item)))
+
+
+PATTERN_SIGNS = frozenset("*?[")
+_EXACTLY = "="
+
+
+def parse_accelerators(value: object) -> tuple[str, ...]:
+    """Names of accelerators, aliases resolved, or patterns; see `names_accelerator`."""
+    return tuple(each(enumerate(parse_patterns(value)), lambda _, name: parse_accelerator(name)))
+
+
+def parse_accelerator(name: str) -> str:
+    """One of `parse_accelerators`."""
+    if PATTERN_SIGNS.intersection(name):
+        return name
+    exactly = name.startswith(_EXACTLY)
+    try:
+        return f"{_EXACTLY if exactly else ''}{canonical(name.removeprefix(_EXACTLY))}"
+    except UnknownName as error:
+        raise ValueError(error.message) from error
+
+
+def names_accelerator(pattern: str, accelerator: str) -> bool:
+    """Whether a name of `parse_accelerators` names the accelerator. A plain name stands for its variants, too: ``H100``
+    for H100-NVL, ``A100`` for A100-80GB and parts of it. ``=H100`` names that card alone."""
+    if pattern.startswith(_EXACTLY):
+        return accelerator == pattern.removeprefix(_EXACTLY)
+    if PATTERN_SIGNS.intersection(pattern):
+        return fnmatchcase(accelerator.lower(), pattern.lower())
+    return accelerator == pattern or accelerator.startswith(f"{pattern}-")
 
 
 _REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]")
@@ -221,6 +253,7 @@ _PATTERNS_SCHEMA = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 )
 Patterns = Annotated[tuple[str, ...], PlainValidator(parse_patterns), _PATTERNS_SCHEMA]
+AcceleratorPatterns = Annotated[tuple[str, ...], PlainValidator(parse_accelerators), _PATTERNS_SCHEMA]
 PlacePatterns = Annotated[tuple[str, ...], PlainValidator(parse_places), _PATTERNS_SCHEMA]
 ProviderPatterns = Annotated[tuple[str, ...], PlainValidator(parse_providers), _PATTERNS_SCHEMA]
 Limit = Annotated[Money, PlainValidator(parse_limit), WithJsonSchema(_MONEY_SCHEMA)]

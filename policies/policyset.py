@@ -16,7 +16,8 @@ from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.approval_config import ApprovalConfig, among, asks_instead
 from policies.conditions import Condition, Variables
-from policies.references import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes, named_places
+from policies.fields import PATTERN_SIGNS
+from policies.references import at, entries, named_approvers, named_in_scopes, named_places
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster

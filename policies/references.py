@@ -8,9 +8,9 @@ from typing import Any
 from broker.core.documents import Document, Path
 from broker.core.policy.policy import Source
 from broker.core.values.provider_names import place_name, provider_name
+from policies.fields import PATTERN_SIGNS
 
 _SECTIONS = ("budgets", "guardrails")
-PATTERN_SIGNS = frozenset("*?[")
 
 
 def at(document: Document, path: Path) -> Source:

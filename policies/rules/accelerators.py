@@ -5,39 +5,28 @@ from __future__ import annotations
 from functools import cached_property
 from typing import ClassVar
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel
 
-from broker.core.errors import UnknownName
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
-from broker.core.validation import each
-from broker.core.values.accelerators import canonical
 from policies.bound_rule import BoundRule
+from policies.fields import AcceleratorPatterns, names_accelerator
 from policies.rules.allowed_locations import Names
 from policies.verdicts import allow, deny
-
-_PATTERN_SIGNS = frozenset("*?[")
 
 
 class AcceleratorNames(Names):
     """``[L4, A100]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as in offers, their
-    aliases, or patterns such as ``RTX*``. CPU machines are not affected.
+    aliases, or patterns such as ``RTX*``. A name stands for its variants, too (``A100`` for A100-80GB, ``H100`` for
+    H100-NVL); ``=A100`` for that card alone. CPU machines are not affected.
     """
 
-    @field_validator("allow", "deny")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(each(enumerate(names), lambda _, name: _canonical(name)))
+    allow: AcceleratorPatterns = ()
+    deny: AcceleratorPatterns = ()
 
-
-def _canonical(name: str) -> str:
-    if _PATTERN_SIGNS.intersection(name):
-        return name
-    try:
-        return canonical(name)
-    except UnknownName as error:
-        raise ValueError(error.message) from error
+    def _match(self, patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+        return any(names_accelerator(pattern, name) for pattern in patterns for name in names)
 
 
 class AllowedAccelerators(BoundRule[AcceleratorNames]):

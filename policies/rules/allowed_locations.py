@@ -42,11 +42,15 @@ class Names(PolicyPart):
 
     def objection(self, *names: str) -> str | None:
         """The objection to any of these names of one thing, or None."""
-        if self.deny and _any_matches(self.deny, names):
+        if self.deny and self._match(self.deny, names):
             return f"denied: {', '.join(self.deny)}"
-        if self.allow and not _any_matches(self.allow, names):
+        if self.allow and not self._match(self.allow, names):
             return f"allowed: {', '.join(self.allow)}"
         return None
+
+    def _match(self, patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+        pattern = re.compile("|".join(map(translate, patterns)), re.IGNORECASE)
+        return any(pattern.match(name) for name in names)
 
 
 class ProviderNames(Names):
@@ -106,8 +110,3 @@ class AllowedLocations(BoundRule[LocationPatterns]):
                 self, "region_not_allowed", f"{place} is not allowed: {objection}", provider=provider, region=region
             )
         return allow(self, "allowed", f"{place} is allowed")
-
-
-def _any_matches(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    pattern = re.compile("|".join(map(translate, patterns)), re.IGNORECASE)
-    return any(pattern.match(name) for name in names)

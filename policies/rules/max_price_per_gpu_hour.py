@@ -9,24 +9,23 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, model_validator
 from pydantic_core import CoreSchema
 
-from broker.core.errors import UnknownName
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
-from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money, alike
 from broker.core.values.units import print_money
 from policies.bound_rule import BoundRule
-from policies.fields import Limit, parse_limit
+from policies.fields import PATTERN_SIGNS, Limit, names_accelerator, parse_accelerator, parse_limit
 from policies.verdicts import allow, deny
 
 _DEFAULT = "default"
 
 
 class PriceLimits(RootModel[dict[str, Limit]]):
-    """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator. Accelerators not named use the
-    default; without a default they have no limit.
+    """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator. A name stands for its
+    variants, too (``H100`` for H100-NVL), unless they are named themselves; ``=H100`` for that card alone; a pattern
+    for those that no name stands for. Accelerators not named use the default; without a default they have no limit.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,6 +43,12 @@ class PriceLimits(RootModel[dict[str, Limit]]):
             raise ValueError("names one accelerator twice, under two of its names")
         return limits
 
+    def limit(self, accelerator: str) -> Money | None:
+        """The limit of the most specific name that names the accelerator."""
+        naming = [name for name in self.root if name != _DEFAULT and names_accelerator(name, accelerator)]
+        plain = [name for name in naming if not PATTERN_SIGNS.intersection(name)]
+        return self.root.get(max(plain or naming, key=len, default=_DEFAULT))
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         price = {"type": "string", "examples": ["$4"]}
@@ -55,9 +60,9 @@ def _accelerator(name: str) -> str:
     if name == _DEFAULT:
         return name
     try:
-        return canonical(name)
-    except UnknownName as error:
-        raise ValueError(f"{error.message}; use `{_DEFAULT}` for all others") from error
+        return parse_accelerator(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; use `{_DEFAULT}` for all others") from error
 
 
 class MaxPricePerGpuHour(BoundRule[PriceLimits]):
@@ -78,8 +83,7 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
         offer = action.placement.offer if action.placement else None
         if offer is None or not offer.count:
             return allow(self, "no_gpus", "uses no GPU")
-        limits = self.config.root
-        limit = limits.get(offer.accelerator or "", limits.get(_DEFAULT))
+        limit = self.config.limit(offer.accelerator or "")
         if limit is None:
             return allow(self, "no_limit", f"sets no limit for {offer.accelerator}")
         if offer.price is None:

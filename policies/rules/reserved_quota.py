@@ -13,10 +13,9 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
-from broker.ledger.budgets import matches
 from policies.bound_rule import BoundRule
 from policies.concurrency import Others, room, starts
-from policies.fields import GpuCount, Patterns, PolicyPart, parse_name
+from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator, parse_name
 from policies.verdicts import allow, deny
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
@@ -30,7 +29,7 @@ class Shares(PolicyPart):
 
     gpus: dict[str, GpuCount]
     others: GpuCount | None = None
-    accelerators: Patterns = ()
+    accelerators: AcceleratorPatterns = ()
     capacity_types: tuple[CapacityType, ...] = (CapacityType.RESERVED,)
 
     @field_validator("gpus", mode="before")
@@ -105,5 +104,5 @@ class ReservedQuota(BoundRule[Shares]):
         return (
             kind in self.config.capacity_types
             and accelerator is not None
-            and matches(self.config.accelerators, accelerator)
+            and any(names_accelerator(pattern, accelerator) for pattern in self.config.accelerators or ("*",))
         )

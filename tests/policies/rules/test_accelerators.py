@@ -36,6 +36,24 @@ def test_aliases_patterns_and_denials() -> None:
     assert answers == [Answer.DENY, Answer.DENY, Answer.ALLOW]
 
 
+@pytest.mark.parametrize(
+    ("denied", "accelerators"),
+    [
+        ("A100", {"A100": True, "A100-80GB": True, "A100-1of2": True, "A10": False, "H100": False}),
+        ("=A100", {"A100": True, "A100-80GB": False}),
+        ("A100-80GB", {"A100": False, "A100-80GB": True}),
+        ("H100", {"H100-NVL": True, "H100-PCIe": True, "H200": False}),
+    ],
+)
+def test_a_name_stands_for_its_variants_unless_it_says_exactly(denied: str, accelerators: dict[str, bool]) -> None:
+    names = rule({"deny": [denied]})
+    verdicts = {
+        name: names.judge(action(placement=placement(accelerator=name)), Facts(NOW)).answer is Answer.DENY
+        for name in accelerators
+    }
+    assert verdicts == accelerators
+
+
 def test_machines_without_accelerators_are_not_meant() -> None:
     assert rule(["L4"]).judge(action(placement=placement(accelerator=None, count=0)), Facts(NOW)).answer is Answer.ALLOW
 

@@ -37,6 +37,10 @@ class TestMaxPricePerGpuHour(RuleContract):
         ({"H100": "$4", "default": "$1"}, "A100", "9", Answer.DENY),
         ({"H100": "$4", "default": "$1"}, "H100", "9", Answer.ALLOW),
         ({"h100 sxm": "$4"}, "H100", "33", Answer.DENY),  # an alias
+        ({"H100": "$4"}, "H100-NVL", "33", Answer.DENY),  # a variant
+        ({"=H100": "$4"}, "H100-NVL", "33", Answer.ALLOW),
+        ({"H100": "$4", "H100-NVL": "$5"}, "H100-NVL", "40", Answer.ALLOW),  # named itself
+        ({"RTX*": "$1", "default": "$9"}, "RTX4090", "9", Answer.DENY),
     ],
 )
 def test_limits_by_accelerator(limits: object, accelerator: str, price: str, answer: Answer) -> None:
