@@ -44,6 +44,7 @@ RENAMES: Mapping[str, str] = {
     "people second-factor": "was removed: people have their second factor at the identity provider (setting `sign_in`)",
     "policy apply --no-past": "was removed: decisions of the last 30 days are always judged again",
     "policy apply --past": "was removed: decisions of the last 30 days are always judged again",
+    "policy backtest": "left: `gpubroker policy apply --dry-run` judges past decisions, too",
     "policy preview": "is now `gpubroker policy apply FILES --dry-run`",
     "policy rollback --no-past": "was removed: decisions of the last 30 days are always judged again",
     "policy rollback --past": "was removed: decisions of the last 30 days are always judged again",
@@ -61,7 +62,7 @@ RENAMES: Mapping[str, str] = {
     "prices watch add --rises": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
     "prices watch add --stale": "is now `gpubroker prices watch add stale=TIME`",
     "prices watch add --within": "is now `gpubroker prices watch add rises=PERCENT/TIME`",
-    "simulate": "left: in a checkout, `python -m tests.lab.simulate` does that; see `gpubroker policy preview`, too",
+    "simulate": "left: in a checkout, `python -m tests.lab.simulate` does that, or `gpubroker policy apply --dry-run`",
     "ssh-config": "is now `gpubroker ssh JOB --config`",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
 }

@@ -21,8 +21,6 @@ from broker.server.looking import By, answer
 from broker.server.shown_policies import check_names
 from broker.server.submitting import PlanBody, permitted
 
-_LONGEST_REPLAY = 60.0  # the most seconds (wall clock) for placing past submissions again
-
 
 class PolicyBody(BaseModel):
     """``files``: the texts of all policy files by name; those that are not among them no longer apply."""
@@ -53,13 +51,6 @@ class ExplainBody(PlanBody):
     """``files``: judge by these instead of the active policy, which needs the right to change policies."""
 
     files: dict[str, Annotated[str, Field(max_length=MAX_BYTES)]] | None = None
-
-
-class BacktestBody(PolicyBody):
-    """The decisions from ``since`` to ``until`` (exclusive; null: now) are judged again."""
-
-    since: AwareDatetime
-    until: AwareDatetime | None = None
 
 
 def preview_policy(by: By, body: PolicyBody) -> Response:
@@ -108,13 +99,6 @@ def job_decisions(by: By, id: str) -> Response:
     if not _sees_all(by):
         found = RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in found.decisions])
     return answer(found)
-
-
-def backtest_policy(by: By, body: BacktestBody) -> Response:
-    """Recorded decisions judged by these files: which would be others, and the difference in cost. Changes nothing."""
-    check_names(body.files)
-    until = body.until or by.broker.clock.now()
-    return answer(trials.judged_again(by.broker, body.files, body.since, until, _LONGEST_REPLAY))
 
 
 def policy_findings(

@@ -47,7 +47,7 @@ from broker.app.results.risk import OfferRiskList
 from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.results.spend import SpendReport
 from broker.app.results.submission import JobFileText, SubmissionTerms
-from broker.app.results.trials import PolicyBacktest, RecordedDecisions
+from broker.app.results.trials import RecordedDecisions
 from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
@@ -144,7 +144,6 @@ ROUTES = (
     ApiRoute("GET", "/policies/findings", Permission.SEE_ALL_TEAMS, policy_routes.policy_findings, CapacityFindingList),
     ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, policy_routes.check_policy, CheckedPolicy),
     ApiRoute("POST", "/policies/explain", Permission.SUBMIT, policy_routes.explain_policy, PolicyExplanation),
-    ApiRoute("POST", "/policies/backtest", Permission.CHANGE_POLICIES, policy_routes.backtest_policy, PolicyBacktest),
     ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, policy_routes.job_decisions, RecordedDecisions),
     ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFileText),
     ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),

@@ -155,7 +155,6 @@ def _jobs_and_policies(
     gpubroker("policy", "apply", "--yes", write("p.yaml", cheap.replace("capacity:", "#")))
     prints("submit-refused", "submit", sandbox_job, "--yes", code=3)
     assert prints("policy-decisions", "policy", "explain", asked["id"])["decisions"]
-    assert prints("policy-backtest", "policy", "backtest", policy, "--from", "1d")["decisions"]
     tested = write("p.test.yaml", CASES)
     assert prints("policy-test", "policy", "test", tested)["cases"]
     prints("policy-findings", "policy", "findings")

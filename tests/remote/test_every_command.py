@@ -83,7 +83,6 @@ OFFERED = {
     "people list",
     "plan",
     "policy apply",
-    "policy backtest",
     "policy check",
     "policy explain",
     "policy findings",

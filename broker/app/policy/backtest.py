@@ -26,7 +26,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from broker.app.policy.past_market import PastPlacements
-from broker.app.policy.policies import loaded
 from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
 from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
@@ -126,22 +125,11 @@ def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Tot
     return Totals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
 
 
-def backtest(
-    broker: Broker, files: Mapping[str, str], start: datetime, end: datetime, longest: float | None = None
-) -> Backtest:
-    """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by these policy files (text by name).
-    Changes nothing. ``longest``: as in `backtest_of`. Raises `InvalidInput` for invalid files, an empty period, and a
-    record that was altered."""
-    if start >= end:
-        said = f"expected a time before the end of the period, {end:%Y-%m-%d}; got {start:%Y-%m-%d}"
-        raise InvalidInput(said, where="since")
-    return backtest_of(broker, loaded(broker, files), start, end, longest)
-
-
 def backtest_of(
     broker: Broker, policy: PolicySet, start: datetime, end: datetime, longest: float | None = None
 ) -> Backtest:
-    """As `backtest`, for a loaded policy set. ``longest``: seconds of the wall clock after which submissions are no
+    """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by another policy. Changes nothing.
+    ``longest``: seconds of the wall clock after which submissions are no
     longer placed again (None: no limit). Raises `InvalidInput` for a record that was altered."""
     anew = PastPlacements(broker, policy, longest)
     with broker.store.reading() as look:

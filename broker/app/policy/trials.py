@@ -8,14 +8,13 @@ from broker.app.capacity.findings import capacity_findings
 from broker.app.jobs.jobs import find
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
-from broker.app.policy.backtest import backtest
 from broker.app.policy.changing import Files
 from broker.app.policy.preview import preview
 from broker.app.policy.warned import warned
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import PolicyExplanation
 from broker.app.results.policy_preview import PolicyPreviewResult
-from broker.app.results.trials import PolicyBacktest, RecordedDecisions
+from broker.app.results.trials import RecordedDecisions
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -42,13 +41,6 @@ def decisions_about(broker: Broker, reference: str) -> RecordedDecisions:
     view = find(broker, reference)
     with broker.store.reading() as look:
         return RecordedDecisions.of(list(reversed(look.decisions(job_id=view.id))))
-
-
-def judged_again(
-    broker: Broker, files: Files, since: datetime, until: datetime, longest: float | None = None
-) -> PolicyBacktest:
-    """Recorded decisions judged by these files, as `backtest`, and raises as it."""
-    return PolicyBacktest.of(backtest(broker, files, since, until, longest))
 
 
 def findings(broker: Broker, since: datetime) -> CapacityFindingList:

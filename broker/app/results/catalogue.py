@@ -81,7 +81,6 @@ DOCUMENTS: Mapping[str, str] = {
     "plan-together": "queue:PlannedTogether",  # of several job files
     "policy-apply": "policies:AppliedPolicy",  # also of `policy rollback`
     "policy-apply-preview": "policy_preview:PolicyPreviewResult",  # with --dry-run
-    "policy-backtest": "trials:PolicyBacktest",
     "policy-check": "policies:CheckedPolicy",
     "policy-decisions": "trials:RecordedDecisions",  # of `policy explain` with a submitted job
     "policy-explain": "policies:PolicyExplanation",  # of a job file

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying, findings
 from broker.cli.terminal import Terminal
@@ -95,7 +94,7 @@ def explain(
     terminal = Terminal.of(context)
     if not job.exists() and job.suffix not in (".yaml", ".yml"):
         if policy:
-            hint = "give its job file; `policy backtest` judges past decisions again"
+            hint = "give its job file; `gpubroker policy apply --dry-run` judges past decisions again"
             raise InvalidInput("a submitted job has the verdicts on record", where="--policy", hint=hint)
         decisions = _decisions(terminal, str(job))
         terminal.result(decisions, lambda: trial_view.recorded(terminal.out, decisions))
@@ -151,39 +150,6 @@ def try_cases(
     terminal.result(tried, lambda: trial_view.tried(tried))
     if tried.failed:
         raise typer.Exit(1)
-
-
-@app.command(
-    epilog=examples(
-        "gpubroker policy backtest --from 2026-11-01 --to 2026-12-01 stricter.yaml",
-        "gpubroker policy backtest --from 30d policies/ --json",
-    )
-)
-def backtest(
-    context: typer.Context,
-    files: PolicyFiles,
-    since: Annotated[str, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
-    until: Annotated[
-        str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive. Default: now.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
-    difference in cost. Changes nothing."""
-    from broker.app.policy import trials
-    from broker.app.results.trials import PolicyBacktest
-    from broker.cli.policy import trial_view
-
-    terminal = Terminal.of(context)
-    now, texts = terminal.now(), applying.texts(terminal, files)
-    start, end = filters.moment("--since", since, now), filters.moment("--until", until, now) if until else None
-    if terminal.through_server:
-        body = {"files": texts, "since": start.isoformat(), "until": end and end.isoformat()}
-        with applying.errors_at(files):
-            found = terminal.api.query(PolicyBacktest, "/policies/backtest", body)
-    else:
-        found = trials.judged_again(terminal.broker(), texts, start, end or now)
-    terminal.result(found, lambda: trial_view.backtested(terminal.out, found))
 
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)

@@ -90,7 +90,7 @@ def recorded(console: Console, found: RecordedDecisions) -> Iterator[RenderableT
         yield from verdict_table(console, one.verdicts) if one.verdicts else ()
 
 
-# --- policy backtest ------------------------------------------------------------------------------------------------
+# --- past decisions, judged again -----------------------------------------------------------------------------------
 
 
 # How the new costs were computed: footnotes of the table.

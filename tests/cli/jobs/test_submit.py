@@ -158,7 +158,7 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     assert lower["instruction"] in done.out
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
     assert gpubroker("budget", "show", "pretend", "--json").json["held"] == "0.00"
-    replayed = gpubroker("policy", "backtest", policy, "--since", "1h", "--json").json
+    replayed = gpubroker("policy", "apply", "--dry-run", policy, "--json").json["past"]["decisions"]
     assert (replayed["before"]["denied"], replayed["same"]) == (2, 2), "both refusals are on record"
 
 

@@ -263,6 +263,12 @@ def test_explain_shows_what_the_rules_saw(gpubroker: Any, sandbox_job: Path, pol
     assert document["inputs"]["facts"]["budgets"]["pretend"][0]["spent"] == "0.00"
 
 
+def past(gpubroker: Any, policy: Path) -> dict[str, Any]:
+    """The recorded decisions as these files judge them."""
+    found: dict[str, Any] = gpubroker("policy", "apply", "--dry-run", policy, "--json").json["past"]["decisions"]
+    return found
+
+
 def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: Any, write: Any, policy: Path) -> None:
     file = write("job.yaml", "name: tiny\nrun: echo\nresources: {accelerators: 'L4:1'}\n"
                  "constraints: {providers: [sandbox]}\nmax_duration: 1h\nmax_cost: $2\n")  # fmt: skip
@@ -276,18 +282,17 @@ def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: An
     assert len(decision["facts_hash"]) == 64
     assert gpubroker("policy", "explain", "unheard-of").code == 2
 
-    same = gpubroker("policy", "backtest", policy, "--from", "1d", "--json").json
+    same = past(gpubroker, policy)
     assert (same["decisions"], same["same"], same["differences"]) == (1, 1, [])
     strict = write("strict.yaml", "version: 1\nbudgets: [{name: p, amount: $0.01, period: day, counts: [sandbox]}]\n")
-    (difference,) = gpubroker("policy", "backtest", strict, "--from", "1d", "--json").json["differences"]
+    (difference,) = past(gpubroker, strict)["differences"]
     assert (difference["before"], difference["after"]) == ("allow", "deny")
     assert difference["objections"][0]["name"] == "p"
-    shown = gpubroker("policy", "backtest", strict, "--from", "1d").out
+    shown = gpubroker("policy", "apply", "--dry-run", strict).out
     assert "1 decision judged again, 0 unchanged." in shown
-    assert gpubroker("policy", "backtest", strict, "--from", "1d", "--to", "2d").code == 2
 
 
-def test_a_backtest_places_anew_where_no_recorded_alternative_was(gpubroker: Any, write: Any) -> None:
+def test_a_preview_places_past_jobs_anew_where_no_recorded_alternative_was(gpubroker: Any, write: Any) -> None:
     """The rules in force left on-demand machines alone; others would have allowed spot, which the plan never named."""
     granted = "version: 1\npolicy: p\nbudgets: [{name: p, amount: $100, period: day, counts: [sandbox]}]\n"
     steady = write("p.yaml", f"{granted}guardrails: [{{name: steady, capacity_types: on_demand}}]\n")
@@ -297,12 +302,12 @@ def test_a_backtest_places_anew_where_no_recorded_alternative_was(gpubroker: Any
                  "constraints: {providers: [sandbox]}\nmax_duration: 3h\nmax_cost: $20\n")  # fmt: skip
     submitted = gpubroker("submit", file, "--yes", "--detach")
     assert submitted.code == 0, submitted.err
-    document = gpubroker("policy", "backtest", write("any.yaml", granted), "--from", "1d", "--json").json
+    document = past(gpubroker, write("any.yaml", granted))
     (difference,) = document["differences"]
     assert document["not_placed"] == 0
     assert "on_demand" in difference["pool_before"]
     assert "spot" in difference["pool_after"]
-    same = gpubroker("policy", "backtest", steady, "--from", "1d", "--json").json
+    same = past(gpubroker, steady)
     assert same["differences"] == []
 
 

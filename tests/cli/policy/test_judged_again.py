@@ -1,4 +1,4 @@
-"""How `gpubroker policy backtest` tells what its costs go by."""
+"""How `gpubroker policy apply --dry-run` tells what the costs of past decisions go by."""
 
 from __future__ import annotations
 
