@@ -4,7 +4,7 @@ differences."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -48,10 +48,12 @@ _FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not quer
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider)."""
+    """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
+    ``other_currencies``: rows of the file that are not in USD and are left out, by currency."""
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
+    other_currencies: Mapping[str, int] = field(default_factory=dict)
 
 
 def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
@@ -102,9 +104,11 @@ def _comparisons(
 def billed_by_file(broker: Broker, file: Path) -> Billed:
     """The attempts that a FOCUS file names, and those that it should contain: of its providers, up within its time.
     Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
-    charges = read_focus_charges(file)
+    read = read_focus_charges(file)
+    charges = read.charges
     if not charges:
-        raise InvalidInput("the file has no charges", where=str(file))
+        others = ", ".join(read.other_currencies)
+        raise InvalidInput(f"has no charges in USD{f', only in {others}' if others else ''}", where=str(file))
     since, until = min(one.starts for one in charges), max(one.ends for one in charges)
     providers, now = {one.provider for one in charges}, broker.clock.now()
     with broker.store.reading() as look:
@@ -114,7 +118,7 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
         there += [one for one in _machine_time_of(look, charges) if (one.job_id, one.attempt) not in known]
         charged = Charged(charges, now)
         rows = _comparisons(look, paid, there, charged, now)
-    return Billed(tuple(rows), charged.for_others(row.key for row in rows))
+    return Billed(tuple(rows), charged.for_others(row.key for row in rows), read.other_currencies)
 
 
 def fetch(broker: Broker, provider: str = "") -> ChargesResult:

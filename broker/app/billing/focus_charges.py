@@ -9,8 +9,10 @@ resource's name or the last part of its id. All other charges are one sum for ea
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,6 +37,7 @@ _AT_ONCE = 10_000  # rows of Parquet
 _MICROS = Decimal(10) ** 6
 _SHORTEST = timedelta(microseconds=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _NOTHING = {"", "NULL", "null", "None"}
 
 
@@ -69,24 +72,47 @@ class _Summed:
                 yield Charge(provider, one.starts, one.ends, amount, key, estimated=False)
 
 
-def read_focus_charges(file: Path) -> list[Charge]:
-    """The billed cost (BilledCost, USD) by provider and attempt. Raises `InvalidInput` with the row, and `MissingExtra`
-    for Parquet."""
-    rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
-    summed = _Summed()
-    try:
-        for where, row in rows:
-            provider, key = _provider(row, where), _key(row)
-            summed.add(provider, key, _stretch(row, where))
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
-    return list(summed.charges())
+@dataclass(frozen=True, slots=True)
+class FocusCharges:
+    """What a FOCUS export charges in USD, and its rows in other currencies, which are left out, by currency."""
+
+    charges: list[Charge]
+    other_currencies: Mapping[str, int]
+
+
+def read_focus_charges(export: Path) -> FocusCharges:
+    """The billed cost (BilledCost) by provider and attempt, of a file (CSV, CSV packed with gzip, Parquet) or of a
+    folder of such parts, as clouds write them. Raises `InvalidInput` with the row, and `MissingExtra` for Parquet."""
+    summed, left_out = _Summed(), Counter[str]()
+    for file in _parts(export):
+        rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
+        try:
+            for where, row in rows:
+                if (currency := _text(row.get("BillingCurrency"))) != "USD":
+                    left_out[currency or "no currency"] += 1
+                    continue
+                provider, key = _provider(row, where), _key(row)
+                summed.add(provider, key, _stretch(row, where))
+        except (OSError, EOFError) as error:
+            raise InvalidInput(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(file)) from error
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
+    return FocusCharges(list(summed.charges()), left_out)
+
+
+def _parts(export: Path) -> list[Path]:
+    """The files of an export, in the order of their names."""
+    if not export.is_dir():
+        return [export]
+    parts = sorted(file for file in export.rglob("*") if file.is_file() and file.name.lower().endswith(_SUFFIXES))
+    if not parts:
+        raise InvalidInput(f"the folder has no file that ends in {', '.join(_SUFFIXES)}", where=str(export))
+    return parts
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with file.open(encoding="utf-8-sig", newline="") as text:
+    packed = file.suffix.lower() == ".gz"
+    with (gzip.open if packed else open)(file, "rt", encoding="utf-8-sig", newline="") as text:
         rows = csv.DictReader(text)
         _check_columns(file, rows.fieldnames or ())
         for row in rows:
@@ -149,9 +175,6 @@ def _tags(value: Any) -> Mapping[str, Any]:
 
 
 def _stretch(row: Mapping[str, Any], where: str) -> _Stretch:
-    currency = _text(row.get("BillingCurrency"))
-    if currency != "USD":
-        raise InvalidInput(f"is billed in {currency or 'no currency'}; expected USD", where=where)
     try:
         amount = Decimal(str(row["BilledCost"]))
     except InvalidOperation:

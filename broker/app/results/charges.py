@@ -89,7 +89,8 @@ class ComparedAttempt(Result):
 
 class BilledReport(Result):
     """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
-    open. ``for_others``: charges by provider for resources outside gpubroker."""
+    open. ``for_others``: charges by provider for resources outside gpubroker; ``other_currencies``: rows of the file
+    that are not in USD, by currency, which are left out."""
 
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")
@@ -98,6 +99,7 @@ class BilledReport(Result):
     total: ComparedSums
     attempts: list[ComparedAttempt]
     for_others: dict[str, Money]
+    other_currencies: dict[str, int]
 
     @classmethod
     def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None) -> Self:
@@ -112,6 +114,7 @@ class BilledReport(Result):
             total=ComparedSums.of(found.rows),
             attempts=[ComparedAttempt.of(row) for row in found.rows],
             for_others=dict(found.for_others),
+            other_currencies=dict(found.other_currencies),
         )
 
 

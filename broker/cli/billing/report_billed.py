@@ -45,8 +45,9 @@ def billed(
         Path | None,
         typer.Option(
             "--focus",
-            metavar="FILE",
-            help="Compare with this FOCUS file (.csv, .parquet) of a provider. Not through a server.",
+            metavar="PATH",
+            help="Compare with this FOCUS export of a provider: .csv, .csv.gz, .parquet or a folder of parts. Not "
+            "through a server.",
         ),
     ] = None,
     as_json: AsJson = False,

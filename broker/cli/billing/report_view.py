@@ -263,6 +263,10 @@ def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
         f"{name} charged {formats.money(amount)} for resources outside gpubroker"
         for name, amount in sorted(found.for_others.items())
     ]
+    others += [
+        f"{formats.plural(rows, 'row')} in {currency}: left out, amounts are in USD"
+        for currency, rows in sorted(found.other_currencies.items())
+    ]
     if not found.rows:
         yield from ("no attempt paid in cash ran in this period", *others)
         return
