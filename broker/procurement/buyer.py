@@ -26,7 +26,7 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
-from broker.procurement.judging import Buying, decision_of, judge_purchase, objections
+from broker.procurement.judging import PurchaseJudgement, decision_of, judge_again, objections
 from broker.procurement.money import ended, paid_for, released, undone
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
 from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
@@ -87,6 +87,8 @@ class CapacityBuyer:
         match purchase.state:
             case PurchaseState.ASKING if now >= _last_moment(purchase):
                 return self._fail(purchase, ev.NotBought.TOO_LATE)
+            case PurchaseState.ASKING:
+                return self._asks_anew(purchase)
             case PurchaseState.APPROVED:
                 return self._order(purchase)
             case PurchaseState.ORDERING if purchase.sent_at is None or now >= purchase.sent_at + _MAY_BE_ANSWERED:
@@ -101,6 +103,17 @@ class CapacityBuyer:
                 return self._undo(purchase)
             case _:
                 return purchase
+
+    def _asks_anew(self, purchase: Purchase) -> Purchase:
+        """Ask the approvers whom the policies in force name, if they are others. A denial waits for the order."""
+        with self._store.writing() as tx:
+            current = tx.purchase(purchase.id)
+            if current is None or current.seq != purchase.seq:
+                return purchase if current is None else current
+            judged = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
+            if judged.answer is Answer.DENY or not current.asks_others(judged.questions):
+                return current
+            return tx.append_purchase(current.id, _asked_again(current.quote, judged), self._clock.now())
 
     # --- the order ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +149,7 @@ class CapacityBuyer:
                 return self._store.purchase(purchase.id) if current is None else current
             if not marked and any(_same_queue(other, quote) for other in tx.purchases()):
                 return current
-            judged = judge_purchase(Buying.again(purchase, quote), self._policy(tx), tx, now)
+            judged = judge_again(purchase, quote, self._policy(tx), tx, now)
             tx.record(decision_of(purchase.id, judged, now))
             if judged.answer is Answer.DENY:
                 denied = tuple(verdict.objection for verdict in judged.denials)
@@ -145,11 +158,9 @@ class CapacityBuyer:
                 )
                 tx.post(released(purchase, now))
                 return tx.append_purchase(purchase.id, said, now)
-            known = {question.rule for question in purchase.questions}
-            new = tuple(question for question in judged.questions if question.rule not in known)
-            return tx.append_purchase(
-                purchase.id, ev.AskedAgain(questions=new) if new else ev.OrderSent(quote=quote), now
-            )
+            agreed = purchase.asking(judged.questions).agreed
+            event = ev.OrderSent(quote=quote) if agreed else _asked_again(quote, judged)
+            return tx.append_purchase(purchase.id, event, now)
 
     def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
@@ -199,10 +210,21 @@ class CapacityBuyer:
         too_late = now >= min(first + seller.repeats_for, purchase.quote.ends - _TOO_SHORT)
         if purchase.repeats >= _REPEATS or too_late or now < last + _REPEATED_AFTER:
             return found
-        repeated = self._write(purchase, ev.OrderRepeated())
+        repeated = self._repeated(purchase)
         if repeated.state is not PurchaseState.ORDERING or repeated.seq != purchase.seq + 1:
             return repeated  # another process was faster
         return self._send(repeated, seller)
+
+    def _repeated(self, purchase: Purchase) -> Purchase:
+        """Record that the order is sent again, if the policies in force still agree; otherwise it stays unanswered."""
+        with self._store.writing() as tx:
+            current = tx.purchase(purchase.id)
+            if current is None or current.seq != purchase.seq:
+                return purchase if current is None else current
+            judged = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
+            if judged.answer is Answer.DENY or not current.asking(judged.questions).agreed:
+                return current
+            return tx.append_purchase(current.id, ev.OrderRepeated(), self._clock.now())
 
     def _orders(self, seller: SellsProduct, purchase: Purchase) -> Sequence[Order]:
         """The orders that may be this purchase's."""
@@ -350,6 +372,10 @@ class CapacityBuyer:
 
     def _fail(self, purchase: Purchase, reason: ev.NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, ev.PurchaseFailed(reason=reason, by=by, evidence=evidence))
+
+
+def _asked_again(quote: CapacityQuote, judged: PurchaseJudgement) -> ev.AskedAgain:
+    return ev.AskedAgain(quote=quote, questions=judged.questions)
 
 
 def _last_moment(purchase: Purchase) -> datetime:

@@ -88,6 +88,13 @@ def judge_purchase(buying: Buying, policy: PolicySet, look: Reading, now: dateti
     return PurchaseJudgement(strictest(verdicts), verdicts, policy.version, action, facts)
 
 
+def judge_again(
+    purchase: Purchase, quote: CapacityQuote, policy: PolicySet, look: Reading, now: datetime
+) -> PurchaseJudgement:
+    """The verdict of the policies in force on a purchase whose money is held, at the provider's ``quote``."""
+    return judge_purchase(Buying.again(purchase, quote), policy, look, now)
+
+
 def denied_by_purchase_rules(buying: Buying, policy: PolicySet, look: Reading, now: datetime) -> tuple[Verdict, ...]:
     """The guardrails of kind `purchases` that deny it, without budgets and other rules: for capacity that was paid
     elsewhere."""

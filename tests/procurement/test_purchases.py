@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.capacity import purchases
+from broker.app.capacity.undoing import undo
 from broker.app.service.sweep import sweep
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater
 from broker.core.purchases.purchase_events import NotBought
@@ -178,6 +179,38 @@ def test_a_rule_that_is_new_since_the_approval_asks_again(shop: Shop) -> None:
     )
     purchases.approve(shop.broker, asked.id, by=person("carl"))
     assert shop.advance(asked).state is PurchaseState.ORDERED
+
+
+OTHERS = POLICY.replace("approvers: [ann, bob, olga]", "approvers: [carl, dora]")
+
+
+def test_only_approvers_of_the_policy_in_force_decide(shop: Shop) -> None:
+    asked = shop.intend()
+    shop.broker.store.activate_policy({"policy.yaml": OTHERS}, by="olga")
+    for decide in (purchases.approve, purchases.reject):
+        with pytest.raises(NotAllowed, match="no approver of it; carl or dora may approve"):
+            decide(shop.broker, asked.id, by=BOB)
+    assert [one.approvers for one in shop.advance(asked).questions] == [("carl", "dora")]
+    assert len(shop.notices()) == 2, "the new approvers are notified, too"
+    purchases.approve(shop.broker, asked.id, by=person("carl"))
+    purchases.approve(shop.broker, asked.id, by=person("dora"))
+    assert shop.advance(asked).state is PurchaseState.ORDERED
+    with pytest.raises(NotAllowed, match="bob cannot undo it"):
+        undo(shop.broker, asked.id, by=BOB)
+
+
+@pytest.mark.parametrize("approvals", [1, 2])
+def test_approvals_of_people_who_are_no_approvers_any_more_do_not_count(shop: Shop, approvals: int) -> None:
+    asked = shop.intend()
+    for who in (BOB, OLGA)[:approvals]:
+        purchases.approve(shop.broker, asked.id, by=who)
+    shop.broker.store.activate_policy({"policy.yaml": OTHERS}, by="olga")
+    again = shop.advance(asked)
+    assert (again.state, again.approvals_missing, shop.bought) == (PurchaseState.ASKING, 2, [])
+    purchases.approve(shop.broker, asked.id, by=person("carl"))
+    assert shop.advance(asked).state is PurchaseState.ASKING, "a second one has to approve"
+    shop.broker.store.activate_policy({"policy.yaml": POLICY.replace("bob, olga", "bob, carl")}, by="olga")
+    assert (shop.advance(asked).state is PurchaseState.ORDERED) == (approvals > 0), "bob is an approver again"
 
 
 @pytest.mark.parametrize(

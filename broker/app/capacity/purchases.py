@@ -15,7 +15,7 @@ from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin,
 from broker.core.market.offers import SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
-from broker.core.purchases.purchase_events import Approved, Intended, NotBought
+from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.purchases.selling import SellsCapacity, SellsProduct
@@ -23,13 +23,16 @@ from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
 from broker.procurement.judging import (
     Buying,
+    PurchaseJudgement,
     approvals_needed,
     decision_of,
+    judge_again,
     judge_purchase,
     objections,
 )
 from broker.procurement.money import held_for
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.reading import StoreReading
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -167,9 +170,9 @@ def buy(
 
 
 def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -> Purchase:
-    """Approve a purchase as ``by``. ``binding``: the digest of the terms that the person saw; raises `InvalidInput` if
-    the terms of the purchase have another one. Does not order by itself (`advance`). Raises `NotAllowed` if ``by`` may
-    not approve it."""
+    """Approve a purchase as ``by``, whom the policies in force must name. ``binding``: the digest of the terms that the
+    person saw; raises `InvalidInput` if the terms of the purchase have another one. Does not order by itself
+    (`advance`). Raises `NotAllowed` if ``by`` may not approve it, or the policies in force deny it."""
     with broker.store.writing() as tx:
         purchase = _known(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
@@ -178,19 +181,32 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
             raise InvalidInput(
                 f"the approval is for {binding}, and the purchase is {purchase.binding}", hint="look at it again"
             )
-        if not purchase.may_approve(by.identity):
-            raise NotAllowed(_why_not(purchase, by.identity), where=id)
-        return tx.append_purchase(id, Approved(by=by.identity, binding=purchase.binding), broker.clock.now())
+        now, judged = broker.clock.now(), judged_now(broker, tx, purchase)
+        if judged.answer is Answer.DENY:
+            hint = f"`gpubroker capacity reject {id}`, or change the policies and approve it then"
+            raise NotAllowed(f"the policies in force deny it: {objections(judged.denials)}", where=id, hint=hint)
+        renewed = purchase.asking(judged.questions)
+        if not renewed.may_approve(by.identity):
+            raise NotAllowed(_why_not(renewed, by.identity), where=id)
+        if purchase.asks_others(judged.questions):
+            purchase = tx.append_purchase(id, AskedAgain(quote=purchase.quote, questions=judged.questions), now)
+            if purchase.state is not PurchaseState.ASKING:
+                return purchase  # the earlier approvals are enough for the policies in force
+        return tx.append_purchase(id, Approved(by=by.identity, binding=purchase.binding), now)
 
 
 def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
     """Reject a purchase as one of its approvers; its money is released. Raises `InvalidInput` if it does not wait for
-    approval, `NotAllowed` if ``by`` is no approver."""
+    approval, `NotAllowed` if ``by`` is no approver by the policies in force. If those name nobody, the earlier
+    approvers may reject it."""
     purchase = broker.store.purchase(id)
     if purchase.state is not PurchaseState.ASKING:
         raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
-    if not purchase.may_approve(by.identity):
-        raise NotAllowed(_why_not(purchase, by.identity), where=id)
+    with broker.store.reading() as look:
+        judged = judged_now(broker, look, purchase)
+    renewed = purchase.asking(judged.questions or purchase.questions)
+    if not renewed.may_approve(by.identity):
+        raise NotAllowed(_why_not(renewed, by.identity), where=id)
     return buyer(broker).end_unbought(purchase, NotBought.REJECTED, by.identity, because)
 
 
@@ -212,6 +228,11 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
             hint="look at the provider's console; if nothing was bought, add --nothing-bought",
         )
     raise InvalidInput(f"it cannot be withdrawn: its state is {purchase.state}", where=id)
+
+
+def judged_now(broker: Broker, look: StoreReading, purchase: Purchase) -> PurchaseJudgement:
+    """The verdict of the policies in force on a purchase: who may decide about it."""
+    return judge_again(purchase, purchase.quote, broker.policy(look), look, broker.clock.now())
 
 
 def buyer(broker: Broker) -> CapacityBuyer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.app.capacity.purchases import buyer, seller_of
+from broker.app.capacity.purchases import buyer, judged_now, seller_of
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed
 from broker.core.purchases.purchases import Purchase, PurchaseState
@@ -35,11 +35,10 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
 def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> Purchase:
     """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is recorded before
     the call; `CapacityBuyer.advance` finds out what became of a call without an answer. Raises as `undo_terms`,
-    `NotAllowed` unless ``by`` is the buyer, one of the approvers or an administrator, and `InvalidInput` if it costs
-    more."""
+    `NotAllowed` unless ``by`` is the buyer, an approver by the policies in force or an administrator, and
+    `InvalidInput` if it costs more."""
     purchase = broker.store.purchase(id)
-    approvers = {name for question in purchase.questions for name in question.approvers}
-    if not by.may_act_for(purchase.user) and by.identity not in approvers:
+    if not by.may_act_for(purchase.user) and not _is_approver(broker, purchase, by):
         raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot undo it", where=id)
     terms = undo_terms(broker, id)
     if terms.charge > at_most:
@@ -49,3 +48,9 @@ def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> 
             hint=f"--at-most {terms.charge}",
         )
     return buyer(broker).ask_undo(purchase, terms, by.identity)
+
+
+def _is_approver(broker: Broker, purchase: Purchase, by: Actor) -> bool:
+    with broker.store.reading() as look:
+        asked = judged_now(broker, look, purchase).questions
+    return any(question.may_answer(by.identity, purchase.user) for question in asked)

@@ -49,9 +49,11 @@ class Intended(PurchaseValue):
 
 
 class AskedAgain(PurchaseValue):
-    """At the time of the order, further rules required an approval."""
+    """The policies in force ask other people than before, or for more: all questions, instead of the earlier ones.
+    ``quote``: what they judged."""
 
     kind: Literal["asked_again"] = "asked_again"
+    quote: CapacityQuote
     questions: tuple[Question, ...]
 
 

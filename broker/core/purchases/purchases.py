@@ -45,8 +45,9 @@ class PurchaseState(StrEnum):
 
 
 class Purchase(PurchaseValue):
-    """A purchase, folded from its events. Times are UTC, amounts USD. ``quote``: the newest; ``questions``: including
-    later ones; ``approved_by``: approvers in order; ``changed_at``: the time of its last event; ``charged``: the amount
+    """A purchase, folded from its events. Times are UTC, amounts USD. ``quote``: the newest; ``questions``: of the
+    policies that judged it last; ``approved_by``: approvers in order, of whom only those whom the questions name
+    count; ``changed_at``: the time of its last event; ``charged``: the amount
     spent; ``holding``: its number among the recorded holdings.
 
     ``sent_at``: the last time the order was sent, ``first_sent_at``: the first; ``repeats``: the number of repetitions.
@@ -104,7 +105,7 @@ class Purchase(PurchaseValue):
     @property
     def approvals_missing(self) -> int:
         """The number of further approvals required, from any approvers."""
-        return max(self.approvals - len(self.approved_by), 0)
+        return max(self.approvals - sum(self._is_approver(who) for who in self.approved_by), 0)
 
     @property
     def agreed(self) -> bool:
@@ -116,7 +117,22 @@ class Purchase(PurchaseValue):
         an approver named by a rule."""
         if who == self.user or who in self.approved_by or self.state is not PurchaseState.ASKING:
             return False
+        return self._is_approver(who)
+
+    def _is_approver(self, who: str) -> bool:
         return any(question.may_answer(who, self.user) for question in self.questions)
+
+    def asking(self, questions: tuple[Question, ...]) -> Purchase:
+        """The purchase with the questions of other policies."""
+        return self.model_copy(update={"questions": questions})
+
+    def asks_others(self, questions: tuple[Question, ...]) -> bool:
+        """Whether these questions are for other rules or other people than the present ones."""
+        return _whom(self.questions) != _whom(questions)
+
+
+def _whom(questions: tuple[Question, ...]) -> set[tuple[str, tuple[str, ...], bool]]:
+    return {(one.rule, one.approvers, one.own_requests) for one in questions}
 
 
 class ImpossiblePurchase(ValueError):
@@ -124,7 +140,7 @@ class ImpossiblePurchase(ValueError):
 
 
 _FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
-    ev.AskedAgain: frozenset({PurchaseState.APPROVED}),
+    ev.AskedAgain: frozenset({PurchaseState.ASKING, PurchaseState.APPROVED}),
     ev.Approved: frozenset({PurchaseState.ASKING}),
     ev.OrderSent: frozenset({PurchaseState.APPROVED}),
     ev.OrderNotTaken: frozenset({PurchaseState.ORDERING}),
@@ -200,7 +216,7 @@ def folded_purchase(id: str, events: Iterable[tuple[datetime, ev.PurchaseEvent]]
 def _change(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> dict[str, object]:
     match event:
         case ev.AskedAgain():
-            return {"state": PurchaseState.ASKING, "questions": (*purchase.questions, *event.questions)}
+            return {"state": PurchaseState.ASKING, "questions": event.questions, "quote": event.quote}
         case ev.Approved():
             if event.binding != purchase.binding:
                 raise ImpossiblePurchase(f"the approval by {event.by} is for {event.binding}, not {purchase.binding}")

@@ -59,7 +59,8 @@ BOB, OLGA = Approved(by="bob", binding="b1"), Approved(by="olga", binding="b1")
 SENT, NOT_TAKEN = OrderSent(quote=NEWER), OrderNotTaken(evidence="429")
 UNANSWERED, TAKEN = OrderUnanswered(evidence="time-out"), OrderTaken(order=PENDING)
 CHARGED, ENDED = OrderPaid(order=PAID, charged=Money.usd(3800), holding=7), PurchaseEnded()
-AGAIN = AskedAgain(questions=(LATER,))
+AGAIN = AskedAgain(quote=QUOTE, questions=(ASKED, LATER))
+OTHERS = AskedAgain(quote=QUOTE, questions=(ASKED.model_copy(update={"approvers": ("bob", "carl")}),))
 REPEATED = OrderRepeated()
 ACCRUED = Accrued(order=PAID, until=NOW + timedelta(days=2), amount=Money.usd(40))
 UNDO_ASKED = UndoAsked(by="ann", terms=UndoTerms(way="cancel", charge=Money.usd(50), refund=Money.usd(1000)))
@@ -83,7 +84,7 @@ PATHS: dict[PurchaseState, list[PurchaseEvent]] = {
 }
 # From which states an event leads to which.
 MAY_FOLLOW: list[tuple[PurchaseEvent, set[PurchaseState], PurchaseState]] = [
-    (AGAIN, {S.APPROVED}, S.APPROVED),  # olga has answered already
+    (OTHERS, {S.ASKING, S.APPROVED}, S.ASKING),
     (BOB, {S.ASKING}, S.ASKING),
     (SENT, {S.APPROVED}, S.ORDERING),
     (NOT_TAKEN, {S.ORDERING}, S.APPROVED),
