@@ -16,7 +16,7 @@ import pytest
 from tests.page.browsing import FormFields
 from tests.program import GPUBROKER, environment, run, start
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 
 @contextmanager
