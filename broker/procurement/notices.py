@@ -34,20 +34,20 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case PurchaseState.ASKING:
             who = sorted({name for question in purchase.questions for name in question.approvers})
             title = f"{purchase.user} asks to buy capacity for {purchase.ceiling.rounded(2)}"
-            body = f"{what}. To be approved by {' or '.join(who)}: gpubroker capacity approve {purchase.id}"
+            body = f"{what}. To be approved by {' or '.join(who)}: gpubroker capacity grant {purchase.id}"
         case PurchaseState.UNKNOWN:
             title = f"Unknown whether {provider} accepted an order of {purchase.ceiling.rounded(2)}"
             body = (
                 f"{what}. {purchase.evidence}. gpubroker searches for it and never sends it twice."
                 f" See the provider's console; if nothing was bought:"
-                f" gpubroker capacity withdraw {purchase.id} --nothing-bought"
+                f" gpubroker capacity undo {purchase.id} --nothing-bought"
             )
             severity, number = Severity.FAILURE, _stamp(purchase.first_sent_at)
         case PurchaseState.HELD if is_late(purchase):
             title = f"Late: {purchase.id}"
             body = (
                 f"{what}. It should have begun, and {provider} has not delivered it ({_word(purchase)}). What undoing"
-                f" it costs: gpubroker capacity cancel {purchase.id} --dry-run"
+                f" it costs: gpubroker capacity undo {purchase.id} --dry-run"
             )
             severity, number, name = Severity.WARNING, 0, "late"
         case PurchaseState.ORDERED | PurchaseState.HELD if purchase.evidence:

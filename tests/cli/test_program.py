@@ -24,6 +24,7 @@ from broker.app.market import offer_lists
 from broker.cli import program
 from broker.cli.program import app, run
 from tests.cli.conftest import Gpubroker
+from tests.size import command_options, too_many_options
 
 # Typer itself brings pydantic for a command that has options.
 HEAVY = ("sqlalchemy", "sqlmodel", "alembic", "boto3", "httpx", "obstore", "broker.store", "broker.app")
@@ -295,3 +296,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["--version"], cli.registries)
     assert code == 0
     assert capsys.readouterr().out.startswith("gpubroker ")
+
+
+def test_no_command_has_more_options_than_a_person_can_survey() -> None:
+    found = too_many_options(command_options())
+    assert {name: count for name, count in found.items() if not name.startswith("advise ")} == {}

@@ -61,24 +61,24 @@ def test_from_a_quote_to_the_bought_block(service: TeamService, laptop: Laptop, 
     assert bought.out.startswith(
         f"{purchase.id}: waits for approval\ncapacity block: 2 × h100i (H100 × 16) at sfcompute"
     )
-    assert f"2 approvals missing, of adam or apple or tara: capacity approve {purchase.id}" in bought.out
+    assert f"2 approvals missing, of adam or apple or tara: capacity grant {purchase.id}" in bought.out
     assert "$768.00" in laptop("capacity", "purchases", by="mia").out
-    assert laptop("capacity", "cancel", purchase.id, "--dry-run", by="mia").code == 2, "nothing was ordered"
-    approved = [laptop("capacity", "approve", purchase.id, by=who) for who in ("apple", "tara")]
+    assert laptop("capacity", "undo", purchase.id, "--dry-run", by="mia").code == 0, "nothing was ordered"
+    approved = [laptop("capacity", "grant", purchase.id, by=who) for who in ("apple", "tara")]
     assert [done.code for done in approved] == [0, 0]
     assert approved[1].out.endswith("\nordered by gpubroker serve\n"), "a server has no `capacity order`"
     purchases.buyer(service.world.broker).advance(purchase.id)
     market.fill()
     assert purchases.buyer(service.world.broker).advance(purchase.id).state is PurchaseState.HELD
-    terms = laptop("capacity", "cancel", purchase.id, "--dry-run", by="mia")
+    terms = laptop("capacity", "undo", purchase.id, "--dry-run", by="mia")
     assert (terms.code, "a filled order cannot be undone" in terms.err) == (2, True), terms.err
     assert "approved by tara" in laptop("capacity", "show", purchase.id, by="mia").out
 
 
 def test_what_was_not_ordered_is_withdrawn(service: TeamService, laptop: Laptop, market: SfcomputeMarket) -> None:
     id = asked_for(laptop)["id"]
-    assert laptop("capacity", "withdraw", id, by="apple").code == 3
-    assert laptop("capacity", "withdraw", id, by="mia").out.startswith(f"{id}: not bought")
+    assert laptop("capacity", "undo", id, by="apple").code == 3
+    assert laptop("capacity", "undo", id, by="mia").out.startswith(f"{id}: not bought")
 
 
 def test_a_purchase_is_made_once_although_the_first_answer_is_lost(
@@ -101,7 +101,7 @@ def test_a_purchase_is_made_once_although_the_first_answer_is_lost(
 
 
 def test_a_cancellation_shows_its_terms_and_is_confirmed(
-    laptop: Laptop, market: SfcomputeMarket, monkeypatch: pytest.MonkeyPatch
+    service: TeamService, laptop: Laptop, market: SfcomputeMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undone: list[tuple[str, Money]] = []
 
@@ -112,7 +112,10 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
     terms = UndoTerms(way="cancel", charge=Money.usd(5))
     monkeypatch.setattr(undoing, "undo_terms", lambda broker, id: terms)
     monkeypatch.setattr(undoing, "undo", undo)
-    command = ("capacity", "cancel", asked_for(laptop)["id"], "--at-most", "5")
+    id = asked_for(laptop)["id"]
+    assert [laptop("capacity", "grant", id, by=who).code for who in ("apple", "tara")] == [0, 0]
+    purchases.buyer(service.world.broker).advance(id)
+    command = ("capacity", "undo", id, "--at-most", "5")
     seen = laptop(*command, "--dry-run", "--json", by="mia")
     check("capacity-undo", seen.json)
     unasked = laptop(*command, by="mia")
@@ -123,7 +126,7 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
         monkeypatch.setattr(typer, "confirm", lambda *_, answer=answer, **__: answer)
         done = laptop(*command, by="mia")
         assert (done.code, "charges $5.00 for it" in done.out) == (code, True), done.err
-    assert laptop("capacity", "return", command[2], "--yes", by="mia").code == 0
+    assert laptop("capacity", "undo", command[2], "--yes", by="mia").code == 0
     assert undone == [("mia", Money.usd(5)), ("mia", Money.ZERO)]
 
 

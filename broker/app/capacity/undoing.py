@@ -24,7 +24,7 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
         raise InvalidInput(
             f"it cannot be undone: its state is {purchase.state}",
             where=id,
-            hint=f"gpubroker capacity withdraw {id}" if before else f"gpubroker capacity show {id}",
+            hint=f"gpubroker capacity undo {id}" if before else f"gpubroker capacity show {id}",
         )
     seller = seller_of(broker, purchase.quote)
     listed = seller.find_orders(purchase.quote, purchase.id)

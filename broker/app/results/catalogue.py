@@ -49,7 +49,7 @@ DOCUMENTS: Mapping[str, str] = {
     "capacity-record": "capacity:RecordedCapacity",  # of `capacity add` and `capacity remove`
     "capacity-review": "purchases:PurchaseReviewResult",
     "capacity-show": "purchases:PurchaseHistory",
-    "capacity-undo": "purchases:UndoTermsResult",  # of `capacity cancel --dry-run`
+    "capacity-undo": "purchases:UndoTermsResult",  # of `capacity undo --dry-run`
     "charges": "charges:ChargesResult",  # of `report charges fetch` and `report charges import`
     "demo": "service:DemoReport",
     "doctor": "service:DoctorReport",

@@ -129,7 +129,7 @@ class PurchaseResult(Result):
 
 
 class UndoTermsResult(Result):
-    """`capacity cancel --dry-run`: ``way``: the provider's word for it; ``charge_usd``: what it charges for that,
+    """`capacity undo --dry-run`: ``way``: the provider's word for it; ``charge_usd``: what it charges for that,
     ``refund_usd``: what it gives back of what was paid upfront; ``until``: when these terms end; null if unknown."""
 
     purchase: str

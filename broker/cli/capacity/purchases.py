@@ -29,7 +29,7 @@ from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 if TYPE_CHECKING:
     from broker.app.capacity.purchases import Payer
     from broker.app.capacity.wanted import WantedCapacity
-    from broker.app.results.purchases import PurchaseResult, QuoteList, UndoTermsResult
+    from broker.app.results.purchases import PurchaseHistory, PurchaseResult, QuoteList, UndoTermsResult
     from broker.app.wiring import Broker
     from broker.core.purchases.purchases import Purchase
     from broker.core.purchases.quotes import CapacityQuote
@@ -163,19 +163,23 @@ def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: capacity, price, approvals and events."""
-    from broker.app.results.purchases import PurchaseHistory
     from broker.cli.capacity import purchases_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        found = terminal.api.fetch(PurchaseHistory, f"/purchases/{id}")
-    else:
-        store = terminal.broker().store
-        found = PurchaseHistory.of(store.purchase(id), store.purchase_events(id))
+    found = _history(terminal, id)
     terminal.result(found, lambda: purchases_view.history(found, here=not terminal.through_server))
 
 
-def approve(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
+def _history(terminal: Terminal, id: str) -> PurchaseHistory:
+    from broker.app.results.purchases import PurchaseHistory
+
+    if terminal.through_server:
+        return terminal.api.fetch(PurchaseHistory, f"/purchases/{id}")
+    store = terminal.broker().store
+    return PurchaseHistory.of(store.purchase(id), store.purchase_events(id))
+
+
+def grant(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
     """Approve a purchase. The last approval orders it if this machine has a login to the provider; a server orders it
     itself."""
     terminal = Terminal.of(context)
@@ -199,7 +203,7 @@ def _approved(terminal: Terminal, id: str, binding: str | None) -> Purchase:
         return broker.store.purchase(approved.id)
 
 
-def reject(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
+def refuse(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
 
     def here() -> Purchase:
@@ -223,45 +227,49 @@ def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> No
     _show(terminal, PurchaseResult.of(buyer(terminal.broker()).advance(id)))
 
 
-def withdraw(
-    context: typer.Context, id: PurchaseId, nothing_bought: NothingBought = False, as_json: AsJson = False
-) -> None:
-    """Withdraw a purchase before its order, or one whose order bought nothing. Its money is released."""
-
-    def here() -> Purchase:
-        from broker.app.capacity import purchases as use_case
-
-        return use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
-
-    terminal = Terminal.of(context)
-    _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, here)
-
-
-def cancel(
+def undo(
     context: typer.Context,
     id: PurchaseId,
+    nothing_bought: NothingBought = False,
     at_most: AtMost = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a purchase at its provider: a reservation, or a plan that has not begun.
+    """Undo a purchase: withdraw it before its order, else cancel it at its provider or return it there.
 
-    Shows the terms and asks for confirmation; without a terminal, add --yes. The provider may charge for it: --dry-run
-    shows how much, --at-most accepts it. The buyer, an approver of it or an administrator may do so. The rest of its
-    money is released.
+    After the order, shows the terms and asks for confirmation; without a terminal, add --yes. The provider may charge
+    for it: --dry-run shows how much, --at-most accepts it. The buyer, an approver of it or an administrator may do so.
+    The rest of its money is released.
     """
+    from broker.app.results.purchases import UndoTermsResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
+    from broker.core.purchases.purchases import PurchaseState
     from broker.core.values.money import Money
 
-    def here() -> Purchase:
+    def withdrawn() -> Purchase:
+        from broker.app.capacity import purchases as use_case
+
+        return use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
+
+    def undone() -> Purchase:
         from broker.app.capacity.undoing import undo
 
         return undo(terminal.broker(), id, by=terminal.actor, at_most=most)
 
     terminal = Terminal.of(context)
     most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
+    state = _history(terminal, id).purchase.state
+    if nothing_bought or state.before_order or state is PurchaseState.UNKNOWN:
+        if dry_run:
+            free = UndoTermsResult(
+                purchase=id, way="withdraw", charge_usd=Money.ZERO, refund_usd=Money.ZERO, until=None
+            )
+            terminal.result(free, lambda: purchases_view.terms(free))
+            return
+        _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, withdrawn)
+        return
     if dry_run or not yes:
         terms = _undo_terms(terminal, id)
         if dry_run:
@@ -273,22 +281,7 @@ def cancel(
         if terms.charge_usd <= most and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
             terminal.say("Nothing was undone.")
             raise typer.Exit(1)
-    _change(terminal, f"/purchases/{id}/cancel", {"at_most": most.as_json()}, here)
-
-
-def return_(
-    context: typer.Context,
-    id: PurchaseId,
-    at_most: AtMost = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Return a purchase to its provider, as long as it takes it back: a savings plan.
-
-    What was paid upfront is given back to the budget. The same as `capacity cancel`.
-    """
-    cancel(context, id, at_most, yes, dry_run, as_json)
+    _change(terminal, f"/purchases/{id}/cancel", {"at_most": most.as_json()}, undone)
 
 
 def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:

@@ -216,7 +216,7 @@ def terms(found: UndoTermsResult) -> Iterator[RenderableType]:
     way = found.way.replace("_", " ")
     yield f"{found.purchase}: {way}; the provider {back}charges {charge.rounded(2)} for it{until}"
     accept = f" --at-most {charge}" if charge else ""
-    yield Text(f"to do it: gpubroker capacity cancel {found.purchase}{accept}", style="dim")
+    yield Text(f"to do it: gpubroker capacity undo {found.purchase}{accept}", style="dim")
 
 
 def _product(quote: QuoteResult) -> str:
@@ -263,13 +263,13 @@ def _next(one: PurchaseResult, *, here: bool) -> str:
     match one.state:
         case PurchaseState.ASKING:
             missing = formats.plural(max(one.approvals_missing, 1), "approval")
-            return f"{missing} missing, of {' or '.join(one.approvers)}: capacity approve {one.id}"
+            return f"{missing} missing, of {' or '.join(one.approvers)}: capacity grant {one.id}"
         case PurchaseState.APPROVED:
             return f"ordered {by}"
         case PurchaseState.UNKNOWN:
             return (
                 f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
-                f"gpubroker capacity withdraw {one.id} --nothing-bought"
+                f"gpubroker capacity undo {one.id} --nothing-bought"
             )
         case PurchaseState.UNDOING:
             return f"confirmed {by}"

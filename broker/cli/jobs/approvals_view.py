@@ -41,7 +41,7 @@ def listing(console: Console, found: ApprovalList) -> Iterator[RenderableType]:
         for one in found.purchases:
             missing = formats.plural(max(one.approvals_missing, 1), "approval")
             yield Text(f"{one.user} asks to buy {_capacity(one)}; {missing} missing")
-            yield Text(f"  gpubroker capacity approve {one.id}", style="dim")
+            yield Text(f"  gpubroker capacity grant {one.id}", style="dim")
 
 
 def _requests(console: Console, found: list[ApprovalRequest]) -> list[RenderableType]:

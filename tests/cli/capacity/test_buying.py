@@ -102,8 +102,8 @@ def test_a_block_is_quoted_approved_bought_and_shown(gpubroker: Gpubroker, cloud
 
     asked = prints("capacity-purchase", "buy", "1", "--ceiling", "$4100")
     assert (asked["state"], asked["held_usd"], asked["approvers"]) == ("asking", "4100.00", ["bob", "olga"])
-    prints("capacity-purchase", "approve", asked["id"], by=BOB)
-    assert prints("capacity-purchase", "approve", asked["id"], by=OLGA)["state"] == "ordered"
+    prints("capacity-purchase", "grant", asked["id"], by=BOB)
+    assert prints("capacity-purchase", "grant", asked["id"], by=OLGA)["state"] == "ordered"
     cloud.reservations["us-east-1"][0]["State"] = "scheduled"
     held = prints("capacity-purchase", "order", asked["id"])
     assert (held["state"], held["held_usd"], held["charged_usd"]) == ("held", "0.00", "4000.00")
@@ -123,7 +123,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "2 approvals missing, of bob or olga" in asked.out
     waiting = gpubroker("approvals", "list", "--mine", by=BOB)
     assert "ann asks to buy 2 × p5.48xlarge" in waiting.out
-    assert "gpubroker capacity approve purchase-" in waiting.out
+    assert "gpubroker capacity grant purchase-" in waiting.out
     assert gpubroker("approvals", "list", "--mine", "--json", by=ANN).json["purchases"] == [], "it is her own"
     assert len(gpubroker("approvals", "list", "--json", by=ANN).json["purchases"]) == 1
     listed = gpubroker("capacity", "purchases")
@@ -133,8 +133,8 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     narrow.print(*purchases_view.purchases(narrow, found, every=False))
     assert found.purchases[0].id in narrow.export_text(), "people copy it from a narrow terminal, too"
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
-    assert gpubroker("capacity", "approve", id, by=ANN).code == 3
-    gone = gpubroker("capacity", "reject", id, "--reason", "spot is enough", by=BOB)
+    assert gpubroker("capacity", "grant", id, by=ANN).code == 3
+    gone = gpubroker("capacity", "refuse", id, "--reason", "spot is enough", by=BOB)
     assert "not bought: rejected" in gone.out
     shown = gpubroker("capacity", "show", id)
     assert "purchase failed by bob" in shown.out
@@ -153,8 +153,8 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
         (("quote", "H100:8", "--for", "36h"), 2, "1 to 14 days"),
         (("quote", "H1000:8"), 2, "H1000"),
         (("quote", "H100:8", "--provider", "sandbox"), 2, "sells no capacity"),
-        (("approve", "purchase-none"), 2, "purchase-none"),
-        (("withdraw", "purchase-none"), 2, "purchase-none"),
+        (("grant", "purchase-none"), 2, "purchase-none"),
+        (("undo", "purchase-none"), 2, "purchase-none"),
     ],
 )
 def test_what_cannot_be_done_says_why(
@@ -170,9 +170,9 @@ def test_without_a_login_the_approver_orders_nothing_and_says_who_will(
 ) -> None:
     gpubroker(*QUOTE)
     asked = gpubroker("capacity", "buy", "1", "--json", by=ANN).json
-    gpubroker("capacity", "approve", asked["id"], by=BOB)
+    gpubroker("capacity", "grant", asked["id"], by=BOB)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    done = gpubroker("capacity", "approve", asked["id"], by=OLGA)
+    done = gpubroker("capacity", "grant", asked["id"], by=OLGA)
     assert done.code == 0
     assert "approved, not ordered yet" in done.out
     assert "gpubroker serve" in done.err
@@ -228,7 +228,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     )  # fmt: skip
     assert "can be cancelled at any time" in gpubroker("capacity", *command).out
     asked = gpubroker("capacity", "buy", str(quote["number"]), "--json", by=ANN).json
-    bought = gpubroker("capacity", "approve", asked["id"], "--json", by=BOB).json
+    bought = gpubroker("capacity", "grant", asked["id"], "--json", by=BOB).json
     assert (bought["state"], bought["held_usd"], bought["charged_usd"]) == ("held", "720.00", "0.00")
     review = ("capacity", "review", asked["id"], "--on-demand-price", "10")
     check("capacity-review", gpubroker(*review, "--json").json)
@@ -236,23 +236,23 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     assert "used 0.0 of " in reviewed
     assert "against on demand, where the same use would have cost $0.00: " in reviewed
     assert "spot: no price is known; give it with --spot-price" in reviewed
-    terms = gpubroker("capacity", "cancel", asked["id"], "--dry-run", "--json")
+    terms = gpubroker("capacity", "undo", asked["id"], "--dry-run", "--json")
     check("capacity-undo", terms.json)
     assert (terms.json["way"], terms.json["charge_usd"]) == ("cancel", "0.00")
-    assert "charges $0.00 for it" in gpubroker("capacity", "cancel", asked["id"], "--dry-run").out
-    assert gpubroker("capacity", "cancel", asked["id"], "--yes", by=person("carl")).code == 3
-    unasked = gpubroker("capacity", "cancel", asked["id"], by=ANN)
+    assert "charges $0.00 for it" in gpubroker("capacity", "undo", asked["id"], "--dry-run").out
+    assert gpubroker("capacity", "undo", asked["id"], "--yes", by=person("carl")).code == 3
+    unasked = gpubroker("capacity", "undo", asked["id"], by=ANN)
     assert (unasked.code, "no terminal for the confirmation" in unasked.err) == (2, True)
-    assert "unknown purchase 'nix'" in gpubroker("capacity", "cancel", "nix").err, "a wrong name is said first"
+    assert "unknown purchase 'nix'" in gpubroker("capacity", "undo", "nix").err, "a wrong name is said first"
     with monkeypatch.context() as declining:
         declining.setattr(Terminal, "asks", property(lambda terminal: True))
         declining.setattr(typer, "confirm", lambda *_, **__: False)
-        kept = gpubroker("capacity", "cancel", asked["id"], by=ANN)
+        kept = gpubroker("capacity", "undo", asked["id"], by=ANN)
     assert (kept.code, "charges $0.00 for it" in kept.out, "Nothing was undone." in kept.err) == (1, True, True)
-    gone = gpubroker("capacity", "cancel", asked["id"], "--yes", "--json", by=ANN)
+    gone = gpubroker("capacity", "undo", asked["id"], "--yes", "--json", by=ANN)
     check("capacity-purchase", gone.json)
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
-    again = gpubroker("capacity", "return", asked["id"], "--yes", by=ANN)
+    again = gpubroker("capacity", "undo", asked["id"], "--yes", by=ANN)
     assert (again.code, "cannot be undone: its state is undone" in again.err) == (2, True)
     assert "undone by ann" in gpubroker("capacity", "show", asked["id"]).out.lower()
 
