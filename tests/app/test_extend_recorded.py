@@ -12,7 +12,7 @@ from broker.app.jobs import approvals, jobs
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.policy.backtest import Backtest, replay
+from broker.app.policy.replay import PolicyReplay, replay
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
@@ -69,7 +69,7 @@ def said(found: Sequence[Decision]) -> list[tuple[ActionKind, Answer, int | None
     return [(one.action, one.answer, one.attempt) for one in found]
 
 
-def again(broker: Broker, view: JobView, policy: str = POLICY) -> Backtest:
+def again(broker: Broker, view: JobView, policy: str = POLICY) -> PolicyReplay:
     with broker.store.reading() as look:
         return replay(decisions_about(broker, view.id), look.entries(), load({"t.yaml": policy}))
 

@@ -11,7 +11,7 @@ from broker.app.jobs import approvals, jobs
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.policy.backtest import replay
+from broker.app.policy.replay import replay
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed

@@ -44,7 +44,7 @@ LEFT_OUT = (
     "tests/core/job/file",
     "tests/agent",
     "tests/reconciler/controllers/test_strategy_advice.py",
-    "tests/app/policy/test_backtest.py",
+    "tests/app/policy/test_replay.py",
     "tests/store/market/test_market.py",
     "tests/store/market/test_market_history.py",
     "tests/store/test_market_retention.py",

@@ -1,1 +1,1 @@
-"""Use cases of policy files: check, apply, explain, backtest."""
+"""Use cases of policy files: check, apply, explain, replay."""

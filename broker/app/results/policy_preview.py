@@ -8,7 +8,7 @@ from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.preview import BudgetChange, PolicyPreview
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.results.budgets import BudgetScope
-from broker.app.results.trials import PolicyBacktest
+from broker.app.results.trials import JudgedDecisions
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
 
@@ -88,7 +88,7 @@ class PastChanges(Result):
 
     since: Moment
     until: Moment
-    decisions: PolicyBacktest
+    decisions: JudgedDecisions
 
 
 class PolicyPreviewResult(Result):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from broker.app.policy.backtest import Backtest, ReplayedDecision
 from broker.app.policy.policies import Tried
+from broker.app.policy.replay import PolicyReplay, ReplayedDecision
 from broker.app.policy.replayed_job import ReplayBasis
 from broker.app.results.values import Facts, Moment, Result
 from broker.app.results.verdicts import VerdictResult
@@ -116,7 +116,7 @@ class DecisionDifference(Result):
         )
 
 
-class PolicyBacktest(Result):
+class JudgedDecisions(Result):
     """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``not_placed``:
     submissions judged by the places that the recorded plan named alone; ``warned``: those that rules are against which
     only warn."""
@@ -131,5 +131,5 @@ class PolicyBacktest(Result):
     warned: list[DecisionDifference]
 
     @classmethod
-    def of(cls, found: Backtest) -> Self:
+    def of(cls, found: PolicyReplay) -> Self:
         return cls.from_parts(found, decisions=len(found.outcomes), same=len(found.outcomes) - len(found.differences))

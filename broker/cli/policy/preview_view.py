@@ -44,7 +44,7 @@ def screen(console: Console, seen: PolicyPreviewResult) -> Iterator[RenderableTy
     began, decisions = formats.moment(seen.past.since), seen.past.decisions
     if decisions.decisions:
         yield Text(f"Decisions since {began}, judged by these files:")
-        yield from trial_view.backtested(console, decisions)
+        yield from trial_view.judged_again(console, decisions)
     else:
         yield Text(f"No recorded decision since {began} can be judged again.")
 

@@ -11,7 +11,7 @@ from broker.app.results.policies import SeenFacts
 from broker.app.results.trials import (
     DecisionDifference,
     DecisionTotals,
-    PolicyBacktest,
+    JudgedDecisions,
     PolicyTestResult,
     RecordedDecisions,
 )
@@ -122,7 +122,7 @@ _TOTALS: tuple[ValueColumn[tuple[str, DecisionTotals]], ...] = (
 )
 
 
-def backtested(console: Console, found: PolicyBacktest) -> Iterator[RenderableType]:
+def judged_again(console: Console, found: JudgedDecisions) -> Iterator[RenderableType]:
     """The decisions that differ, and the totals."""
     if found.differences:
         yield from listed(console, _DIFFERENCES, found.differences)

@@ -16,7 +16,7 @@ from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
-from broker.app.policy.backtest import replay
+from broker.app.policy.replay import replay
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker

@@ -12,8 +12,8 @@ import pytest
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import record_refusal, submit
 from broker.app.market.market import market_for
-from broker.app.policy.backtest import Backtest, backtest_of, replay
 from broker.app.policy.policies import loaded
+from broker.app.policy.replay import PolicyReplay, replay, replay_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.job.file import parse_job
@@ -44,9 +44,11 @@ def on_record(broker: Broker) -> list[Decision]:
         return list(look.decisions())
 
 
-def replayed(broker: Broker, text: str) -> Backtest:
+def replayed(broker: Broker, text: str) -> PolicyReplay:
     now = broker.clock.now()
-    return backtest_of(broker, loaded(broker, {"test.yaml": text}), now - timedelta(hours=1), now + timedelta(hours=1))
+    return replay_decisions(
+        broker, loaded(broker, {"test.yaml": text}), now - timedelta(hours=1), now + timedelta(hours=1)
+    )
 
 
 def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_again(broker: Broker) -> None:

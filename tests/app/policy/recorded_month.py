@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from broker.app.policy.backtest import Backtest, replay
+from broker.app.policy.replay import PolicyReplay, replay
 from broker.core.job.jobs import Job, Workload
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
@@ -108,7 +108,7 @@ class Month:
                            MoneyKind.CASH, capacity_type=CapacityType.ON_DEMAND)  # fmt: skip
         self.running.append((ends, live))
 
-    def again(self, policy: str | None = None) -> Backtest:
+    def again(self, policy: str | None = None) -> PolicyReplay:
         return replay(self.decisions, self.entries, load({"p.yaml": policy}) if policy else self.policy)
 
 
@@ -123,7 +123,7 @@ def budget(amount: str, more: str = "") -> str:
     return f'version: 1\nbudgets: [{{name: monthly, amount: "{amount}", period: month}}]\n{more}'
 
 
-def answers(found: Backtest) -> list[str | None]:
+def answers(found: PolicyReplay) -> list[str | None]:
     return [one.answer.value if one.answer else None for one in found.outcomes]
 
 

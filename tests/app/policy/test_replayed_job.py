@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.policy.backtest import Backtest, ReplayedDecision, replay
+from broker.app.policy.replay import PolicyReplay, ReplayedDecision, replay
 from broker.app.policy.replayed_job import ReplayBasis
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -79,7 +79,7 @@ def recorded(
     return [decision], entries
 
 
-def under(policy: str, month: tuple[list[Decision], list[Entry]]) -> Backtest:
+def under(policy: str, month: tuple[list[Decision], list[Entry]]) -> PolicyReplay:
     return replay(*month, load({"p.yaml": BUDGET.replace("NAME", "other") + policy}))
 
 

@@ -48,7 +48,7 @@ def test_a_time_that_is_none_is_exit_2(gpubroker: Gpubroker) -> None:
     assert gpubroker("policy", "findings", "--since", "9000-01-01").code == 2
 
 
-def test_the_time_may_be_said_as_in_a_backtest(gpubroker: Gpubroker) -> None:
+def test_the_time_may_be_said_as_elsewhere(gpubroker: Gpubroker) -> None:
     assert gpubroker("policy", "findings", "--from", "30d").code == 0
 
 

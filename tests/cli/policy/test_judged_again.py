@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from broker.app.policy.backtest import Backtest, ReplayedDecision
+from broker.app.policy.replay import PolicyReplay, ReplayedDecision
 from broker.app.policy.replayed_job import ReplayBasis
-from broker.app.results.trials import PolicyBacktest
-from broker.cli.policy.trial_view import HOW, backtested
+from broker.app.results.trials import JudgedDecisions
+from broker.cli.policy.trial_view import HOW, judged_again
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
@@ -28,7 +28,7 @@ def moved(basis: ReplayBasis, after: str = "0.57", money: MoneyKind = MoneyKind.
 
 def shown(*outcomes: ReplayedDecision, width: int = 140) -> str:
     console = Console(width=width, file=StringIO())
-    for part in backtested(console, PolicyBacktest.of(Backtest(outcomes, 0))):
+    for part in judged_again(console, JudgedDecisions.of(PolicyReplay(outcomes, 0))):
         console.print(part)
     assert isinstance(console.file, StringIO)
     return " ".join(console.file.getvalue().split())
@@ -49,7 +49,7 @@ def test_hidden_columns_are_named() -> None:
 def test_money_of_another_kind_is_said_and_added_up_by_itself() -> None:
     owned = moved(ReplayBasis.METERED_TIME, money=MoneyKind.AMORTISED)
     assert "$0.20 → $0.57 amortised" in shown(owned)
-    document = PolicyBacktest.of(Backtest((owned,), 0)).document()
+    document = JudgedDecisions.of(PolicyReplay((owned,), 0)).document()
     assert (document["before"]["cost"], document["after"]["cost"]) == (
         {"cash": "0.20"}, {"amortised": "0.57"},
     )  # fmt: skip

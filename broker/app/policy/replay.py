@@ -1,4 +1,4 @@
-"""Replay of recorded decisions under another policy. Pure except `backtest` and `backtest_of`.
+"""Replay of recorded decisions under another policy. Pure except `replay_decisions`.
 
 Every decision keeps its inputs, so the same policy reproduces the recorded verdicts exactly. Under another policy, the
 first difference changes what later decisions see: a refused job spends and occupies nothing, an allowed one does. From
@@ -87,7 +87,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Backtest:
+class PolicyReplay:
     """``unknown``: the number of decisions without recorded inputs. ``not_placed``: submissions judged only by the
     recorded alternatives, because time or recorded prices were missing."""
 
@@ -125,9 +125,9 @@ def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Tot
     return Totals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
 
 
-def backtest_of(
+def replay_decisions(
     broker: Broker, policy: PolicySet, start: datetime, end: datetime, longest: float | None = None
-) -> Backtest:
+) -> PolicyReplay:
     """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by another policy. Changes nothing.
     ``longest``: seconds of the wall clock after which submissions are no
     longer placed again (None: no limit). Raises `InvalidInput` for a record that was altered."""
@@ -168,7 +168,7 @@ def replay(
     policy: PolicySet,
     anew: Anew = lambda action, facts, at: (),
     in_hand: InHandAt = lambda at: {},
-) -> Backtest:
+) -> PolicyReplay:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
     Raises ValueError for a decision whose inputs do not match its hash.
@@ -181,7 +181,7 @@ def replay(
             unknown += 1
         else:
             outcomes.append(again.judge(decision, inputs))
-    return Backtest(tuple(map(again.finished, outcomes)), unknown)
+    return PolicyReplay(tuple(map(again.finished, outcomes)), unknown)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.policy.backtest import replay
+from broker.app.policy.replay import replay
 from broker.app.policy.replayed_courses import ReplayedCourses
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
