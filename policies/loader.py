@@ -22,7 +22,7 @@ from policies.rules.budget import Budget
 from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
 from policies.scope import Exempting, Scope
-from policies.semantic_checks import Together, at_home, conditions, unsaid_days
+from policies.semantic_checks import Together, at_home, conditions, unclear_days
 
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
@@ -210,7 +210,7 @@ def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
     found, wrong, doubts = conditions(document, text)
     cut = {problem.key: problem for problem in _cut_amounts(document)}  # otherwise reported as keys without a value
     said = [*cut.values(), *(at_home(problem) for problem in problems if problem.key not in cut), *wrong]
-    return _Read(document, content, found, tuple(said), (*doubts, *unsaid_days(document)))
+    return _Read(document, content, found, tuple(said), (*doubts, *unclear_days(document)))
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:

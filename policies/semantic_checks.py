@@ -60,14 +60,30 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
     return found, problems, doubts
 
 
-def unsaid_days(document: Document) -> list[Problem]:
-    """A warning for working hours that name no days, which then apply from Monday to Friday."""
-    message = "no `days` are given, so Monday to Friday apply; write `days: [mon, tue, wed, thu, fri]` to say so"
-    return [
-        document.problem((*path, "working_hours"), message, at_key=True)
-        for path, entry in entries(document)
-        if isinstance(hours := entry.get("working_hours"), dict) and "days" not in hours
-    ]
+def unclear_days(document: Document) -> list[Problem]:
+    """A warning for working hours that name no days, which then apply from Monday to Friday, and for two days that read
+    as a range."""
+    message, found = "no `days` are given, so Monday to Friday apply; write `days: mon-fri` to say so", []
+    for path, entry in entries(document):
+        if not isinstance(hours := entry.get("working_hours"), dict):
+            continue
+        if "days" not in hours:
+            found.append(document.problem((*path, "working_hours"), message, at_key=True))
+        elif said := _reads_as_range(hours["days"]):
+            found.append(document.problem((*path, "working_hours", "days"), said))
+    return found
+
+
+def _reads_as_range(days: object) -> str:
+    """What two days in a list mean, and how to write the range between them; empty for any other list."""
+    from policies.rules.working_hours import DAYS, between
+
+    if not isinstance(days, list) or len(days) != 2 or any(day not in DAYS for day in days):
+        return ""
+    first, last = days
+    if len(span := between(first, last)) <= 2:
+        return ""
+    return f"`[{first}, {last}]` means {first} and {last} alone; for {', '.join(span)} write `days: {first}-{last}`"
 
 
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:

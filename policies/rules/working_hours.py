@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time, timedelta
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.policy.facts import Fact
@@ -16,25 +16,52 @@ from policies.bound_rule import BoundRule
 from policies.fields import PolicyPart, TimeZone, WallTime
 from policies.verdicts import allow, deny
 
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def _days(value: object) -> tuple[str, ...]:
+    """Days in the order of the week, from one day or range (``mon-fri``) or a list of them."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("expected days, such as mon-fri or [mon, tue, sat]")
+    found = {day for days in each(enumerate(listed), lambda _, one: _span(one)) for day in days}
+    return tuple(day for day in DAYS if day in found)
+
+
+def _span(value: object) -> tuple[str, ...]:
+    first, _, last = str(value).partition("-")
+    if last:
+        return between(_day(first), _day(last))
+    return (_day(value),)
+
+
+def _day(value: object) -> str:
+    if value not in DAYS:
+        raise ValueError(f"expected one of {', '.join(DAYS)}; got {value!r}{did_you_mean(str(value), DAYS)}")
+    return str(value)
+
+
+def between(first: str, last: str) -> tuple[str, ...]:
+    """All days from the first to the last, over the end of the week if the last comes before the first."""
+    start = DAYS.index(first)
+    return tuple(DAYS[(start + n) % 7] for n in range((DAYS.index(last) - start) % 7 + 1))
+
+
+_DAYS_SCHEMA = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+)
+Days = Annotated[tuple[str, ...], PlainValidator(_days), _DAYS_SCHEMA]
 
 
 class Hours(PolicyPart):
-    """``from`` and ``to`` (``08:00``, ``20:00``) in ``timezone``, on ``days`` (``mon`` to ``sun``; default Monday to
-    Friday). ``to`` before ``from`` means the next morning.
+    """``from`` and ``to`` (``08:00``, ``20:00``) in ``timezone``, on ``days`` (``mon-fri``, ``[mon, wed, sat-sun]``;
+    default Monday to Friday). ``to`` before ``from`` means the next morning.
     """
 
     start: WallTime = Field(alias="from", description="a time of day such as 08:00")
     end: WallTime = Field(alias="to", description="a time of day such as 20:00")
     timezone: TimeZone = "UTC"
-    days: tuple[str, ...] = _DAYS[:5]
-
-    @field_validator("days", mode="before")
-    @classmethod
-    def _known(cls, value: object) -> tuple[str, ...]:
-        if not isinstance(value, list) or not value:
-            raise ValueError("expected a list of days, such as [mon, tue, wed, thu, fri]")
-        return tuple(each(enumerate(value), lambda _, day: _day(day)))
+    days: Days = DAYS[:5]
 
     @model_validator(mode="after")
     def _some_time(self) -> Hours:
@@ -47,10 +74,8 @@ class Hours(PolicyPart):
         local = now.astimezone(zone(self.timezone))
         clock, today = local.time(), local.weekday()
         if self.start < self.end:
-            return self.start <= clock < self.end and _DAYS[today] in self.days
-        return (clock >= self.start and _DAYS[today] in self.days) or (
-            clock < self.end and _DAYS[today - 1] in self.days
-        )
+            return self.start <= clock < self.end and DAYS[today] in self.days
+        return (clock >= self.start and DAYS[today] in self.days) or (clock < self.end and DAYS[today - 1] in self.days)
 
     def opens(self, now: datetime) -> datetime:
         """The next time after ``now`` at which they begin (in their time zone)."""
@@ -61,12 +86,6 @@ class Hours(PolicyPart):
 
     def __str__(self) -> str:
         return f"{self.start:%H:%M} to {_shown(self.end)} on {', '.join(self.days)} ({self.timezone})"
-
-
-def _day(value: object) -> str:
-    if value not in _DAYS:
-        raise ValueError(f"expected one of {', '.join(_DAYS)}; got {value!r}{did_you_mean(str(value), _DAYS)}")
-    return str(value)
 
 
 def _shown(end: time) -> str:
@@ -86,11 +105,11 @@ class WorkingHours(BoundRule[Hours]):
         return deny(
             self,
             "outside_hours",
-            f"it is {_DAYS[local.weekday()]} {local:%H:%M}; jobs like this run {self.config}; the"
+            f"it is {DAYS[local.weekday()]} {local:%H:%M}; jobs like this run {self.config}; the"
             f" next such time begins {opens:%Y-%m-%d %H:%M}",
             now=f"{local:%H:%M}",
             opens=opens.astimezone(UTC).isoformat(),
-            day=_DAYS[local.weekday()],
+            day=DAYS[local.weekday()],
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:

@@ -372,6 +372,21 @@ def test_working_hours_without_days_are_warned_of(days: str, warned: bool) -> No
     assert any("Monday to Friday apply" in one for one in found) == warned
 
 
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        ("[mon, fri]", "`[mon, fri]` means mon and fri alone; for mon, tue, wed, thu, fri write `days: mon-fri`"),
+        ("[fri, mon]", "means fri and mon alone; for fri, sat, sun, mon write `days: fri-mon`"),
+        ("mon-fri", ""), ("[mon-fri]", ""), ("[sat, sun]", ""), ("[mon, wed, fri]", ""), ("[mon-tue, fri]", ""),
+    ],
+)  # fmt: skip
+def test_two_days_that_read_as_a_range_are_warned_of(days: str, said: str) -> None:
+    hours = f'{{from: "08:00", to: "18:00", days: {days}}}'
+    found = load({"p.yaml": f"version: 1\nguardrails:\n  - {{name: a, working_hours: {hours}}}\n"}).warnings
+    assert [one for one in found if "days" in one] == ([one for one in found if said in one] if said else [])
+    assert bool(said) == any(said in one for one in found if said)
+
+
 def test_each_limit_of_what_may_be_held_is_told_from_the_file_that_sets_it() -> None:
     first = "version: 1\npolicy: a\ncapacity: {hold: {utilisation: 50%, horizon: 90d}}\n"
     second = "version: 1\npolicy: b\ncapacity:\n  hold: {utilisation: 60%, break_even: 24%}\n"

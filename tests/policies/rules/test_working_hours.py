@@ -36,6 +36,10 @@ class TestWorkingHours(RuleContract):
     ("config", "moment", "answer"),
     [
         ({}, "2026-11-20 08:00", Answer.ALLOW),
+        ({"days": "mon-fri"}, "2026-11-18 12:00", Answer.ALLOW),
+        ({"days": ["fri", "mon"]}, "2026-11-18 12:00", Answer.DENY),  # a Wednesday
+        ({"days": ["sat-mon", "thu"]}, "2026-11-22 12:00", Answer.ALLOW),
+        ({"days": ["sat-mon", "thu"]}, "2026-11-20 12:00", Answer.DENY),
         ({}, "2026-11-20 07:59", Answer.DENY),
         ({}, "2026-11-21 12:00", Answer.DENY),  # a Saturday
         ({"days": ["sat"]}, "2026-11-21 12:00", Answer.ALLOW),
