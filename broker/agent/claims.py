@@ -20,12 +20,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.environment import Scratch
 from broker.agent.formats import VERSION, BadDocument, attempt_path, reading
+from broker.agent.processes import end_orphans, kernel_start
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
 
@@ -139,17 +139,6 @@ def process_start() -> str:
     return kernel_start() or f"{time.time():.3f}"
 
 
-def kernel_start(pid: int | None = None) -> str | None:
-    """The start of the process (None: this one) in kernel ticks since boot, which changes of the wall clock do not
-    affect. None if there is no such process, or no /proc."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
-    return None
-
-
-_PATIENCE = 10.0  # seconds; the guard needs far less to kill the remaining processes
-
-
 def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[str, str] | None) -> None:
     """Record the agent's identity, or its end (time and cause), for the next agent and the engine on this machine."""
     record = {
@@ -165,9 +154,9 @@ def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[
 
 
 def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
-    """Whether an agent of this machine and scratch folder claimed the attempt and none of its processes runs.
+    """Whether an agent of this machine and scratch folder claimed the attempt and died. Ends what its command left.
 
-    False if unknown, and if that agent ended normally.
+    False if unknown, if that agent ended normally, and if a process cannot be ended.
 
     ``beat``: seconds between two touches of its file by a running agent. Waits for three of them, because that agent
     may run in another container.
@@ -182,19 +171,7 @@ def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
     same = (record.get("pid"), record.get("born")) == (holder.pid, holder.started)
     if not same or holder.host != socket.gethostname() or kernel_start(holder.pid) == holder.started:
         return False
-    began = time.monotonic()
-    while time.monotonic() - began < 3 * beat or _something_is_left(scratch):
-        if time.monotonic() - began >= 3 * beat + _PATIENCE:
-            return False
-        time.sleep(min(beat, 0.05))  # nothing tells of the beat of another process: look again
-    return not scratch.alive.exists() or scratch.alive.stat().st_mtime_ns == touched
-
-
-def _something_is_left(scratch: Scratch) -> bool:
-    """Whether a process with this folder's checkpoint variable still runs: the command, or one of its children."""
-    mark = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch.checkpoints) + b"\0"
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (process / "environ").read_bytes():
-                return True
-    return False
+    time.sleep(3 * beat)  # nothing tells of the beat of another process
+    if scratch.alive.exists() and scratch.alive.stat().st_mtime_ns != touched:
+        return False
+    return end_orphans(scratch.root)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+from broker.agent.processes import end_orphans
+
 
 @dataclass(frozen=True)
 class Started:
@@ -95,7 +97,7 @@ class Command:
         tell: Callable[[Any], None],
         keep_open: Sequence[int] = (),
     ) -> None:
-        self._tell = tell
+        self._tell, self._scratch = tell, files.scratch
         self.pid: int | None = None
         with files.output.open("ab") as sink:
             self._guard = subprocess.Popen(  # noqa: S603 (running the job's command is what this is for)
@@ -103,6 +105,7 @@ class Command:
                     sys.executable,
                     *("-I", "-S", str(guard_script(files.scratch))),
                     *(str(sink.fileno()), str(files.witness) if files.witness else "-", f"{umask:o}"),
+                    ",".join(map(str, keep_open)) or "-",
                     *arguments,
                 ],
                 stdin=subprocess.PIPE,
@@ -153,4 +156,5 @@ class Command:
             # The guard was killed. The parent-death signal should have killed the command; make sure.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
+            end_orphans(self._scratch)
         self._tell(GuardGone())

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.agent import processes
-from broker.agent.claims import kernel_start
+from broker.agent.processes import kernel_start
 from broker.agent.visitors import Visit
 
 NOT_RUNNING, UNAVAILABLE, NOT_FOUND = 75, 69, 127

@@ -6,7 +6,10 @@ descriptor 1 carries reports, one per line: ``started PID``, ``failed WHY``, ``e
 that killed the command), ``left STATUS`` (how a process ended that the command had left running), ``empty`` (no process
 of the group is left).
 
-Usage: guard.py OUTPUT_FD WITNESS UMASK COMMAND…      WITNESS: a file to write the time of death into, or ``-``
+Usage: guard.py OUTPUT_FD WITNESS UMASK LOCKS COMMAND…
+
+WITNESS: a file to write the time of death into, or ``-``. LOCKS: descriptors of locks, separated by commas, or ``-``.
+On Linux the command inherits them, so that a lock is held while a process of it lives, even if the guard was killed.
 
 On Linux the guard also adopts the command's orphans, so it kills children that left the process group, and then the
 programs that people started beside the command (`broker.agent.entering`). On other systems it kills the process group
@@ -170,7 +173,8 @@ def _before_exec(umask: int) -> Callable[[], None]:
 
 
 def main(arguments: list[str]) -> int:
-    output, witness, umask, command = int(arguments[0]), arguments[1], int(arguments[2], 8), arguments[3:]
+    output, witness, umask, command = int(arguments[0]), arguments[1], int(arguments[2], 8), arguments[4:]
+    inherits = sys.platform.startswith("linux") and arguments[3] != "-"
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake = _quiet_signals()
     try:
@@ -180,6 +184,7 @@ def main(arguments: list[str]) -> int:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            pass_fds=[int(number) for number in arguments[3].split(",")] if inherits else (),
             preexec_fn=_before_exec(umask),
         )
     except (OSError, subprocess.SubprocessError) as error:

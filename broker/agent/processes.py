@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from broker.agent.claims import kernel_start
 
 ENTERED = "GPUBROKER_ENTERED"
 """The variable set for programs that people started beside a job's command: the `mark` of its guard, which
@@ -16,6 +16,7 @@ ends them.
 """
 
 _PROC = Path("/proc")
+_PATIENCE = 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,6 +55,53 @@ def descendants(roots: Iterable[int], among: Mapping[int, ProcessInfo]) -> Itera
             seen.add(pid)
             left += children.get(pid, ())
             yield among[pid]
+
+
+def kernel_start(pid: int | None = None) -> str | None:
+    """The start of the process (None: this one) in kernel ticks since boot, which changes of the wall clock do not
+    affect. None if there is no such process, or no /proc."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
+
+
+def orphans(scratch: Path) -> set[int]:
+    """The processes that the command of an agent with this scratch folder started, however they left its session: they
+    began with the variables of the job, or write to its output, or descend from such a process."""
+    wanted = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch / "checkpoints")
+    output = os.path.realpath(scratch / "output.log")
+    found = set()
+    for folder in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0") or any(files_written(folder, output)):
+                found.add(int(folder.name))
+    return {one.pid for one in descendants(found, processes())} - {os.getpid()}
+
+
+def files_written(process: Path, at: str) -> Iterator[str]:
+    """The files that a process (its folder in ``/proc``) has open for writing, whose path begins with ``at``. Raises
+    OSError for a process that is gone or of another user."""
+    for descriptor in (process / "fd").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):  # closed meanwhile: the others still count
+            target = str(descriptor.readlink())
+            if target.startswith(at):
+                flags = (process / "fdinfo" / descriptor.name).read_text().split("flags:")[1].split()[0]
+                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                    yield target
+
+
+def end_orphans(scratch: Path) -> bool:
+    """Kill all `orphans`; false if one still runs after some seconds. Call it only when the agent is dead, or when the
+    guard of its command is."""
+    deadline = time.monotonic() + _PATIENCE
+    while found := orphans(scratch):
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def mark(guard: int) -> str:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Callable
 
 from broker.agent.checkpoints import step_of
+from broker.agent.processes import files_written
 
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
@@ -88,13 +89,7 @@ def open_writers(folder: Path) -> set[str]:
     inside = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                with contextlib.suppress(OSError, ValueError, IndexError):  # closed meanwhile: the others still count
-                    target = str(descriptor.readlink())
-                    if target.startswith(inside):
-                        flags = (process / "fdinfo" / descriptor.name).read_text().split("flags:")[1].split()[0]
-                        if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                            found.add(target[len(inside) :].partition("/")[0])
+            found.update(path[len(inside) :].partition("/")[0] for path in files_written(process, inside))
     return found
 
 

@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from broker.agent.claims import kernel_start
+from broker.agent.processes import kernel_start
 
 FOLDER = "visitors"
 _CAME = "came"

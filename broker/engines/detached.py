@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.agent.claims import kernel_start
 from broker.agent.output import last_lines
+from broker.agent.processes import end_orphans, kernel_start, orphans
 from broker.agent.store import make_private
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.values.clock import Clock
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 # Each of these proves that a process was started: the parent writes the first, the process the others.
-_TRACES = ("started.json", "agent.json", "state.json")
+_AGENT, _GONE = "agent.json", "gone.json"
+_TRACES = ("started.json", _AGENT, "state.json")
 KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -63,7 +64,19 @@ class Slot:
         return self.has_run() or self.alive()
 
     def alive(self) -> bool:
-        """Whether the process, or any child that keeps its lock, still runs."""
+        """Whether the process still runs, or anything that keeps its lock, or what a dead agent's command started."""
+        return self._is_locked() or any(map(orphans, self._dead_agents()))
+
+    def _dead_agents(self) -> Iterator[Path]:
+        """The folders of agents that were killed, unless the end of their machine is already known."""
+        if (self.folder / _GONE).exists() or (self.read("state.json") or {}).get("gone_at"):
+            return
+        for record in [self.folder / _AGENT, *self.folder.glob(f"node-*/{_AGENT}")]:
+            agent = self.read(str(record.relative_to(self.folder)))
+            if agent and agent.get("ended") is None and agent.get("born") not in (None, kernel_start(agent["pid"])):
+                yield record.parent
+
+    def _is_locked(self) -> bool:
         try:
             descriptor = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -163,7 +176,7 @@ class Slot:
         now = time.time()
         touched = [path.stat().st_mtime for path in map(self.folder.joinpath, names) if path.exists()]
         at = clock.now() - timedelta(seconds=(now - max(touched, default=now)) * clock.scale)
-        return datetime.fromisoformat(self.keep_first("gone.json", {"at": at.isoformat()})["at"])
+        return datetime.fromisoformat(self.keep_first(_GONE, {"at": at.isoformat()})["at"])
 
     def cancel(self) -> None:
         """Request the end of the process; `enforce` carries it out. Idempotent."""
@@ -171,11 +184,13 @@ class Slot:
             self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
 
     def enforce(self, patience: timedelta) -> None:
-        """After a cancellation: send SIGTERM once, and SIGKILL if the process still runs ``patience`` (wall-clock time)
-        later. Each observation calls this, so no process has to wait.
-        """
+        """Kill what the commands of dead agents left running. After a cancellation: send SIGTERM once, and SIGKILL if
+        the process still runs ``patience`` (wall-clock time) later. Each observation calls this, so no process has to
+        wait."""
         cancelled = self.read("cancelled.json")
-        started = self.read("started.json") or self.read("agent.json")
+        started = self.read("started.json") or self.read(_AGENT)
+        for scratch in self._dead_agents():
+            end_orphans(scratch)
         if cancelled is None or started is None:  # the pid may not be recorded yet; then the next observation acts
             return
         if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.claims import Claim, kernel_start, make_claim, predecessor_is_dead
+from broker.agent.claims import Claim, make_claim, predecessor_is_dead
 from broker.agent.clock import NodeClock
 from broker.agent.environment import Scratch
 from broker.agent.formats import Exit
+from broker.agent.processes import kernel_start
 from broker.agent.store import ObjectFolder, to_bytes
 from broker.agent.supervise import CLAIM_LOST
 from broker.core.events.agent_events import Restored

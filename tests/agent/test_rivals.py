@@ -68,10 +68,10 @@ def test_the_agent_killed_kills_its_command_and_grandchildren(node: Node) -> Non
 
 
 def test_the_guard_killed_is_not_a_way_out(node: Node) -> None:
-    node.spec("echo $$; echo $PPID; exec sleep 300")
+    node.spec("setsid sleep 300 & echo $!; env -i setsid sleep 300 & echo $!; echo $$; echo $PPID; exec sleep 300")
     agent = node.start()
-    pid, guard = (int(x) for x in eventually(lambda: node.output() if len(node.output()) == 2 else None, "it runs"))
+    *pids, guard = (int(x) for x in eventually(lambda: node.output() if len(node.output()) == 4 else None, "it runs"))
     os.kill(guard, signal.SIGKILL)
     assert agent.wait(240) == 137
-    assert not alive(pid)
+    assert not [pid for pid in pids if alive(pid)]
     assert node.ending().cause is Cause.KILLED_BY_SIGNAL

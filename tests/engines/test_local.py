@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.job.placements import Placement
+from broker.core.market.machines import ListsMachines
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock
@@ -95,6 +96,28 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
     assert gone.gone_at is not None
     assert abs(gone.gone_at - killed_at) < timedelta(minutes=4), "the guard saw when"
     assert bench.look(handle) == gone
+
+
+def test_no_machine_is_gone_while_a_process_of_its_job_lives(bench: Bench, tmp_path: Path) -> None:
+    """Agent and guard are killed together, and the command's children have left its session, variables or output."""
+    mark = bench.mark()
+    children = (
+        "setsid sleep 300 & echo $! >> {0}; env -i setsid sleep 300 & echo $! >> {0}; "
+        "setsid sleep 300 > /dev/null 2>&1 & echo $! >> {0}; sleep 300 & echo $! >> {0}; wait"
+    )
+    launch = bench.launch(children.format(mark))
+    handle = bench.engine.submit(launch)
+    pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 4 else None, "it runs")]
+    agent = agent_pid(tmp_path / "home", handle)
+    guard = int(json.loads((slot_of(tmp_path / "home", handle) / "guard.json").read_text())["pid"])
+    for pid in (agent, guard):
+        os.kill(pid, signal.SIGSTOP)  # neither may see the other's death
+    for pid in (agent, guard):
+        os.kill(pid, signal.SIGKILL)
+    assert isinstance(bench.engine, ListsMachines)
+    assert [one.handle for one in bench.engine.machines()] == [handle], "a sweep finds it"
+    bench.until(handle, EngineState.GONE)
+    assert not [pid for pid in pids if alive(pid)]
 
 
 @pytest.mark.system
