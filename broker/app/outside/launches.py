@@ -158,11 +158,13 @@ def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> 
     if ran is not None and ran < timedelta(0):
         raise InvalidInput("expected a duration of at least 0", where="ran_seconds")
     with broker.store.writing() as tx:
-        now, cost = broker.clock.now(), Money.ZERO
+        now, cost, since = broker.clock.now(), Money.ZERO, None
         for one in _of(tx, id):
-            cost += _settle(tx, one, now - one.since if ran is None else ran, now)
-    if cost:
-        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} spent", action="outside.end")
+            since = one.since
+            cost += _settle(tx, one, now - since if ran is None else ran, now)
+    if since is not None:
+        stated = "" if ran is None else f"; stated to have run {ran} of the {now - since} since it was judged"
+        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} spent{stated}", action="outside.end")
     return cost
 
 

@@ -70,8 +70,9 @@ def end(
     from broker.app.outside.overdue import reported
     from broker.app.results.outside import OutsideEnd
     from broker.cli.capacity.terms import length
+    from broker.cli.render import formats
     from broker.core.access.permissions import Permission
-    from broker.core.errors import UnknownName
+    from broker.core.errors import InvalidInput, UnknownName
 
     terminal = Terminal.of(context)
     broker, by = terminal.broker(), terminal.actor
@@ -80,9 +81,19 @@ def end(
         if look.people():
             only_permitted(look, by, Permission.JUDGE_LAUNCHES)
     listed = _found(terminal)
-    known = [*(one.id for one in listed.launches), *(one.id for one in listed.overdue)]
+    known = {one.id: one.since for one in listed.launches} | {one.id: one.since for one in listed.overdue}
     if whole not in known:
         raise UnknownName("open launch", id, known)
-    cost = reported(broker, whole, None if ran is None else length("--ran", ran), by=by)
-    said = f"{whole}: ended, {cost.rounded(2)} spent; the rest of its money is released"
+    since = known[whole]
+    longest = broker.clock.now() - since
+    time = None if ran is None else length("--ran", ran)
+    if time is not None and time > longest:
+        raise InvalidInput(
+            f"{whole} was judged at {since:%Y-%m-%d %H:%M} UTC, {formats.length(longest)} ago; got {ran}",
+            where="--ran",
+            hint="leave --ran out: all of that time is spent",
+        )
+    cost = reported(broker, whole, time, by=by)
+    stated = "" if time is None else f" for {formats.length(time)} of the {formats.length(longest)} since it was judged"
+    said = f"{whole}: ended, {cost.rounded(2)} spent{stated}; the rest of its money is released"
     terminal.result(OutsideEnd(id=whole, cost_usd=cost), lambda: [said])

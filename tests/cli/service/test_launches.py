@@ -26,7 +26,7 @@ LAUNCH = "outside:slurm-4f1c"
 def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Path) -> None:
     assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
     assert "hint: see `gpubroker launches list`" in gpubroker("launches", "end", "NONSENSE").err
-    began = datetime.now(UTC) - timedelta(hours=1)
+    began = datetime.now(UTC) - timedelta(hours=2)
     burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
     tags = Tags(LAUNCH, "mo", team="nlp", gpus=8, accelerator="H100")
     with closing(open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())) as store:
@@ -37,12 +37,27 @@ def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Pat
         unknown = gpubroker("launches", "end", "slurm-4f1d")
         assert (unknown.code, "did you mean 'outside:slurm-4f1c'?" in unknown.err) == (2, True), unknown.err
         assert gpubroker("launches", "end", LAUNCH, "--ran", "never").code == 2
+        longer = gpubroker("launches", "end", LAUNCH, "--ran", "60h")
+        assert (longer.code, "2h 00m ago; got 60h" in longer.err) == (2, True), longer.err
         ended = gpubroker("launches", "end", "slurm-4f1c", "--ran", "90m", "--json")
         assert ended.json == {"id": LAUNCH, "cost_usd": "6.00"}
         assert gpubroker("launches", "end", LAUNCH).code == 2, "it is not open any more"
         with store.reading() as look:
             money = look.balance(LAUNCH)[MoneyKind.CASH]
             assert (money.held, money.spent, faults(look.entries())) == (Money.ZERO, Money.usd(6), [])
+
+
+def test_a_stated_time_is_told_and_audited(gpubroker: Gpubroker, home: Path) -> None:
+    began = datetime.now(UTC) - timedelta(hours=5)
+    burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
+    with closing(Broker(Settings(home=home), cli.registries(), EVERYBODYS)) as broker:
+        with broker.store.writing() as tx:
+            tx.post(hold_entries(Tags(LAUNCH, "mo", gpus=8), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
+        said = gpubroker("launches", "end", LAUNCH, "--ran", "1m").out
+        assert "$0.07 spent for 1m 00s of the 5h 00m since it was judged" in " ".join(said.split())
+        with broker.store.access.reading() as look:
+            [record] = [one for _, one in look.audit(limit=9) if one.action == "outside.end"]
+        assert "stated to have run 0:01:00 of the 5:00:" in record.after
 
 
 def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubroker: Gpubroker, home: Path) -> None:
@@ -56,5 +71,6 @@ def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubrok
     listed = gpubroker("launches", "list", "--json").json
     assert ([one["id"] for one in listed["overdue"]], listed["launches"]) == ([launch], [])
     assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches", "list").out
+    assert gpubroker("launches", "end", launch, "--ran", "3h").code == 2, "it was judged two hours ago"
     assert gpubroker("launches", "end", launch, "--json").json == {"id": launch, "cost_usd": "0.00"}
     assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
