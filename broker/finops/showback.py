@@ -140,7 +140,7 @@ class Correction:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """The rows of a month by ``rules``, and the corrections of earlier frozen months that are billed with it: to the
-    teams concerned; those of idle capacity to nobody. ``bought``: paid in advance, charged to nobody (USD).
+    teams concerned; those of idle capacity to nobody. ``bought_in_advance``: charged to nobody (USD).
     ``entries``: the number of the last ledger entry that was counted; what is recorded after it is in a later
     statement."""
 
@@ -150,7 +150,7 @@ class Statement:
     rules: SharingRules
     rows: Sequence[TeamCost]
     corrections: Sequence[Correction]
-    bought: Money
+    bought_in_advance: Money
     entries: int
 
     @property

@@ -81,7 +81,7 @@ def _figures(start: datetime, end: datetime, use: UseOfTime) -> ReviewedMonth:
         until=end,
         spent=spent,
         cash=use.cash,
-        bought=use.bought,
+        bought_in_advance=use.bought_in_advance,
         amortised=use.amortised,
         gpu_hours=time / _HOUR,
         gpu_spent=gpu_spent,

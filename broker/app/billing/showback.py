@@ -65,7 +65,7 @@ def shown(broker: Broker, month: str, rules: SharingRules) -> ShowbackReport:
         rows=rows,
         total=total(rows),
         held={row.group: row.held for row in sorted(spending, key=lambda row: row.group) if row.held},
-        bought=bought,
+        bought_in_advance=bought,
     )
 
 
@@ -104,7 +104,7 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
         last = look.last_entry()
     corrections = [Correction(of, month.name, team, amount) for (of, team), amount in late.costs.items()]
     corrections += [Correction(of, month.name, IDLE, amount) for of, amount in idle if amount]
-    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought + late.bought, last)
+    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought + late.bought_in_advance, last)
     with broker.store.writing() as tx:
         if kept := tx.statement(month.name):
             raise InvalidInput(
@@ -142,7 +142,7 @@ def _rows(
     look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
 ) -> tuple[Sequence[TeamCost], Money]:
     spending = look.team_spending(start, end)
-    return showback(spending.costs, _idle(look, holdings, start, end), rules), spending.bought
+    return showback(spending.costs, _idle(look, holdings, start, end), rules), spending.bought_in_advance
 
 
 def _idle(look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime) -> Money:

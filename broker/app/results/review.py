@@ -11,14 +11,15 @@ from broker.finops.change import Part
 
 class ReviewedMonth(Result):
     """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
-    amortised; ``cash`` the amount payable, including capacity ``bought`` in advance. Hours are of GPUs; ``price``: USD
+    amortised; ``cash`` the amount payable, including capacity
+    ``bought_in_advance``. Hours are of GPUs; ``price``: USD
     per GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
 
     since: Moment
     until: Moment
     spent: Money
     cash: Money
-    bought: Money
+    bought_in_advance: Money
     amortised: Money
     gpu_hours: Figure
     gpu_spent: Money

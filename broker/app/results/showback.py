@@ -50,7 +50,8 @@ class CorrectionResult(Result):
 
 class ShowbackReport(Result):
     """The cost of each team's use in a month, most expensive first, as known now. ``over``: whether the month has
-    ended; ``held``: set aside now by team, of a month that runs; ``bought``: paid in advance, charged to nobody (USD).
+    ended; ``held``: set aside now by team, of a month that runs; ``bought_in_advance``: charged to nobody
+    (USD).
     """
 
     month: str
@@ -61,7 +62,7 @@ class ShowbackReport(Result):
     rows: list[TeamCostResult]
     total: TeamCostResult
     held: dict[str, Money]
-    bought: Money
+    bought_in_advance: Money
 
 
 class ChargebackStatement(Result):
@@ -76,7 +77,7 @@ class ChargebackStatement(Result):
     total: TeamCostResult
     corrections: list[CorrectionResult]
     charged: Money
-    bought: Money
+    bought_in_advance: Money
     corrected_since: list[CorrectionResult]
 
     @classmethod

@@ -112,8 +112,8 @@ def showback(console: Console, found: ShowbackReport) -> Iterator[RenderableType
     """One row per team, and what is charged to nobody."""
     yield from _team_costs(console, found.rows, found.total)
     yield from (f"{team} holds {formats.money(amount)} more for jobs" for team, amount in found.held.items())
-    if found.bought:
-        yield f"bought in advance, charged to nobody: {formats.money(found.bought)}"
+    if found.bought_in_advance:
+        yield f"bought in advance, charged to nobody: {formats.money(found.bought_in_advance)}"
     if not found.over:
         yield f"{found.month} is not over: this is what is known so far"
 

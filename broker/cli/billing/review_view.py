@@ -76,7 +76,7 @@ def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
         "of that, on owned and reserved machines": (old.on_own, new.on_own),
         "of that, rented": (old.rented, new.rented),
         "To be paid in cash": (old.cash, new.cash),
-        "of that, bought in advance": (old.bought, new.bought),
+        "of that, bought in advance": (old.bought_in_advance, new.bought_in_advance),
         "Use of what was paid before": (old.amortised, new.amortised),
         "Lost work": (old.wasted, new.wasted),
         "Without a team": (old.untagged, new.untagged),

@@ -38,28 +38,29 @@ _OWN = [kind.value for kind in BOUGHT]
 
 @dataclass(frozen=True, slots=True)
 class TeamSpending:
-    """The cost of each team's own use (USD). ``bought``: payments in advance for capacity, which are not use."""
+    """The cost of each team's own use (USD). ``bought_in_advance``: payments for capacity, which are not use."""
 
     costs: tuple[TeamCost, ...]
-    bought: Money
+    bought_in_advance: Money
 
 
 @dataclass(frozen=True, slots=True)
 class LateSpending:
-    """By month (``2026-10``) and team, the late amounts (USD), without zeros. ``bought``: as in `TeamSpending`."""
+    """By month (``2026-10``) and team, the late amounts (USD), without zeros. ``bought_in_advance``: as
+    in `TeamSpending`."""
 
     costs: Mapping[tuple[str, str], Money]
-    bought: Money
+    bought_in_advance: Money
 
 
 def team_spending(connection: Connection, start: datetime, end: datetime) -> TeamSpending:
     """The cost of each team's own use in the half-open period (UTC)."""
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
     on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
-    bought = Money.ZERO
+    bought_in_advance = Money.ZERO
     for paid in paid_in(connection, (_C.team, _C.capacity_type), start, end):
         if paid.in_advance:
-            bought += paid.amount
+            bought_in_advance += paid.amount
         else:
             team, capacity = paid.tags[0] or NOBODY, paid.tags[1]
             sums[team, paid.kind] += paid.amount
@@ -69,7 +70,7 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
         TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], on_own=on_own[team])
         for team in teams
     ]
-    return TeamSpending(tuple(costs), bought)
+    return TeamSpending(tuple(costs), bought_in_advance)
 
 
 def last_entry(connection: Connection) -> int:
@@ -80,10 +81,10 @@ def last_entry(connection: Connection) -> int:
 def recorded_after(connection: Connection, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
     """The entries for those months after the ledger entry with that number, summed by month and team."""
     costs: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
-    bought = Money.ZERO
+    bought_in_advance = Money.ZERO
     edges = [(month.name, to_micros(month.start), to_micros(month.end)) for month in months]
     if not edges:
-        return LateSpending({}, bought)
+        return LateSpending({}, bought_in_advance)
     query = select(_C.team, _C.micros, _C.covers_from, _C.covers_to, IN_ADVANCE.label("advance")).where(
         _C.id > entry,
         _C.account == Account.SPENT.value,
@@ -95,10 +96,10 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
         for name, left, right in edges:
             until, before = (amount_before(row.micros, row.covers_from, row.covers_to, edge) for edge in (right, left))
             if row.advance:
-                bought += Money(until - before)
+                bought_in_advance += Money(until - before)
             else:
                 costs[name, row.team or NOBODY] += Money(until - before)
-    return LateSpending({key: amount for key, amount in sorted(costs.items()) if amount}, bought)
+    return LateSpending({key: amount for key, amount in sorted(costs.items()) if amount}, bought_in_advance)
 
 
 def statement(connection: Connection, month: str) -> Statement | None:

@@ -45,14 +45,15 @@ _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.ne
 class UseOfTime:
     """The use in a period, in USD.
 
-    ``cells``: the cost of use, cash and amortised money alike, without capacity paid in advance, which is ``bought``.
-    ``cash``: the amount to be paid, including ``bought``; ``amortised``: the use of capacity paid earlier.
+    ``cells``: the cost of use, cash and amortised money alike, without capacity paid in advance, which is
+    ``bought_in_advance``.
+    ``cash``: the amount to be paid, including ``bought_in_advance``; ``amortised``: the use of capacity paid earlier.
     """
 
     cells: dict[Cell, Used] = field(default_factory=dict)
     cash: Money = Money.ZERO
     amortised: Money = Money.ZERO
-    bought: Money = Money.ZERO
+    bought_in_advance: Money = Money.ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _add(found: UseOfTime, paid: Paid) -> None:
     else:
         found.cash += paid.amount
     if paid.in_advance:
-        found.bought += paid.amount
+        found.bought_in_advance += paid.amount
     else:
         found.cells.setdefault(Cell(*paid.tags), Used()).spent += paid.amount
 

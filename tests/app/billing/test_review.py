@@ -40,7 +40,7 @@ def test_two_months_of_every_kind_of_charge(broker: Broker) -> None:
     found = review(broker, "2026-10")
     # September: 10 + 16 + 5 - 2 of nlp, 7.25 of web; October: 32 of nlp. What was bought is paid, and no use.
     assert found.before.spent == Money.usd("36.25")
-    assert (found.before.cash, found.before.bought) == (Money.usd("729"), Money.usd("700"))
+    assert (found.before.cash, found.before.bought_in_advance) == (Money.usd("729"), Money.usd("700"))
     assert found.before.amortised == Money.usd("7.25")
     assert found.after.spent == found.after.cash == Money.usd("32")
     assert total(found) == found.change == Money.usd("-4.25")

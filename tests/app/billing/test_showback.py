@@ -40,7 +40,7 @@ def test_each_team_has_its_use_and_what_was_bought_is_charged_to_nobody(broker: 
         ("nlp", Money.usd("29"), Money.ZERO),
         ("web", Money.ZERO, Money.usd("7.25")),
     ]
-    assert found.bought == Money.usd("700")
+    assert found.bought_in_advance == Money.usd("700")
     assert found.over
     assert found.held == {}
 
@@ -96,7 +96,7 @@ def test_capacity_bought_in_advance_is_charged_to_nobody_however_late_it_is_reco
     with broker.store.writing() as tx:
         tx.post(spent(1, "700", SEPTEMBER, SEPTEMBER, OCTOBER + 9 * DAY, tags=bought))
     later = freeze(broker, "2026-10", APART, by=ANN)
-    assert (later.charged, later.bought) == (Money.ZERO, Money.usd("700"))
+    assert (later.charged, later.bought_in_advance) == (Money.ZERO, Money.usd("700"))
 
 
 def test_of_two_months_frozen_at_once_one_has_the_corrections(
@@ -204,7 +204,7 @@ def test_all_statements_together_are_the_ledger(
         with broker.store.reading() as look:
             paid = sum((one.amount for one in look.all_entries() if one.account == Account.SPENT), Money.ZERO)
             in_all = look.statements()
-        assert sum((one.total + one.bought for one in in_all), Money.ZERO) == paid
+        assert sum((one.total + one.bought_in_advance for one in in_all), Money.ZERO) == paid
         for one in in_all:
             now, since_then = shown(broker, one.month, APART), charged(broker, one.month).corrected_since
             then = sum((row.total for row in one.rows), Money.ZERO)

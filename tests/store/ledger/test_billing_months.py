@@ -18,7 +18,7 @@ def test_teams_spend_and_what_is_bought_in_advance_is_apart(store: Store) -> Non
         found = look.team_spending(MONTH.start, MONTH.end)
     used = Money.usd("7.25")
     assert found.costs == (TeamCost("nlp", cash=Money.usd("29")), TeamCost("web", amortised=used, on_own=used))
-    assert found.bought == Money.usd("700")
+    assert found.bought_in_advance == Money.usd("700")
 
 
 def test_late_is_what_was_recorded_after_an_entry_whenever_it_was_posted(store: Store) -> None:
@@ -27,7 +27,7 @@ def test_late_is_what_was_recorded_after_an_entry_whenever_it_was_posted(store: 
     post_two_months(store)
     with store.reading() as look:
         last = look.last_entry()
-        assert look.recorded_after(0, [MONTH]).bought == Money.usd("700")
+        assert look.recorded_after(0, [MONTH]).bought_in_advance == Money.usd("700")
     with store.writing() as tx:
         tx.post(spent(8, "48", OCTOBER - 8 * HOUR, OCTOBER + 16 * HOUR, SEPTEMBER, movement=Movement.ADJUST))
     with store.reading() as look:
