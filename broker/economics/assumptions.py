@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from functools import cache, partial
 from math import inf, isfinite
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.values.units import parse_count
-from broker.economics.estimates import about
-from broker.economics.kinds import Adapted, Precision, Recomputation
+from broker.core.values.units import parse_count, parse_duration
+from broker.economics.estimates import about, count_text
+from broker.economics.kinds import Adapted, Method, Precision, Recomputation
 
 SAME_SIZE = 0.02
 """Two numbers of parameters count as the same model's if they differ by at most this share."""
@@ -42,8 +43,8 @@ class ValueRange:
             return "yes, no"
         if self.text:
             return "a name"
-        low = f"above {self.least:g}" if self.above else f"{self.least:g}"
-        most = f"{self.most:g}" if self.most < inf else ""
+        low = f"above {_limit(self.least)}" if self.above else _limit(self.least)
+        most = _limit(self.most) if self.most < inf else ""
         between = f"{low}, up to {most}" if most and self.above else f"{low} to {most}" if most else low
         words = f"{between}{' or more' if not most and not self.above else ''}"
         return f"{f'{self.count} numbers, ' if self.count > 1 else ''}{'whole, ' if self.whole else ''}{words}"
@@ -65,11 +66,15 @@ class ValueRange:
         return tuple(map(self._number, parts))
 
     def _number(self, given: object) -> float:
-        value = _number(given)
+        value = number_of(given)
         whole = value == int(value)
         if not self.least <= value <= self.most or (self.above and value == self.least) or (self.whole and not whole):
             raise ValueError
         return int(value) if self.whole else value
+
+
+def _limit(value: float) -> str:
+    return f"{value:,g}" if value < 1e5 else count_text(value)
 
 
 def _not(given: object) -> bool:
@@ -78,15 +83,31 @@ def _not(given: object) -> bool:
     return False
 
 
-def _number(given: object) -> float:
+def number_of(given: object) -> float:
+    """``7B``, ``7e9``, ``$12,000``, ``70%``, ``8w`` (in hours) or a number. Raises `ValueError`."""
     if isinstance(given, str):
         text = given.strip().removesuffix("USD").strip().removeprefix("$").replace(",", "")
-        if text.endswith("%"):
+        last = text[-1:]
+        if last == "%":
             return float(text[:-1]) / 100
-        given = parse_count(text) if text[-1:].upper() in "KMBT" and text else float(text)
+        if last and last in "hdw":
+            return parse_duration(text) / timedelta(hours=1)
+        given = parse_count(text) if last and last.upper() in "KMBT" else float(text)
     if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given):
         raise ValueError
     return given
+
+
+def named_numbers(text: str, option: str, form: str, *sizes: int) -> tuple[str, list[float]]:
+    """A name and as many numbers as one of the ``sizes``, from text of the ``form`` ``NAME:NUMBER:…``. Raises
+    InvalidInput."""
+    name, *parts = text.split(":")
+    try:
+        if len(parts) not in sizes:
+            raise ValueError
+        return name, [number_of(part) for part in parts]
+    except ValueError as error:
+        raise InvalidInput(f"expected {form}; got {text[:60]!r}", where=option) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +196,7 @@ class Assumptions:
     activations_per_weight: Annotated[
         float, _memory("bytes/byte", ValueRange(0, 1000), "only where no context is given")
     ] = 2
-    adapter_fraction: Annotated[float, _memory("share of parameters", _PART, "LoRA of rank 16 to 64")] = 0.01
+    adapter_fraction: Annotated[float, _memory("share of parameters", _PART, "assumed; depends on the rank")] = 0.01
     adapter_input_bytes: Annotated[
         float, _memory("bytes/value", ValueRange(0, 64), "PEFT casts to FP32; 5 with dropout")
     ] = 4
@@ -260,7 +281,7 @@ class Assumptions:
     watts: Annotated[
         float | None, _owning("W", ValueRange(0, 1e8), "of the machine or cluster in use: by its GPUs' boards")
     ] = None
-    kwh_usd: Annotated[float, _owning("USD/kWh", ValueRange(0, 100), "industry in the US")] = 0.12
+    kwh_usd: Annotated[float, _owning("USD/kWh", ValueRange(0, 100), "assumed")] = 0.12
     pue: Annotated[float, _owning("times", ValueRange(1, 5), "industry's average (Uptime Institute 2023)")] = 1.58
     staff_usd_per_gpu_hour: Annotated[float, _owning("USD/GPU-hour", _USD, "all hours; 2-7 is common")] = 0
     facility_usd: Annotated[float, _owning("USD", _USD, "power distribution, cooling, racks, network: once")] = 0
@@ -398,6 +419,7 @@ class Assumptions:
     smallest_parameters: Annotated[float | None, _energy("parameters", _COUNT, "that suffice: the model's")] = None
     units_of_work: Annotated[float, _energy("units", _POSITIVE, "such as runs or 1,000 requests")] = 1
 
+    method: Annotated[Method | None, _deployment("", ValueRange(choices=Method), "the cheapest suitable one")] = None
     deadline_margin: Annotated[float, _deployment("share of time", ValueRange(0, 0.9), "for what goes wrong")] = 0.10
     spot_most_machines: Annotated[
         int, _deployment("machines", _FROM_0, "a gang is interrupted as often as all together")

@@ -1,33 +1,42 @@
-"""Buy or rent: the cost of the same hours owned and rented, over the time they are needed.
+"""The cost of the same hours on owned, reserved, on-demand and spot machines, and what changes the answer.
 
-Amounts USD, rates per hour, a year is 8,760 hours. Present values discount month by month at (1 + yearly rate)^(1/12),
-each month's money at its middle; totals are undiscounted. Costs are positive: the smaller total wins.
+Amounts USD, a year is 8,760 hours. Whole servers are bought and whole machines rented. A reservation is paid for every
+hour of its term, used or not (take-or-pay), at the price of the day it starts; on-demand and spot for the hours in use.
+Owning pays purchase, facilities, energy of the hours in use, staff of all hours, and rent until delivery; it gets the
+resale value. Present values discount each month's money at its middle; totals are undiscounted. Costs are positive: the
+smallest wins.
+
+All inputs are rows of the table of assumptions; a way without a price is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from broker.core.errors import InvalidInput
-from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import DEFAULTS, Assumptions, table
 from broker.economics.claims import RuleCheck
+from broker.economics.energy import energy_usd_per_hour
 from broker.economics.estimates import about
-from broker.economics.unit_cost import energy_usd_per_hour
-from broker.economics.units import (
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
-    MOST_USD,
-    at_least_one,
-    fraction,
-    not_negative,
-    positive,
-)
+from broker.economics.figures import Figure, Share, Usd
+from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, ceil
 
 WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
 DECLINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+_VARIED = (
+    "years", "utilization", "purchase_usd", "reserved_usd_per_hour", "rent_usd_per_hour", "spot_usd_per_hour", "watts",
+    "kwh_usd", "pue", "staff_usd_per_gpu_hour", "resale_share", "discount_rate", "price_decline", "spot_overhead",
+    "lead_time_weeks",
+)  # fmt: skip
+_STEPS = 60
 
 
 class BuyOrRentVerdict(StrEnum):
@@ -39,286 +48,428 @@ class BuyOrRentVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BuyOrRentInputs:
-    """The inputs. All but price, rent and time are optional and default to 0.
+class WayCost:
+    """One way: the sum of what is paid, its present value, and the present value per GPU-hour in use."""
 
-    ``years``: how long the capacity is needed, from today. ``utilisation``: share of all hours in use (hours per day ÷
-    24). ``watts``, ``kwh_usd``, ``pue``: energy while in use. ``staff_usd_per_hour``: of owning, per hour in use.
-    ``facility_usd``: once. ``resale_usd``: at the end. ``price_decline``: yearly decline of rents (0 to 1).
-    ``lead_time_weeks``: until delivery; the same hours are rented meanwhile. ``obsolete_after_years`` and
-    ``new_generation_speedup``: from then on a newer card does the work that many times faster at the same rent, so the
-    same work is rented for that much less. ``peak_to_baseline``: peak demand ÷ steady demand, 1 for steady use.
-    ``take_or_pay``: the rent is a commitment, paid for every hour, used or not. Raises InvalidInput.
-    """
-
-    purchase_usd: float
-    rent_usd_per_hour: float
-    years: float
-    utilisation: float = 1.0
-    watts: float = 0.0
-    kwh_usd: float = 0.0
-    pue: float = 1.0
-    resale_usd: float = 0.0
-    staff_usd_per_hour: float = 0.0
-    facility_usd: float = 0.0
-    discount_rate: float = 0.0
-    price_decline: float = 0.0
-    lead_time_weeks: float = 0.0
-    obsolete_after_years: float | None = None
-    new_generation_speedup: float = 1.0
-    peak_to_baseline: float = 1.0
-    take_or_pay: bool = False
-
-    def __post_init__(self) -> None:
-        positive("purchase price", self.purchase_usd, "USD", most=MOST_USD)
-        positive("rent", self.rent_usd_per_hour, "USD per hour", most=MOST_USD)
-        positive("years", self.years, most=50)
-        fraction("utilisation", self.utilisation)
-        energy_usd_per_hour(self.watts, self.kwh_usd, self.pue)
-        not_negative("staff", self.staff_usd_per_hour, "USD per hour")
-        not_negative("facility", self.facility_usd, "USD", most=MOST_USD)
-        not_negative("resale value", self.resale_usd, "USD", most=self.purchase_usd)
-        not_negative("discount rate", self.discount_rate, most=1)
-        not_negative("price decline", self.price_decline, most=0.99)
-        positive("new generation's speed", self.new_generation_speedup, most=1000)
-        at_least_one("peak to baseline", self.peak_to_baseline)
-        if not_negative("lead time", self.lead_time_weeks, "weeks") >= self.years * WEEKS_PER_YEAR:
-            raise InvalidInput(
-                f"lead time: {self.lead_time_weeks:g} weeks is longer than the {self.years:g} years it is needed for",
-                hint="rent: the machine would arrive after the need has ended",
-            )
-        if self.obsolete_after_years is not None:
-            not_negative("years until obsolete", self.obsolete_after_years)
-
-    @property
-    def billed(self) -> float:
-        """The share of all hours that rent is paid for."""
-        return 1.0 if self.take_or_pay else self.utilisation
-
-    @property
-    def running_usd_per_hour(self) -> float:
-        """The owner's cost per hour in use: energy and staff."""
-        return energy_usd_per_hour(self.watts, self.kwh_usd, self.pue) + self.staff_usd_per_hour
-
-
-def utilisation_of(hours_per_day: float) -> float:
-    """Hours per day (above 0, up to 24) as a share of all hours. Raises InvalidInput."""
-    return positive("hours per day", hours_per_day, most=24) / 24
+    way: CapacityType
+    total_usd: Usd
+    present_value_usd: Usd
+    usd_per_used_gpu_hour: Usd
 
 
 @dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """The answer if rents fell by ``price_decline`` a year."""
+class TurningPoint:
+    """An input alone, its present ``value``, the nearest value at which another way is cheapest, and which one."""
 
-    price_decline: float
-    own_npv_usd: float
-    rent_npv_usd: float
-    break_even_utilisation: float | None
+    input: str
+    value: Figure
+    flips_at: Figure
+    then: CapacityType
+
+
+@dataclass(frozen=True, slots=True)
+class FallingRents:
+    """The answer if rents fell by ``price_decline`` a year; ``rented_usd``: on demand, or on spot without its price."""
+
+    price_decline: Share
+    owned_usd: Usd
+    rented_usd: Usd
+    break_even_utilization: Share | None
     verdict: BuyOrRentVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class BuyOrRentTotals:
-    """Totals and present values of both ways (USD, costs positive), and their break-even points.
+class BreakEven:
+    """Owning against renting by the hour: on demand, or on spot where only that has a price.
 
-    ``break_even_utilisation`` and ``break_even_hours_per_day``: above 1 and 24 owning never pays at this rent; None if
-    an hour of owning costs more to run than to rent. ``break_even_rent_usd_per_hour``: the rent above which owning pays
-    at the planned hours. ``payback_months``: until savings on rent cover the purchase less its resale value; None if
-    not within the time. ``waiting_usd``: rent until delivery, part of owning.
+    ``utilization`` and ``hours_per_day``: above 1 and 24 owning never pays at this rent; None if an hour of owning
+    costs more to run than to rent. ``rent_usd_per_hour``: of a machine, above which owning pays at the planned hours.
+    ``payback_months``: until savings on rent cover the purchase less its resale value; None if not within the time.
+    ``waiting_usd``: rent until delivery, part of owning. Monthly figures are averages at today's prices.
     """
 
-    own_total_usd: float
-    rent_total_usd: float
-    own_npv_usd: float
-    rent_npv_usd: float
-    waiting_usd: float
-    hours: float
-    break_even_utilisation: float | None
-    break_even_hours_per_day: float | None
-    break_even_rent_usd_per_hour: float
-    payback_months: float | None
+    utilization: Share | None
+    hours_per_day: Figure | None
+    rent_usd_per_hour: Usd
+    payback_months: Figure | None
+    waiting_usd: Usd
+    running_usd_per_month: Usd
+    rent_usd_per_month: Usd
+
+    @property
+    def title(self) -> str:
+        if self.utilization is None:
+            return "Break-even of owning: never, an hour costs more to run than to rent"
+        return f"Break-even of owning: {self.utilization:.1%} of all hours"
+
+
+@dataclass(frozen=True, slots=True)
+class BuyOrRent:
+    """The ways, cheapest first. ``turning_points``: inputs that alone would change the answer, the nearest first;
+    ``steady``: inputs that do not change it within a tenth to ten times their value."""
+
     verdict: BuyOrRentVerdict
     why: str
-    assumptions: tuple[str, ...]
+    machines: int
+    used_gpu_hours: Figure
+    ways: tuple[WayCost, ...]
+    break_even: BreakEven | None
+    falling_rents: tuple[FallingRents, ...]
+    turning_points: tuple[TurningPoint, ...]
+    steady: tuple[str, ...]
     rules_of_thumb: tuple[RuleCheck, ...]
-    sensitivity: tuple[Sensitivity, ...]
+    assumptions: tuple[str, ...]
+
+    def present_value_usd(self, way: CapacityType) -> float:
+        """Of a way that was compared."""
+        return next(one.present_value_usd for one in self.ways if one.way is way)
 
 
-def buy_or_rent(case: BuyOrRentInputs, rules: Assumptions = DEFAULTS) -> BuyOrRentTotals:
-    """Compares both ways, checks the rules of thumb against the result, and varies the decline of rents."""
-    flows = _flows(case, case.discount_rate)
-    plain = flows if case.discount_rate == 0 else _flows(case, 0.0)
-    break_even = flows.break_even_utilisation
-    verdict, why = _verdict(case, flows, rules)
-    return BuyOrRentTotals(
-        own_total_usd=plain.own(case.utilisation),
-        rent_total_usd=plain.rent(case.utilisation),
-        own_npv_usd=flows.own(case.utilisation),
-        rent_npv_usd=flows.rent(case.utilisation),
-        waiting_usd=plain.waiting * case.utilisation,
-        hours=case.utilisation * case.years * HOURS_PER_YEAR,
-        break_even_utilisation=break_even,
-        break_even_hours_per_day=None if break_even is None else 24 * break_even,
-        break_even_rent_usd_per_hour=_break_even_rent(case, flows),
-        payback_months=_payback(case),
+def in_use(case: Assumptions) -> float:
+    """The share of all hours in use."""
+    return case.utilization if case.hours_per_day is None else case.hours_per_day / 24
+
+
+def server(card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> tuple[float | None, float]:
+    """The price of a server with that many cards at the middle of their street prices, None where these are not known,
+    and its power in use in watts."""
+    watts = (card.tdp_w or 0.0) * gpus * assumptions.server_watts_per_card_watt
+    if card.street_price is None:
+        return None, watts
+    return sum(card.street_price) / 2 * gpus * assumptions.server_per_card_price, watts
+
+
+def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
+    """All ways with a price, break-evens, the effect of falling rents, and the inputs that would change the answer
+    (unless ``vary`` is False, which is quick). Raises InvalidInput if no way has a price."""
+    found = costs(case)
+    if not found:
+        raise InvalidInput(
+            "no price of owning or renting is known", hint="give --gpu, or --assume purchase_usd and rent_usd_per_hour"
+        )
+    verdict, why = _verdict(case, found)
+    break_even = _break_even(case)
+    turning, steady = _turning_points(case, found) if vary else ((), ())
+    return BuyOrRent(
         verdict=verdict,
         why=why,
-        assumptions=_assumptions(case),
-        rules_of_thumb=() if case.take_or_pay else _rules(break_even, rules),
-        sensitivity=tuple(_with_decline(case, decline, rules) for decline in DECLINES),
+        machines=machines(case),
+        used_gpu_hours=_gpus(case) * case.years * HOURS_PER_YEAR * in_use(case),
+        ways=found,
+        break_even=break_even,
+        falling_rents=tuple(_with_decline(case, decline) for decline in DECLINES) if break_even else (),
+        turning_points=turning,
+        steady=steady,
+        rules_of_thumb=(*_thresholds(case, break_even), *opinions(case, verdict)) if break_even else (),
+        assumptions=tuple(_notes(case)),
     )
 
 
+def machines(case: Assumptions) -> int:
+    """Whole machines, or servers."""
+    return ceil(_gpus(case) / _per_machine(case))
+
+
+def costs(case: Assumptions) -> tuple[WayCost, ...]:
+    """The ways that have a price, cheapest first."""
+    ways = {
+        CapacityType.OWNED: None if _arrives_too_late(case) else case.purchase_usd,
+        CapacityType.RESERVED: case.reserved_usd_per_hour,
+        CapacityType.ON_DEMAND: case.rent_usd_per_hour,
+        CapacityType.SPOT: case.spot_usd_per_hour,
+    }
+    found = []
+    used = _gpus(case) * case.years * HOURS_PER_YEAR * in_use(case)
+    for way, price in ways.items():
+        if price is not None:
+            value = _paid(case, way, case.discount_rate)
+            total = _paid(case, way, 0.0) if case.discount_rate else value
+            found.append(WayCost(way, total, value, value / used))
+    return tuple(sorted(found, key=lambda one: one.present_value_usd))
+
+
+def opinions(
+    case: Assumptions, verdict: BuyOrRentVerdict | None = None, *, sensitive: bool = False
+) -> tuple[RuleCheck, ...]:
+    """Every quoted rule whose condition is met, and whether it agrees with the verdict. They may contradict each other:
+    the arithmetic decides."""
+    low, high, months = case.rent_below_hours_per_day, case.buy_above_hours_per_day, case.buy_for_months
+    hours, bursty = 24 * in_use(case), case.peak_to_baseline > case.bursty_above_peak_to_baseline
+    single = _gpus(case) == 1
+    table = (
+        (hours < low, f"under {low:g} h/day", "rent"),
+        (
+            single and low <= hours <= high and 12 * case.years >= months,
+            f"{low:g}-{high:g} h/day on single cards for {months:g} months or more",
+            "buy",
+        ),
+        (hours > high and case.years >= 2, f"more than {high:g} h/day for years", "buy"),
+        (not single, "several GPUs", "rent"),
+        (bursty, "a steady baseline plus bursts", "hybrid"),
+        (
+            case.years >= 3 and hours / 24 > case.buy_above_utilization,
+            f"sustained utilization above {case.buy_above_utilization:.0%} over three years",
+            "buy",
+        ),
+        (sensitive, "sensitive data", "on premises"),
+    )
+    said = "" if verdict is None else f"the arithmetic says {verdict}"
+    return tuple(RuleCheck(f"{rule}: {says}", said, says == verdict) for holds, rule, says in table if holds)
+
+
+def _gpus(case: Assumptions) -> int:
+    return case.gpus or 1
+
+
+def _per_machine(case: Assumptions) -> int:
+    return case.gpus_per_machine or min(_gpus(case), case.gpus_per_node)
+
+
+def _arrives_too_late(case: Assumptions) -> bool:
+    return case.lead_time_weeks >= case.years * WEEKS_PER_YEAR
+
+
+def _running_usd_per_hour(case: Assumptions) -> float:
+    """The energy of a machine in use, USD per hour."""
+    return energy_usd_per_hour(case.watts or 0.0, case.kwh_usd, case.pue)
+
+
+def _flexible_rent(case: Assumptions) -> float | None:
+    """Rent by the hour in use of a machine, USD; on spot with what is redone."""
+    if case.rent_usd_per_hour is not None:
+        return case.rent_usd_per_hour
+    return None if case.spot_usd_per_hour is None else case.spot_usd_per_hour * (1 + case.spot_overhead)
+
+
+def _fixed(case: Assumptions, rate: float) -> float:
+    """What owning a machine costs whatever its use."""
+    resale = case.resale_share / math.pow(1 + rate, case.years)
+    staff = _hours(case, rate).owned * case.staff_usd_per_gpu_hour * _per_machine(case)
+    return (case.purchase_usd or 0.0) * (1 - resale) + case.facility_usd / machines(case) + staff
+
+
+def _paid(case: Assumptions, way: CapacityType, rate: float) -> float:
+    """The cost of a way (USD), discounted at ``rate`` a year."""
+    hours, use = _hours(case, rate), in_use(case)
+    if way is CapacityType.RESERVED:
+        each = (case.reserved_usd_per_hour or 0.0) * hours.reserved
+    elif way is CapacityType.SPOT:
+        each = (case.spot_usd_per_hour or 0.0) * hours.rented * use * (1 + case.spot_overhead)
+    elif way is CapacityType.ON_DEMAND:
+        each = (case.rent_usd_per_hour or 0.0) * hours.rented * use
+    else:
+        rent = _flexible_rent(case) or case.reserved_usd_per_hour or 0.0
+        each = _fixed(case, rate) + use * (hours.owned * _running_usd_per_hour(case) + hours.waiting * rent)
+    return each * machines(case)
+
+
 @dataclass(frozen=True, slots=True)
-class _Flows:
-    """Present values. ``capital``: purchase and facilities less resale. The others assume that every hour is used: the
-    owner's running cost after delivery, the owner's rent before delivery, and rent throughout.
-    """
+class _DiscountedHours:
+    """Discounted hours: ``rented`` and ``waiting`` (until delivery) are also weighted by the fall of rents so far,
+    ``reserved`` by the fall until its term began; ``owned``: after delivery."""
 
-    capital: float
-    running: float
+    rented: float
+    reserved: float
     waiting: float
-    renting: float
-    take_or_pay: bool
-
-    def own(self, utilisation: float) -> float:
-        return self.capital + utilisation * (self.running + self.waiting)
-
-    def rent(self, utilisation: float) -> float:
-        return self.renting if self.take_or_pay else utilisation * self.renting
-
-    @property
-    def break_even_utilisation(self) -> float | None:
-        """The utilisation at which both, linear in it, cost the same. None for a commitment: its cost does not depend
-        on use, so more use never makes owning pay."""
-        if self.take_or_pay:
-            return None
-        saved = self.renting - self.running - self.waiting
-        return max(0.0, self.capital) / saved if saved > 0 else None
+    owned: float
 
 
-def _flows(case: BuyOrRentInputs, discount_rate: float) -> _Flows:
-    running = waiting = renting = 0.0
-    delivered = case.lead_time_weeks / WEEKS_PER_YEAR
-    for start, end in _months(case):
+def _hours(case: Assumptions, rate: float) -> _DiscountedHours:
+    return _discounted(
+        case.years, rate, case.price_decline, case.term_years, case.lead_time_weeks / WEEKS_PER_YEAR,
+        case.obsolete_after_years, case.new_generation_speedup,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _discounted(
+    years: float, rate: float, decline: float, term: float, delivered: float, obsolete: float | None, faster: float
+) -> _DiscountedHours:
+    def rent_at(year: float) -> float:
+        """The rent for an hour of today's work, as a share of today's: from ``obsolete`` years on a newer GPU does it
+        ``faster`` at the same rent."""
+        aged = obsolete is not None and year >= obsolete
+        return math.pow(1 - decline, year) / (faster if aged else 1.0)
+
+    rented = reserved = waiting = owned = 0.0
+    for start, end in _months(years, delivered, obsolete):
         middle = (start + end) / 2
-        hours = (end - start) * HOURS_PER_YEAR / (1 + discount_rate) ** middle
-        rent = hours * _rent_at(case, middle)
-        renting += rent
+        worth = (end - start) * HOURS_PER_YEAR / math.pow(1 + rate, middle)
+        rented += worth * rent_at(middle)
+        reserved += worth * rent_at(math.floor(middle / term) * term)
         if middle < delivered:
-            waiting += rent
+            waiting += worth * rent_at(middle)
         else:
-            running += hours * case.running_usd_per_hour
-    resale = case.resale_usd / (1 + discount_rate) ** case.years
-    return _Flows(case.purchase_usd + case.facility_usd - resale, running, waiting, renting, case.take_or_pay)
+            owned += worth
+    return _DiscountedHours(rented, reserved, waiting, owned)
 
 
-def _months(case: BuyOrRentInputs) -> Iterator[tuple[float, float]]:
+def _months(years: float, delivered: float, obsolete: float | None) -> Iterator[tuple[float, float]]:
     """The time in slices of at most a month (begin and end in years), cut where a price changes."""
-    cuts = {index / 12 for index in range(int(case.years * 12) + 1)} | {case.years}
-    cuts |= {min(case.years, case.lead_time_weeks / WEEKS_PER_YEAR)}
-    if case.obsolete_after_years is not None:
-        cuts |= {min(case.years, case.obsolete_after_years)}
+    cuts = {month / 12 for month in range(ceil(years * 12))} | {min(delivered, years), years}
+    if obsolete is not None:
+        cuts.add(min(obsolete, years))
     return pairwise(sorted(cuts))
 
 
-def _rent_at(case: BuyOrRentInputs, year: float) -> float:
-    """The rent for an hour of today's work after ``year`` years, USD."""
-    rent: float = case.rent_usd_per_hour * (1 - case.price_decline) ** year
-    if case.obsolete_after_years is not None and year >= case.obsolete_after_years:
-        rent /= case.new_generation_speedup
-    return rent
+def _break_even(case: Assumptions) -> BreakEven | None:
+    rent = _flexible_rent(case)
+    if case.purchase_usd is None or rent is None or _arrives_too_late(case):
+        return None
+    use, count = in_use(case), machines(case)
+    hours, running, fixed = (
+        _hours(case, case.discount_rate),
+        _running_usd_per_hour(case),
+        _fixed(case, case.discount_rate),
+    )
+    share = _break_even_utilization(case)
+    billed = use * (hours.rented - hours.waiting)
+    return BreakEven(
+        utilization=share,
+        hours_per_day=None if share is None else 24 * share,
+        rent_usd_per_hour=(fixed + use * running * hours.owned) / billed,
+        payback_months=_payback(case, rent),
+        waiting_usd=count * use * rent * _hours(case, 0.0).waiting,
+        running_usd_per_month=count
+        * HOURS_PER_MONTH
+        * (use * running + case.staff_usd_per_gpu_hour * _per_machine(case)),
+        rent_usd_per_month=count * HOURS_PER_MONTH * use * rent,
+    )
 
 
-def _break_even_rent(case: BuyOrRentInputs, flows: _Flows) -> float:
-    """Today's rent at which both cost the same; the owner also pays rent until delivery."""
-    billed = case.billed * flows.renting - case.utilisation * flows.waiting
-    return case.rent_usd_per_hour * (flows.capital + case.utilisation * flows.running) / billed
+def _break_even_utilization(case: Assumptions) -> float | None:
+    """The utilization at which both, linear in it, cost the same."""
+    hours, rent = _hours(case, case.discount_rate), _flexible_rent(case) or 0.0
+    saved = rent * (hours.rented - hours.waiting) - _running_usd_per_hour(case) * hours.owned
+    return max(0.0, _fixed(case, case.discount_rate)) / saved if saved > 0 else None
 
 
-def _payback(case: BuyOrRentInputs) -> float | None:
+def _payback(case: Assumptions, rent: float) -> float | None:
     """Months until savings cover the capital; within a month by proportion."""
-    missing = case.purchase_usd + case.facility_usd - case.resale_usd
+    missing = (case.purchase_usd or 0.0) * (1 - case.resale_share) + case.facility_usd / machines(case)
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
-    for start, end in _months(case):
+    staff = case.staff_usd_per_gpu_hour * _per_machine(case)
+    for start, end in _months(case.years, delivered, case.obsolete_after_years):
         middle = (start + end) / 2
         if middle < delivered:
             continue
-        rent, running = case.billed * _rent_at(case, middle), case.utilisation * case.running_usd_per_hour
-        saved_per_year = HOURS_PER_YEAR * (rent - running)
-        if saved_per_year * (end - start) >= missing - 1e-9:
-            return 12 * (start + (missing / saved_per_year if missing > 0 else 0.0))
-        missing -= saved_per_year * (end - start)
+        aged = case.obsolete_after_years is not None and middle >= case.obsolete_after_years
+        now = rent * math.pow(1 - case.price_decline, middle) / (case.new_generation_speedup if aged else 1.0)
+        saved = HOURS_PER_YEAR * (in_use(case) * (now - _running_usd_per_hour(case)) - staff)
+        if saved * (end - start) >= missing - 1e-9:
+            return 12 * (start + (missing / saved if missing > 0 else 0.0))
+        missing -= saved * (end - start)
     return None
 
 
-def _verdict(case: BuyOrRentInputs, flows: _Flows, rules: Assumptions) -> tuple[BuyOrRentVerdict, str]:
-    own, rent = flows.own(case.utilisation), flows.rent(case.utilisation)
-    owning = f"owning costs {about(own)} against {about(rent)} of rent for the same hours, in today's money"
-    if case.peak_to_baseline > rules.bursty_above_peak_to_baseline and own < rent:
+def _verdict(case: Assumptions, found: tuple[WayCost, ...]) -> tuple[BuyOrRentVerdict, str]:
+    named = {one.way: f"{one.way.value.replace('_', '-')} {about(one.present_value_usd)}" for one in found}
+    why = f"{', '.join(named.values())} for the same hours, in today's money"
+    if found[0].way is not CapacityType.OWNED:
+        return BuyOrRentVerdict.RENT, why
+    if case.peak_to_baseline > case.bursty_above_peak_to_baseline:
         return (
             BuyOrRentVerdict.HYBRID,
-            f"{owning}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)",
+            f"{why}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)",
         )
-    return (BuyOrRentVerdict.BUY if own < rent else BuyOrRentVerdict.RENT), owning
+    return BuyOrRentVerdict.BUY, why
 
 
-def _assumptions(case: BuyOrRentInputs) -> tuple[str, ...]:
-    zero = {
-        "energy": case.watts * case.kwh_usd,
-        "staff": case.staff_usd_per_hour,
-        "facilities": case.facility_usd,
-        "resale value": case.resale_usd,
-        "discount rate": case.discount_rate,
-        "price decline": case.price_decline,
-        "lead time": case.lead_time_weeks,
-    }
-    notes = [f"{name}: 0" for name, value in zero.items() if not value]
-    if case.pue == 1:
-        notes.append("PUE: 1")
-    if case.obsolete_after_years is None:
-        notes.append("obsolescence: none within the time")
-    if case.utilisation == 1:
-        notes.append("utilisation: every hour of the day")
-    if case.take_or_pay:
-        notes.append("rent: a commitment, paid for every hour, used or not")
-    notes.append(f"in use {24 * case.utilisation:.1f} h/day for {case.years:g} years; a year is 8,760 hours")
-    return tuple(notes)
+def _with_decline(case: Assumptions, decline: float) -> FallingRents:
+    changed = replace(case, price_decline=decline)
+    by_hour = CapacityType.SPOT if case.rent_usd_per_hour is None else CapacityType.ON_DEMAND
+    return FallingRents(
+        price_decline=decline,
+        owned_usd=_paid(changed, CapacityType.OWNED, case.discount_rate),
+        rented_usd=_paid(changed, by_hour, case.discount_rate),
+        break_even_utilization=_break_even_utilization(changed),
+        verdict=_verdict(changed, costs(changed))[0],
+    )
 
 
-def _rules(break_even: float | None, rules: Assumptions) -> tuple[RuleCheck, ...]:
+def _thresholds(case: Assumptions, break_even: BreakEven | None) -> tuple[RuleCheck, ...]:
     """The quoted thresholds, compared with the break-even of this case."""
-    hours = float("inf") if break_even is None else 24 * break_even
+    share = None if break_even is None else break_even.utilization
+    hours = math.inf if share is None else 24 * share
     says = (
         "owning never pays: an hour costs more to run than to rent"
-        if break_even is None
-        else f"owning pays above {hours:.1f} h/day ({break_even:.1%})"
-        + (", more than a day has" if break_even > 1 else "")
+        if share is None
+        else f"owning pays above {hours:.1f} h/day ({share:.1%})" + (", more than a day has" if share > 1 else "")
     )
-    low, high = rules.rent_below_hours_per_day, rules.buy_above_hours_per_day
-    most = rules.buy_above_utilization
+    low, high, most = case.rent_below_hours_per_day, case.buy_above_hours_per_day, case.buy_above_utilization
     return (
         RuleCheck(f"under {low:g} h/day: rent", says, hours >= low),
         RuleCheck(f"above {low:g}-{high:g} h/day: buy", says, hours <= high),
-        RuleCheck(f"sustained utilisation above {most:.0%}: buying is worth the arithmetic", says, hours <= 24 * most),
+        RuleCheck(f"sustained utilization above {most:.0%}: buying is worth the arithmetic", says, hours <= 24 * most),
     )
 
 
-def _with_decline(case: BuyOrRentInputs, decline: float, rules: Assumptions) -> Sensitivity:
-    changed = replace(case, price_decline=decline)
-    flows = _flows(changed, changed.discount_rate)
-    return Sensitivity(
-        price_decline=decline,
-        own_npv_usd=flows.own(case.utilisation),
-        rent_npv_usd=flows.rent(case.utilisation),
-        break_even_utilisation=flows.break_even_utilisation,
-        verdict=_verdict(changed, flows, rules)[0],
-    )
+def _notes(case: Assumptions) -> Iterator[str]:
+    yield f"in use {24 * in_use(case):.1f} h/day for {case.years:g} years; a year is 8,760 hours"
+    if case.purchase_usd is not None:
+        yield (
+            f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, {case.watts or 0:,.0f} W a machine, resale "
+            f"{case.resale_share:.0%}, delivered after {case.lead_time_weeks:g} weeks"
+        )
+    if _arrives_too_late(case):
+        yield f"owning is left out: a machine would arrive after {case.lead_time_weeks:g} weeks (lead_time_weeks)"
+    if case.reserved_usd_per_hour is not None:
+        yield f"reserved: every hour is paid, in terms of {case.term_years:g} years"
+    zero = {
+        "staff": case.staff_usd_per_gpu_hour, "facilities": case.facility_usd, "discount rate": case.discount_rate,
+        "price decline": case.price_decline,
+    }  # fmt: skip
+    yield from (f"{name}: 0" for name, value in zero.items() if not value)
+    if case.obsolete_after_years is None:
+        yield "obsolescence: none within the time"
 
 
-def monthly_usd(case: BuyOrRentInputs) -> tuple[float, float]:
-    """An average month's running cost owned, and its rent at today's price, at the planned hours (USD)."""
-    return (
-        case.utilisation * HOURS_PER_MONTH * case.running_usd_per_hour,
-        case.billed * HOURS_PER_MONTH * case.rent_usd_per_hour,
-    )
+def _turning_points(case: Assumptions, found: tuple[WayCost, ...]) -> tuple[tuple[TurningPoint, ...], tuple[str, ...]]:
+    """The inputs that alone change the answer, and those that do not."""
+    case = replace(case, utilization=in_use(case), hours_per_day=None)
+    flips, steady = [], []
+    for name in _VARIED:
+        value = float(getattr(case, name) or 0.0)
+        if not value or len(found) == 1:
+            continue
+        flip = _flip(case, name, value, found[0].way)
+        if flip is None:
+            steady.append(name)
+        else:
+            flips.append(flip)
+    return tuple(sorted(flips, key=lambda one: abs(math.log(one.flips_at / one.value)))), tuple(steady)
+
+
+def _flip(case: Assumptions, name: str, value: float, winner: CapacityType) -> TurningPoint | None:
+    """The nearest value, up or down to ten times, at which another way wins; found on a grid, then halved."""
+    values = table()[name].range
+
+    def wins(changed: float) -> CapacityType:
+        varied: dict[str, Any] = {name: changed}
+        return costs(replace(case, **varied))[0].way
+
+    found = []
+    for direction in (1, -1):
+        last = value
+        for step in range(1, _STEPS + 1):
+            tried = max(values.least, min(values.most, value * 10 ** (direction * step / _STEPS)))
+            if tried == last or not tried:
+                break
+            way = wins(tried)
+            if way is not winner:
+                at = _halved(last, tried, lambda one: wins(one) is winner)
+                found.append(TurningPoint(name, value, at, wins(at) or way))
+                break
+            last = tried
+    return min(found, key=lambda one: abs(math.log(one.flips_at / value)), default=None)
+
+
+def _halved(holds: float, fails: float, still: Callable[[float], bool]) -> float:
+    """The first value that fails, to a thousandth."""
+    while abs(fails / holds - 1) > 1e-3:
+        middle = math.sqrt(holds * fails)
+        if still(middle):
+            holds = middle
+        else:
+            fails = middle
+    return fails

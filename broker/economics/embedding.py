@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
-from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.assumptions import Assumptions
+from broker.economics.figures import Estimate, Gib, Hours
 from broker.economics.kinds import Precision
 from broker.economics.memory import usable_gib
 from broker.economics.throughput import inference_flops, peak_tflops
-from broker.economics.units import GB, GIB, TERA, parameter_count, positive, whole
+from broker.economics.units import GB, GIB, TERA, parameter_count, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +39,14 @@ ENCODERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingJob:
-    """``items`` of ``tokens`` each, embedded into ``dimensions`` values of ``bytes_per_value``. Raises InvalidInput."""
-
-    items: float
-    tokens: int
-    parameters: float
-    dimensions: int
-    bytes_per_value: float = 4.0
-
-    def __post_init__(self) -> None:
-        positive("items", self.items, most=1e15)
-        whole("tokens per item", self.tokens, most=10**6)
-        parameter_count(self.parameters)
-        whole("dimensions", self.dimensions, most=10**6)
-        positive("bytes per value", self.bytes_per_value, most=8)
-
-    @property
-    def vectors_gb(self) -> float:
-        """The vectors without an index, GB."""
-        return self.items * self.dimensions * self.bytes_per_value / GB
-
-
-@dataclass(frozen=True, slots=True)
 class EmbeddingSpeed:
-    """On one card: items per second, the batch that fits, and the memory of weights and that batch."""
+    """On one card: items per second, hours for the whole collection, the batch that fits, and the memory of weights and
+    that batch."""
 
-    items_per_second: float
-    gpu_hours: float
+    items_per_second: Estimate
+    gpu_hours: Hours
     batch: int
-    memory_gib: float
+    memory_gib: Gib
 
 
 def encoder_of(parameters: float) -> tuple[Encoder, str]:
@@ -87,8 +66,21 @@ def patches(image_size: int, patch_size: int) -> int:
     return (image_size // patch_size) ** 2 + 1
 
 
+def tokens_of(assumptions: Assumptions) -> int:
+    """Tokens of an item: of a document as stated, of an image its patches. Raises InvalidInput if neither is known, or
+    both are."""
+    tokens, size = assumptions.tokens_per_item, assumptions.image_size
+    if tokens is not None and size is None:
+        return tokens
+    if size is None or tokens is not None:
+        raise InvalidInput(
+            "the length of an item is missing", hint="give --assume tokens_per_item=N, or image_size=N for images"
+        )
+    return patches(size, assumptions.patch_size)
+
+
 def embedding_speed(
-    job: EmbeddingJob, card: Accelerator, precision: Precision = Precision.FP16, rules: Assumptions = DEFAULTS
+    parameters: float, items: float, card: Accelerator, assumptions: Assumptions, precision: Precision = Precision.FP16
 ) -> EmbeddingSpeed | None:
     """The speed of one card; None where it does not hold the model with one item, or its peak is unknown. The achieved
     share of the peak is the one that finished runs of inference with a model of this size measured on the card, else
@@ -96,19 +88,24 @@ def embedding_speed(
     peak = peak_tflops(card, precision)
     if peak is None:
         return None
-    encoder, _ = encoder_of(job.parameters)
-    weights = job.parameters * precision.bytes
-    item = 16 * job.tokens * encoder.hidden * 2.0  # inputs, attention and the widened layer of one item, 16 bits
-    room = usable_gib(card.memory_gib, rules.memory_headroom) * GIB - weights
-    batch = min(int(room // item), rules.serving_most_sequences)
+    encoder, _ = encoder_of(parameters)
+    tokens, weights = tokens_of(assumptions), parameters * precision.bytes
+    item = 16 * tokens * encoder.hidden * 2.0  # inputs, attention and the widened layer of one item, 16 bits
+    room = usable_gib(card.memory_gib, assumptions.memory_headroom) * GIB - weights
+    batch = min(int(room // item), assumptions.serving_most_sequences)
     if batch < 1:
         return None
-    flops = inference_flops(job.parameters, job.tokens) + 4 * encoder.layers * encoder.hidden * float(job.tokens) ** 2
-    speed = peak * TERA * rules.prompt_share_on(card.name, job.parameters)[0] / flops
-    return EmbeddingSpeed(speed, job.items / speed / 3600, batch, (weights + batch * item) / GIB)
+    flops = inference_flops(parameters, tokens) + 4 * encoder.layers * encoder.hidden * float(tokens) ** 2
+    speed = peak * TERA * assumptions.prompt_share_on(card.name, parameters)[0] / flops
+    return EmbeddingSpeed(speed, items / speed / 3600, batch, (weights + batch * item) / GIB)
 
 
-def index_gb(job: EmbeddingJob, links: int = 32) -> float:
-    """An HNSW index in memory, GB: the vectors, and 2 × ``links`` neighbours of 4 bytes each (Malkov and Yashunin
+def vectors_gb(items: float, assumptions: Assumptions) -> float:
+    """The vectors without an index, GB."""
+    return items * assumptions.dimensions * assumptions.value_bytes / GB
+
+
+def index_gb(items: float, assumptions: Assumptions, links: int = 32) -> float:
+    """An HNSW index in memory, GB: the vectors, and 2 × ``links`` neighbors of 4 bytes each (Malkov and Yashunin
     2018)."""
-    return job.vectors_gb + job.items * 2 * links * 4 / GB
+    return vectors_gb(items, assumptions) + items * 2 * links * 4 / GB

@@ -1,6 +1,6 @@
 """Energy and carbon: kWh and kg CO2e of a job, the grid's intensity by region, and a scorecard.
 
-Power model: idle + utilisation × (board power − idle), linear, as in Lacoste et al. 2019 and MLPerf practice; the
+Power model: idle + utilization × (board power − idle), linear, as in Lacoste et al. 2019 and MLPerf practice; the
 building's overhead is the PUE. Intensities come from ``grid.toml``, each with its source and year; they are annual
 averages of the local grid, so a single hour may differ twofold. Emissions of making the hardware are not counted.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import HIDDEN, Estimate, Figure, Watts
 from broker.economics.units import not_negative, overhead, positive, share, whole
 
 GRADES = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))
@@ -26,9 +27,9 @@ class GridIntensity:
     """``grams_per_kwh`` (CO2e) of a region's electricity, with its ``year`` and source."""
 
     region: str
-    grams_per_kwh: float
-    year: int
-    source: str
+    grams_per_kwh: Figure
+    year: Annotated[int, HIDDEN]
+    source: Annotated[str, HIDDEN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +48,24 @@ class Footprint:
     ``_high``: the range in which the grid of these hours may differ from its annual average (`grid_range`);
     ``range_source``: the source of that range."""
 
-    watts: float
-    kwh: float
-    kg_co2e: float
-    kg_co2e_low: float
-    kg_co2e_high: float
-    range_source: str
-    pue: float
+    watts: Watts
+    kwh: Estimate
+    kg_co2e: Estimate
+    kg_co2e_low: Estimate
+    kg_co2e_high: Estimate
+    range_source: Annotated[str, HIDDEN]
+    pue: Figure
     intensity: GridIntensity
 
 
-def average_watts(
-    tdp_w: float, utilisation: float, idle_w: float | None = None, rules: Assumptions = DEFAULTS
-) -> float:
-    """Average power of a GPU: idle + utilisation × (board power − idle), W. ``idle_w``: as measured, else a share of
-    the board power."""
-    board = positive("board power", tdp_w, "W")
-    idle = board * rules.idle_power_share if idle_w is None else not_negative("idle power", idle_w, "W", most=board)
-    return idle + share("utilisation", utilisation) * (board - idle)
+def average_watts(tdp_w: float, utilization: float, assumptions: Assumptions = DEFAULTS) -> float:
+    """Average power of a GPU: idle + utilization × (board power − idle), W; idle as measured (``idle_watts``), else a
+    share of the board power."""
+    board, idle = positive("board power", tdp_w, "W"), assumptions.idle_watts
+    if idle is None:
+        idle = board * assumptions.idle_power_share
+    not_negative("idle power", idle, "W", most=board)
+    return idle + share("utilization", utilization) * (board - idle)
 
 
 def energy_kwh(watts: float, hours: float, gpus: int = 1, pue: float = 1.0) -> float:
@@ -73,54 +74,53 @@ def energy_kwh(watts: float, hours: float, gpus: int = 1, pue: float = 1.0) -> f
     return drawn * not_negative("hours", hours) * overhead(pue) / 1000
 
 
+def energy_usd_per_hour(watts: float, kwh_usd: float, pue: float = 1.0) -> float:
+    """Cost of an hour of ``watts`` at the plug of the machine, with the building's overhead (PUE, 1 or more)."""
+    not_negative("power", watts, "W", most=1e8)
+    not_negative("electricity price", kwh_usd, "USD per kWh", most=100)
+    return watts / 1000 * kwh_usd * overhead(pue)
+
+
 def carbon_kg(kwh: float, grams_per_kwh: float) -> float:
     """kg CO2e of that much electricity."""
     return not_negative("energy", kwh, "kWh") * not_negative("intensity", grams_per_kwh, "g/kWh", most=3000) / 1000
 
 
 def footprint(
-    accelerator: Accelerator,
-    *,
-    gpus: int,
-    hours: float,
-    utilisation: float,
-    location: str,
-    pue: float | None = None,
-    idle_w: float | None = None,
-    measured_w: float | None = None,
-    rules: Assumptions = DEFAULTS,
+    accelerator: Accelerator, *, gpus: int, hours: float, utilization: float, assumptions: Assumptions = DEFAULTS
 ) -> Footprint:
-    """Energy and carbon of ``gpus`` in use for ``hours`` at ``location`` (``aws/us-east-1`` or a country, ``DE``).
+    """Energy and carbon of ``gpus`` in use for ``hours`` at the location of the assumptions.
 
-    ``pue``: the provider's published average where it has one, else the industry's. ``measured_w``: average power of
-    one card, instead of the power model. Raises InvalidInput when the card's power is not known and none was measured,
+    The PUE is the provider's published average where it has one, unless it is stated. Measured power (``gpu_watts``)
+    takes precedence over the power model. Raises InvalidInput when the card's power is not known and none was measured,
     UnknownName for a location without data.
     """
-    if measured_w is not None:
-        watts = positive("measured power", measured_w, "W", most=1e5)
+    location = assumptions.location
+    if assumptions.gpu_watts is not None:
+        watts = assumptions.gpu_watts
     elif accelerator.tdp_w is None:
         raise InvalidInput(
             f"{accelerator.name}: its power is not published",
-            hint="`gpubroker advise eco --watts` takes the average power measured on one",
+            hint="`--assume gpu_watts=W` takes the average power measured on one",
         )
     else:
-        watts = average_watts(accelerator.tdp_w, utilisation, idle_w, rules)
+        watts = average_watts(accelerator.tdp_w, utilization, assumptions)
     intensity = grid_intensity(location)
-    pue = default_pue(location) if pue is None else pue
+    pue = assumptions.pue if "pue" in assumptions.stated else default_pue(location)
     kwh = energy_kwh(watts, hours, gpus, pue)
     kg = carbon_kg(kwh, intensity.grams_per_kwh)
-    of = grid_range(hours, rules)
+    of = grid_range(hours, assumptions)
     return Footprint(watts, kwh, kg, kg * of.low, kg * of.high, of.source, pue, intensity)
 
 
-def grid_range(hours: float, rules: Assumptions = DEFAULTS) -> GridRange:
+def grid_range(hours: float, assumptions: Assumptions = DEFAULTS) -> GridRange:
     """How far the grid's intensity during a run of that many hours may differ from its annual average: in days wind and
     sun count in full, over months only the season does. The source of the factors is in ``grid.toml``."""
-    days = hours < rules.grid_days_below_hours
-    low, high = rules.grid_of_days if days else rules.grid_of_months
+    days = hours < assumptions.grid_days_below_hours
+    low, high = assumptions.grid_of_days if days else assumptions.grid_of_months
     known = _data()["ranges"]["days" if days else "months"]
     stated = (low, high) != (known["low"], known["high"])
-    return GridRange(low, high, "your rules of thumb" if stated else known["source"])
+    return GridRange(low, high, "your assumptions" if stated else known["source"])
 
 
 def grid_intensity(location: str) -> GridIntensity:
@@ -162,10 +162,10 @@ class ScorecardLine:
     """One line of the scorecard: figure, reference, points from 0 to 1, and the improvement."""
 
     what: str
-    value: float
+    value: Figure
     unit: str
-    target: float
-    points: float
+    target: Figure
+    points: Figure
     improve: str
 
 
@@ -173,53 +173,41 @@ class ScorecardLine:
 class Scorecard:
     """The lines and their mean as a grade from A to E (`GRADES`)."""
 
-    scores: tuple[ScorecardLine, ...]
-    points: float
     grade: str
+    points: Figure
+    scores: tuple[ScorecardLine, ...]
 
 
 def scorecard(
     used: Footprint,
     accelerator: Accelerator,
     *,
-    utilisation: float,
+    utilization: float,
     training: bool,
-    units_of_work: float,
-    best_kg_per_unit: float,
-    model_parameters: float | None,
-    smallest_sufficient_parameters: float | None,
     best_tflops_per_watt: float,
-    rules: Assumptions = DEFAULTS,
+    assumptions: Assumptions = DEFAULTS,
 ) -> Scorecard:
-    """A carbon scorecard of the work: utilisation, model size, hardware, grid, and carbon per unit of work.
-
-    ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters``: the best available; points
-    measure the distance. The grid is compared with the rules' clean grid. Without ``model_parameters`` the model's size
-    is left out.
-    """
-    goal = rules.training_utilization if training else rules.inference_utilization
-    per_unit = used.kg_co2e / positive("units of work", units_of_work)
+    """A carbon scorecard of the work: utilization, model size, hardware, grid, and carbon per unit of work. Points
+    measure the distance from the best available: ``best_tflops_per_watt``, the clean grid and the smallest sufficient
+    model of the assumptions. Without the model's size that line is left out."""
+    goal = assumptions.training_utilization if training else assumptions.inference_utilization
+    units, clean = assumptions.units_of_work, assumptions.clean_grid_g_per_kwh
+    best_kg = max(used.kwh * clean / 1000 / units, 1e-12)
     efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or used.watts)
     grams = used.intensity.grams_per_kwh
     scores = [
-        _line("GPU utilisation", utilisation, "", goal, "batch more, load data faster, pool small jobs", more=True),
+        _line("GPU utilization", utilization, "", goal, "batch more, load data faster, pool small jobs", more=True),
         _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", more=True),
-        _line("grid", grams, "g CO2e/kWh", rules.clean_grid_g_per_kwh, "move to a cleaner region"),
-        _line("carbon per unit of work", per_unit, "kg CO2e", best_kg_per_unit, "all of the above"),
+        _line("grid", grams, "g CO2e/kWh", clean, "move to a cleaner region"),
+        _line("carbon per unit of work", used.kg_co2e / units, "kg CO2e", best_kg, "all of the above"),
     ]
-    if model_parameters is not None:
-        least = model_parameters if smallest_sufficient_parameters is None else smallest_sufficient_parameters
-        size = _line(
-            "model size",
-            positive("parameters", model_parameters),
-            "parameters",
-            positive("smallest sufficient size", least),
-            "use the smallest model that meets the quality, distil or quantise",
-        )
-        scores.insert(1, size)
+    if (size := assumptions.model_parameters) is not None:
+        least = min(assumptions.smallest_parameters or size, size)
+        improve = "use the smallest model that meets the quality, distil or quantize"
+        scores.insert(1, _line("model size", size, "parameters", least, improve))
     points = sum(score.points for score in scores) / len(scores)
     grade = next((letter for letter, least in GRADES if points >= least), "E")
-    return Scorecard(tuple(scores), points, grade)
+    return Scorecard(grade, points, tuple(scores))
 
 
 def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> ScorecardLine:

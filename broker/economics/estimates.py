@@ -22,6 +22,14 @@ def limit(amount: float) -> float:
     return round(ceil(round(amount / step, 6)) * step, 6)
 
 
+def count_text(value: float) -> str:
+    """``7B``, ``1.5T``, ``350M``."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:g}"
+
+
 def about(amount: float) -> str:
     """USD: ``$11,100``, ``$58.1``, ``$4.31``, ``$0.163``."""
     return f"{'-' if rounded(amount) < 0 else ''}${digits(abs(amount), cents=True)}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import HIDDEN, Gib
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import MemoryEstimate, ParallelLayout, lower_bound_cards, usable_gib
 
@@ -22,23 +24,23 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``count`` GPUs of an accelerator that hold the workload in this layout.
+    """``gpus`` of an accelerator that hold the workload in this layout.
 
     ``per_gpu_gib`` of ``usable_gib`` are used on each GPU. ``lower_bound``: cards if everything split evenly, GiB
-    divided by GiB; ``count`` is larger because not everything splits, and because of the sizes of machines.
+    divided by GiB; ``gpus`` is larger because not everything splits, and because of the sizes of machines.
     """
 
     accelerator: str
-    count: int
-    tensor_parallel: int
-    pipeline_parallel: int
-    data_parallel: int
-    zero: int
-    per_gpu_gib: float
-    usable_gib: float
-    lower_bound: int
-    assumes: str
+    gpus: int
+    per_gpu_gib: Gib
+    usable_gib: Gib
+    layout: str
     caveats: tuple[str, ...]
+    lower_bound: Annotated[int, HIDDEN]
+    tensor_parallel: Annotated[int, HIDDEN]
+    pipeline_parallel: Annotated[int, HIDDEN]
+    data_parallel: Annotated[int, HIDDEN]
+    zero: Annotated[int, HIDDEN]
 
 
 def fits(
@@ -46,22 +48,25 @@ def fits(
     accelerators: Iterable[Accelerator],
     *,
     fixed: bool = False,
-    rules: Assumptions = DEFAULTS,
+    assumptions: Assumptions = DEFAULTS,
 ) -> tuple[Fit, ...]:
     """The smallest arrangement of each accelerator that holds the workload, fewest cards first; accelerators that
-    cannot hold it are left out. ``fixed``: keep the layout the estimate was made for instead of looking for one."""
+    cannot hold it are left out. ``fixed``: keep the layout the estimate was made for instead of looking for one; else
+    there are as many whole copies as the ``gpus`` of the assumptions have room for."""
     found = []
     for accelerator in accelerators:
         if needs.workload.trains and accelerator.inference_only:
             continue
-        layout = needs.layout if fixed else smallest_layout(needs, accelerator, rules)
-        usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
+        layout = needs.layout if fixed else smallest_layout(needs, accelerator, assumptions)
+        if layout is not None and not fixed:
+            layout = widened(layout, assumptions.gpus)
+        usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
         if layout is None or needs.on(layout) > usable or (caveats := _caveats(needs, accelerator, layout)) is None:
             continue
         found.append(
             Fit(
                 accelerator=accelerator.name,
-                count=layout.gpus,
+                gpus=layout.gpus,
                 tensor_parallel=layout.tensor,
                 pipeline_parallel=layout.pipeline,
                 data_parallel=layout.data,
@@ -69,15 +74,15 @@ def fits(
                 per_gpu_gib=needs.on(layout),
                 usable_gib=usable,
                 lower_bound=lower_bound_cards(needs.total_gib, usable),
-                assumes=describe(needs, layout),
+                layout=describe(needs, layout),
                 caveats=caveats,
             )
         )
-    return tuple(sorted(found, key=lambda fit: (fit.count, fit.usable_gib, fit.accelerator)))
+    return tuple(sorted(found, key=lambda fit: (fit.gpus, fit.usable_gib, fit.accelerator)))
 
 
 def smallest_layout(
-    needs: MemoryEstimate, accelerator: Accelerator, rules: Assumptions = DEFAULTS, *, tensor: bool = True
+    needs: MemoryEstimate, accelerator: Accelerator, assumptions: Assumptions = DEFAULTS, *, tensor: bool = True
 ) -> ParallelLayout | None:
     """The arrangement with the fewest cards that holds the workload; None when none does.
 
@@ -86,11 +91,11 @@ def smallest_layout(
     Cards come as 1, 2, 4, ... up to a machine, then in whole machines. For training, ZeRO-3 is preferred to splitting
     the model, and of splits the smallest. ``tensor`` False: without tensor parallelism, for cards without a fast link.
     """
-    usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
-    for count in _machine_sizes(rules.gpus_per_node):
-        if accelerator.consumer and count > _most_consumer_cards(needs, rules):
+    usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
+    for count in _machine_sizes(assumptions.gpus_per_node):
+        if accelerator.consumer and count > _most_consumer_cards(needs, assumptions):
             return None
-        for layout in _layouts(count, needs, rules.gpus_per_node, tensor):
+        for layout in _layouts(count, needs, assumptions.gpus_per_node, tensor):
             if accelerator.consumer and layout.tensor * layout.pipeline > 1:
                 continue
             if needs.on(layout) <= usable:
@@ -98,8 +103,14 @@ def smallest_layout(
     return None
 
 
-def _most_consumer_cards(needs: MemoryEstimate, rules: Assumptions) -> int:
-    return rules.consumer_cards_per_machine if needs.workload.method is Method.QLORA else 1
+def widened(layout: ParallelLayout, gpus: int | None) -> ParallelLayout:
+    """The layout in as many whole copies as at least ``gpus`` have room for; ZeRO shares among all of them."""
+    copies = max(1, -(-(gpus or layout.gpus) // layout.gpus))
+    return ParallelLayout(layout.gpus * copies, layout.tensor, layout.pipeline, layout.zero)
+
+
+def _most_consumer_cards(needs: MemoryEstimate, assumptions: Assumptions) -> int:
+    return assumptions.consumer_cards_per_machine if needs.workload.method is Method.QLORA else 1
 
 
 def describe(needs: MemoryEstimate, layout: ParallelLayout) -> str:

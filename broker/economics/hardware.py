@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
+from broker.economics.figures import ExactUsd, Figure, Usd
 from broker.economics.kinds import BoundBy
 from broker.economics.units import positive
 
@@ -30,8 +31,8 @@ class Value:
     """A candidate's value for money in its bound (GB/s or TFLOPS per 1000 USD)."""
 
     accelerator: str
-    usd: float
-    per_kusd: float
+    usd: Usd
+    per_kusd: Figure
     linked: bool
 
 
@@ -52,34 +53,19 @@ class RadarRow:
     """One candidate on four axes from 0 to 1, 1 the best of those compared; None for unknown figures.
 
     ``cost``: performance per dollar. ``performance``: in the work's bound. ``energy_efficiency``: performance per watt.
-    ``maturity``: of the software. ``score``: the weighted mean of the known axes.
+    ``maturity``: of the software. ``score``: the mean of the known axes.
     """
 
     accelerator: str
-    cost: float | None
-    performance: float | None
-    energy_efficiency: float | None
-    maturity: float
-    score: float
+    cost: Figure | None
+    performance: Figure | None
+    energy_efficiency: Figure | None
+    maturity: Figure
+    score: Figure
     caveats: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RadarWeights:
-    """The weight of each axis in the score; equal by default."""
-
-    cost: float = 1.0
-    performance: float = 1.0
-    energy_efficiency: float = 1.0
-    maturity: float = 1.0
-
-
-EQUAL_WEIGHTS = RadarWeights()
-
-
-def radar(
-    candidates: Sequence[Candidate], bound_by: BoundBy, weights: RadarWeights = EQUAL_WEIGHTS
-) -> tuple[RadarRow, ...]:
+def radar(candidates: Sequence[Candidate], bound_by: BoundBy) -> tuple[RadarRow, ...]:
     """Cost, performance, energy efficiency and maturity side by side, best score first. Raises InvalidInput when there
     is nothing to compare."""
     if not candidates:
@@ -102,14 +88,7 @@ def radar(
                 performance=speed,
                 energy_efficiency=energy,
                 maturity=maturity,
-                score=_mean(
-                    [
-                        (cost, weights.cost),
-                        (speed, weights.performance),
-                        (energy, weights.energy_efficiency),
-                        (maturity, weights.maturity),
-                    ]
-                ),
+                score=_mean([cost, speed, energy, maturity]),
                 caveats=_caveats(candidate),
             )
         )
@@ -131,8 +110,8 @@ class TrialResult:
     """``usd_per_unit``, and its ratio to the cheapest candidate's."""
 
     name: str
-    usd_per_unit: float
-    times_cheapest: float
+    usd_per_unit: ExactUsd
+    times_cheapest: Figure
 
 
 def compare(trials: Iterable[Trial]) -> tuple[TrialResult, ...]:
@@ -158,10 +137,9 @@ def _normalised(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None or not best else value / best for value in values]
 
 
-def _mean(axes: Sequence[tuple[float | None, float]]) -> float:
-    known = [(value, weight) for value, weight in axes if value is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / positive("weights of the known axes", total)
+def _mean(axes: Sequence[float | None]) -> float:
+    known = [value for value in axes if value is not None]
+    return sum(known) / len(known)
 
 
 def _caveats(candidate: Candidate) -> tuple[str, ...]:

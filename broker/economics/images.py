@@ -16,6 +16,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.packaged import packaged
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import Gib
 from broker.economics.kinds import Precision
 from broker.economics.memory import usable_gib
 from broker.economics.throughput import peak_tflops
@@ -115,13 +116,13 @@ class ImageMemory:
     """GiB on a GPU. ``copies_gib``: 16-bit copies of FP32 weights. A step has activations and copies at the loss, and
     gradients with what is recomputed at its end: the larger of the two is in ``total_gib``."""
 
-    weights_gib: float
-    optimizer_gib: float
-    copies_gib: float
-    activations_gib: float
-    gradients_gib: float
-    recomputed_gib: float
-    runtime_gib: float
+    weights_gib: Gib
+    optimizer_gib: Gib
+    copies_gib: Gib
+    activations_gib: Gib
+    gradients_gib: Gib
+    recomputed_gib: Gib
+    runtime_gib: Gib
 
     @property
     def total_gib(self) -> float:
@@ -140,25 +141,25 @@ class ImageSpeed:
     at_batch: float | None
 
 
-def image_memory(use: ImageUse, rules: Assumptions = DEFAULTS) -> ImageMemory:
+def image_memory(use: ImageUse, assumptions: Assumptions = DEFAULTS) -> ImageMemory:
     """The memory of a use on one GPU."""
     size = use.network.parameters
     trained = 0.0
     if use.method is ImageMethod.FULL:
         trained = size
     elif use.method is ImageMethod.LORA:
-        trained = size * fraction("adapter fraction", rules.adapter_fraction)
+        trained = size * fraction("adapter fraction", assumptions.adapter_fraction)
     frozen = size if use.method is not ImageMethod.FULL else 0.0
-    moments = rules.sgd_bytes if use.optimizer is ImageOptimizer.SGD else rules.adamw_fp32_bytes
+    moments = assumptions.sgd_bytes if use.optimizer is ImageOptimizer.SGD else assumptions.adamw_fp32_bytes
     at_loss, recomputed = (use.batch * use.scale * mib * _MIB / GIB for mib in use.per_item_mib)
     return ImageMemory(
         weights_gib=(frozen * 2 + trained * 4) / GIB,
         optimizer_gib=trained * moments / GIB,
         copies_gib=trained * 2 / GIB,
         activations_gib=at_loss,
-        gradients_gib=trained * rules.gradient_bytes / GIB,
+        gradients_gib=trained * assumptions.gradient_bytes / GIB,
         recomputed_gib=recomputed,
-        runtime_gib=rules.runtime_gib,
+        runtime_gib=assumptions.runtime_gib,
     )
 
 
@@ -171,16 +172,16 @@ def image_flops(use: ImageUse) -> float:
     return passes * use.network.forward_gflops * 1e9 * use.scale
 
 
-def launch_seconds(use: ImageUse, rules: Assumptions = DEFAULTS) -> float:
+def launch_seconds(use: ImageUse, assumptions: Assumptions = DEFAULTS) -> float:
     """The minimum seconds of a step in eager PyTorch, whatever the batch: operations are launched one by one. A forward
     pass takes a fixed time for each tensor of the network; a backward pass takes twice that, also with an adapter,
     whose own operations are added."""
     if use.method is ImageMethod.INFERENCE:
-        return use.network.tensors * rules.image_launch_s
-    return use.network.tensors * rules.image_launch_s * (3 + use.checkpointing)
+        return use.network.tensors * assumptions.image_launch_s
+    return use.network.tensors * assumptions.image_launch_s * (3 + use.checkpointing)
 
 
-def traffic_seconds(use: ImageUse, card: Accelerator, rules: Assumptions = DEFAULTS) -> float:
+def traffic_seconds(use: ImageUse, card: Accelerator, assumptions: Assumptions = DEFAULTS) -> float:
     """Seconds in which a step moves its parameters, whatever the batch: read by the passes in 16 bits, and for trained
     ones the 16-bit copy (6 bytes each), gradients (6), and what AdamW reads and writes in 32 bits (28; SGD 20)."""
     size = use.network.parameters
@@ -189,27 +190,27 @@ def traffic_seconds(use: ImageUse, card: Accelerator, rules: Assumptions = DEFAU
         moved *= 2 + use.checkpointing
     if use.method is ImageMethod.FULL:
         moved += size * (6 + 6 + (20 if use.optimizer is ImageOptimizer.SGD else 28))
-    return moved / (card.bandwidth_gb_s * 1e9 * rules.decode_efficiency) if card.bandwidth_gb_s else 0.0
+    return moved / (card.bandwidth_gb_s * 1e9 * assumptions.decode_efficiency) if card.bandwidth_gb_s else 0.0
 
 
-def image_speed(use: ImageUse, card: Accelerator, rules: Assumptions = DEFAULTS) -> ImageSpeed | None:
+def image_speed(use: ImageUse, card: Accelerator, assumptions: Assumptions = DEFAULTS) -> ImageSpeed | None:
     """The speed on a card; None where it does not hold the use with one item."""
-    room = usable_gib(card.memory_gib, rules.memory_headroom)
-    most = _most(use, room, rules)
+    room = usable_gib(card.memory_gib, assumptions.memory_headroom)
+    most = _most(use, room, assumptions)
     if most < 1:
         return None
     peak = peak_tflops(card, Precision.BF16)
-    share = rules.image_mfu_attention if use.network.attention else rules.image_mfu_convolution
+    share = assumptions.image_mfu_attention if use.network.attention else assumptions.image_mfu_convolution
     if not peak:
         return ImageSpeed(most, None, None)
     full = peak * TERA * share / image_flops(use)
-    step = max(use.batch / full + traffic_seconds(use, card, rules), launch_seconds(use, rules))
+    step = max(use.batch / full + traffic_seconds(use, card, assumptions), launch_seconds(use, assumptions))
     return ImageSpeed(most, full, use.batch / step)
 
 
-def _most(use: ImageUse, room: float, rules: Assumptions) -> int:
+def _most(use: ImageUse, room: float, assumptions: Assumptions) -> int:
     """The largest batch whose peak is at most ``room`` GiB: each of the two sides of the peak grows with the batch."""
-    one = image_memory(use, rules)
+    one = image_memory(use, assumptions)
     free = room - one.weights_gib - one.optimizer_gib - one.runtime_gib
     found = []
     for fixed, growing in ((one.copies_gib, one.activations_gib), (one.gradients_gib, one.recomputed_gib)):

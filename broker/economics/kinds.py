@@ -69,3 +69,17 @@ class Goal(StrEnum):
     FINE_TUNE = "fine-tune"
     PRETRAIN = "pretrain"
     SERVE = "serve"
+
+
+class Fact(StrEnum):
+    """What holds of the work already, or must hold."""
+
+    EXACT_OUTPUT = "exact-output"
+    QUANTIZED = "quantized"
+    BATCHED = "batched"
+    INTERRUPTIBLE = "interruptible"
+    CHECKPOINTED = "checkpointed"
+    ON_SPOT = "on-spot"
+    COMMITTED = "committed"
+    AUTOSCALED = "autoscaled"
+    MOVES_DATA = "moves-data"

@@ -8,6 +8,7 @@ et al., QLoRA (NeurIPS 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from broker.core.errors import InvalidInput
 from broker.economics.activations import (
@@ -20,6 +21,7 @@ from broker.economics.activations import (
 )
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.families import completed, shape_for
+from broker.economics.figures import HIDDEN, Gib
 from broker.economics.kinds import Adapted, Method, Precision, Recomputation
 from broker.economics.model import ModelShape
 from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_count, positive, whole
@@ -55,7 +57,7 @@ class ModelUse:
         if self.method in (Method.ADAMW, Method.SGD) and self.weights in (Precision.INT8, Precision.INT4):
             raise InvalidInput(
                 f"precision: {self.method} updates all weights and cannot do it in {self.weights}",
-                hint="train in bf16, fp16, fp8 or fp32, or adapt quantised weights with --method qlora",
+                hint="train in bf16, fp16, fp8 or fp32, or adapt quantized weights with --method qlora",
             )
 
     @property
@@ -79,6 +81,33 @@ class ModelUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """The model that advice is about: ``parameters``, those ``active`` for one token, its ``shape`` if known, and
+    ``notes`` on assumed figures. ``kv_only``: the shape is sufficient for the KV cache only."""
+
+    parameters: float
+    active: float
+    shape: ModelShape | None = None
+    notes: tuple[str, ...] = ()
+    kv_only: bool = False
+
+    def workload(self, method: Method, assumptions: Assumptions = DEFAULTS) -> ModelUse:
+        """A use of the model. A shape that is sufficient for the KV cache only is not used to estimate activations."""
+        return ModelUse(
+            self.parameters,
+            method,
+            assumptions.precision,
+            assumptions.batch or 1,
+            assumptions.context or 0,
+            None if self.kv_only and method is not Method.INFERENCE else self.shape,
+            assumptions.recomputation,
+            assumptions.kv_precision,
+            assumptions.gradients_freed,
+            assumptions.adapted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ParallelLayout:
     """The layout over ``gpus`` = tensor × pipeline × data parallel degrees, and the ZeRO stage (0 to 3; 3 is FSDP).
     ``offload``: weights, gradients and optimizer are in the host's memory, and two layers at a time on the GPU
@@ -97,7 +126,9 @@ class ParallelLayout:
             whole(name, value)
         whole("ZeRO stage", self.zero, least=0, most=3)
         if self.offload and self.zero != 3:
-            raise InvalidInput("offload: weights in the host's memory need ZeRO stage 3", hint="give --zero 3, too")
+            raise InvalidInput(
+                "offload: weights in the host's memory need ZeRO stage 3", hint="give --assume zero=3, too"
+            )
         if self.gpus % (self.tensor * self.pipeline):
             raise InvalidInput(
                 f"gpus: {self.gpus} cannot be split into tensor {self.tensor} × pipeline {self.pipeline} groups"
@@ -120,19 +151,19 @@ class MemoryEstimate:
     inputs.
     """
 
-    workload: ModelUse
-    layout: ParallelLayout
-    weights_gib: float
-    gradients_gib: float
-    optimizer_gib: float
-    activations_gib: float
-    loss_gib: float
-    working_gib: float
-    runtime_gib: float
-    kv_cache_gib: float
-    prefill_gib: float
-    total_gib: float
-    per_gpu_gib: float
+    workload: Annotated[ModelUse, HIDDEN]
+    layout: Annotated[ParallelLayout, HIDDEN]
+    weights_gib: Gib
+    gradients_gib: Gib
+    optimizer_gib: Gib
+    activations_gib: Gib
+    loss_gib: Gib
+    working_gib: Gib
+    runtime_gib: Gib
+    kv_cache_gib: Gib
+    prefill_gib: Annotated[Gib, HIDDEN]
+    total_gib: Gib
+    per_gpu_gib: Gib
     assumptions: tuple[str, ...]
 
     def on(self, layout: ParallelLayout) -> float:
@@ -166,7 +197,9 @@ class MemoryEstimate:
         return weights + gradients + optimizer + cache + passing + self.runtime_gib
 
 
-def estimate(workload: ModelUse, layout: ParallelLayout | None = None, rules: Assumptions = DEFAULTS) -> MemoryEstimate:
+def estimate(
+    workload: ModelUse, layout: ParallelLayout | None = None, assumptions: Assumptions = DEFAULTS
+) -> MemoryEstimate:
     """The memory of a workload.
 
     Training: weights in their precision, FP32 gradients, optimizer state, activations; for LoRA and QLoRA gradients
@@ -174,12 +207,14 @@ def estimate(workload: ModelUse, layout: ParallelLayout | None = None, rules: As
     """
     layout = layout or ParallelLayout()
     notes: list[str] = []
-    workload = _with_shape(workload, rules, notes)
-    weights = _weights(workload, rules, notes)
-    gradients, optimizer = _states(workload, rules, notes)
-    activations, loss, working = _activations(workload, weights, rules, notes) if workload.trains else (0.0, 0.0, 0.0)
+    workload = _with_shape(workload, assumptions, notes)
+    weights = _weights(workload, assumptions, notes)
+    gradients, optimizer = _states(workload, assumptions, notes)
+    activations, loss, working = (
+        _activations(workload, weights, assumptions, notes) if workload.trains else (0.0, 0.0, 0.0)
+    )
     cache = 0.0 if workload.trains else _cache(workload, notes)
-    runtime = rules.runtime_gib * GIB if workload.trains and workload.context else 0.0
+    runtime = assumptions.runtime_gib * GIB if workload.trains and workload.context else 0.0
     together = min(gradients, activations + loss + working) if workload.gradients_freed and layout.gpus == 1 else 0.0
     total = weights + gradients + optimizer + activations + loss + working + runtime + cache - together
     prefill = 0.0
@@ -233,32 +268,32 @@ def lower_bound_cards(total_gib: float, usable: float) -> int:
     return max(1, ceil(not_negative("total", total_gib, "GiB") / positive("usable memory", usable, "GiB")))
 
 
-def _states(workload: ModelUse, rules: Assumptions, notes: list[str]) -> tuple[float, float]:
+def _states(workload: ModelUse, assumptions: Assumptions, notes: list[str]) -> tuple[float, float]:
     """Bytes of gradients and optimizer."""
     if not workload.trains:
         return 0.0, 0.0
     trained = workload.parameters
     if workload.method in (Method.LORA, Method.QLORA):
-        trained *= fraction("adapter fraction", rules.adapter_fraction)
-        notes.append(f"adapters of {rules.adapter_fraction:.2%} of the parameters")
+        trained *= fraction("adapter fraction", assumptions.adapter_fraction)
+        notes.append(f"adapters of {assumptions.adapter_fraction:.2%} of the parameters")
         if workload.method is Method.QLORA and workload.precision not in (None, workload.weights):
             notes.append(f"QLoRA computes in {workload.precision} and stores weights in {workload.weights}")
     if workload.method is Method.SGD:
-        per_parameter = rules.sgd_bytes
+        per_parameter = assumptions.sgd_bytes
     elif workload.weights is Precision.FP32:
-        per_parameter = rules.adamw_fp32_bytes
+        per_parameter = assumptions.adamw_fp32_bytes
         notes.append("FP32 weights are their own master copy: the optimizer holds two moments")
     else:
-        per_parameter = rules.adamw_bytes
-    not_negative("gradient bytes", rules.gradient_bytes)
-    return trained * rules.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
+        per_parameter = assumptions.adamw_bytes
+    not_negative("gradient bytes", assumptions.gradient_bytes)
+    return trained * assumptions.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
 
 
-def _with_shape(workload: ModelUse, rules: Assumptions, notes: list[str]) -> ModelUse:
+def _with_shape(workload: ModelUse, assumptions: Assumptions, notes: list[str]) -> ModelUse:
     """The workload with the context and shape to compute with; unchanged if it has no batch and no context."""
     if workload.trains and workload.batch > 1 and not workload.context:
-        notes.append(f"context taken as {rules.assumed_context:,} tokens, because a batch is given")
-        workload = replace(workload, context=rules.assumed_context)
+        notes.append(f"context taken as {assumptions.assumed_context:,} tokens, because a batch is given")
+        workload = replace(workload, context=assumptions.assumed_context)
     if not workload.context:
         return workload
     if workload.shape is None:
@@ -270,41 +305,43 @@ def _with_shape(workload: ModelUse, rules: Assumptions, notes: list[str]) -> Mod
     return replace(workload, shape=shape)
 
 
-def _weights(workload: ModelUse, rules: Assumptions, notes: list[str]) -> float:
+def _weights(workload: ModelUse, assumptions: Assumptions, notes: list[str]) -> float:
     """Bytes of the weights. In 4 or 8 bits the embeddings, where the vocabulary is known, keep 16 or 32."""
     plain = workload.parameters * workload.weights.bytes
     kept = workload.shape.embedding_parameters if workload.shape and workload.context else 0
     if workload.weights not in (Precision.INT8, Precision.INT4) or not 0 < kept < workload.parameters:
         return plain
-    each = rules.unquantized_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
+    each = assumptions.unquantized_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
     notes.append(f"embeddings of {kept / 1e9:.2g}B parameters keep {8 * each:g} bits")
-    quantised = workload.weights.bytes + (rules.quantized_block_bytes if workload.weights is Precision.INT4 else 0.0)
-    return (workload.parameters - kept) * quantised + kept * each
+    quantized = workload.weights.bytes + (
+        assumptions.quantized_block_bytes if workload.weights is Precision.INT4 else 0.0
+    )
+    return (workload.parameters - kept) * quantized + kept * each
 
 
 def _activations(
-    workload: ModelUse, weights: float, rules: Assumptions, notes: list[str]
+    workload: ModelUse, weights: float, assumptions: Assumptions, notes: list[str]
 ) -> tuple[float, float, float]:
     """Bytes of stored activations, of the loss, and of the active layer beyond the loss."""
     shape, batch, context = workload.shape, workload.batch, workload.context
     if shape is None or not context:
-        factor = not_negative("activations per weight byte", rules.activations_per_weight)
+        factor = not_negative("activations per weight byte", assumptions.activations_per_weight)
         notes.append(f"activations taken as {factor:g} × the weights: give the context to compute them")
         return factor * weights, 0.0, 0.0
     recomputed = workload.recomputes
     scale = 2.0 if workload.weights is Precision.FP32 else 1.0  # the formulas count 16-bit activations
     adapters = None
     if workload.method in (Method.LORA, Method.QLORA):
-        adapters = AdapterInputs(rules.adapter_input_bytes / scale, workload.adapted)
+        adapters = AdapterInputs(assumptions.adapter_input_bytes / scale, workload.adapted)
     stored = scale * activation_bytes(shape, batch, context, recomputed, adapters)
-    loss = loss_bytes(shape, batch, context, rules.logit_bytes)
+    loss = loss_bytes(shape, batch, context, assumptions.logit_bytes)
     at_work = scale * working_bytes(shape, batch, context, adapters) if recomputed is Recomputation.FULL else 0.0
     notes.append(f"activations of one micro-batch of {batch} × {context} tokens, recomputation {recomputed}")
     if loss:
-        notes.append(f"loss of {rules.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")
+        notes.append(f"loss of {assumptions.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")
     if adapters and recomputed is not Recomputation.FULL:
         inputs = scale * batch * context * shape.layers * adapters.bytes_per_token(shape) / GIB
-        each = f"{rules.adapter_input_bytes:g} bytes a value"
+        each = f"{assumptions.adapter_input_bytes:g} bytes a value"
         notes.append(f"{inputs:,.1f} GiB of them are inputs of adapters on {workload.adapted} linear layers, {each}")
     if recomputed is not Recomputation.FULL:
         full = activation_bytes(shape, batch, context, Recomputation.FULL)

@@ -61,7 +61,7 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the embeddings of input and output, which quantisation leaves unchanged; 0 if unknown."""
+        """Parameters of the embeddings of input and output, which quantization leaves unchanged; 0 if unknown."""
         return (self.vocabulary or 0) * self.hidden * (1 if self.tied else 2)
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.fits import describe, smallest_layout
+from broker.economics.figures import HIDDEN, Gib
+from broker.economics.fits import describe, smallest_layout, widened
 from broker.economics.kinds import Method
 from broker.economics.memory import MemoryEstimate, ParallelLayout, usable_gib
-from broker.economics.units import whole
 
 
 class Strategy(StrEnum):
@@ -62,8 +63,8 @@ class ParallelPlan:
     pipeline_parallel: int
     data_parallel: int
     zero: int
-    per_gpu_gib: float
-    usable_gib: float
+    per_gpu_gib: Gib
+    usable_gib: Gib
     interconnect: str
     machine: str
     num_nodes: int
@@ -71,8 +72,13 @@ class ParallelPlan:
     throughput: str
     latency: str
     complexity: str
-    why: str
+    why: Annotated[str, HIDDEN]
     warnings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        name = self.strategy.value.replace("_", " ").replace("fsdp", "ZeRO-3 / FSDP")
+        return f"{name} on {self.gpus} × {self.accelerator}: {self.why}"
 
 
 def choose(
@@ -81,7 +87,7 @@ def choose(
     *,
     linked: bool | None = None,
     gpus: int | None = None,
-    rules: Assumptions = DEFAULTS,
+    assumptions: Assumptions = DEFAULTS,
 ) -> ParallelPlan:
     """The parallelism for a workload on one kind of card.
 
@@ -90,15 +96,13 @@ def choose(
     that holds the workload. Raises InvalidInput if no number of such cards holds it.
     """
     linked = accelerator.link is not None if linked is None else linked
-    layout = smallest_layout(needs, accelerator, rules, tensor=linked)
+    layout = smallest_layout(needs, accelerator, assumptions, tensor=linked)
     if layout is None:
-        raise InvalidInput(f"{accelerator.name}: {_why_not(needs, accelerator, rules)}")
+        raise InvalidInput(f"{accelerator.name}: {_why_not(needs, accelerator, assumptions)}")
     group = layout.gpus
-    wanted = group if gpus is None else whole("gpus", gpus)
-    copies = max(1, -(-wanted // group))
-    layout = ParallelLayout(group * copies, layout.tensor, layout.pipeline, layout.zero)  # ZeRO shares among all copies
-    per_node = min(layout.gpus, rules.gpus_per_node)
-    across = layout.gpus > rules.gpus_per_node
+    layout = widened(layout, gpus)
+    per_node = min(layout.gpus, assumptions.gpus_per_node)
+    across = layout.gpus > assumptions.gpus_per_node
     strategy = _strategy(layout, group, linked, across)
     character = PLAYBOOK[strategy]
     link = (accelerator.link or "pcie") if linked else "pcie"
@@ -111,7 +115,7 @@ def choose(
         data_parallel=layout.data,
         zero=layout.zero,
         per_gpu_gib=needs.on(layout),
-        usable_gib=usable_gib(accelerator.memory_gib, rules.memory_headroom),
+        usable_gib=usable_gib(accelerator.memory_gib, assumptions.memory_headroom),
         interconnect=link if group > 1 else "none",
         machine=f"{accelerator.name}:{per_node}",
         num_nodes=-(-layout.gpus // per_node),
@@ -120,7 +124,7 @@ def choose(
         latency=character.latency,
         complexity=character.complexity,
         why=_why(needs, accelerator, layout, group, across),
-        warnings=_warnings(needs, accelerator, layout, group, linked, across, rules),
+        warnings=_warnings(needs, accelerator, layout, group, linked, across, assumptions),
     )
 
 
@@ -142,13 +146,13 @@ def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout
     return f"{size} do not fit on one {accelerator.name}: {describe(needs, layout)}, {where}"
 
 
-def _why_not(needs: MemoryEstimate, accelerator: Accelerator, rules: Assumptions) -> str:
-    usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
+def _why_not(needs: MemoryEstimate, accelerator: Accelerator, assumptions: Assumptions) -> str:
+    usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
     if accelerator.consumer:
         return (
             f"{needs.total_gib:.1f} GiB do not fit on one card ({usable:.1f} GiB usable), and consumer cards are for "
             "what fits on one: data parallelism, QLoRA, single-card inference. Take a data-centre card, or a smaller "
-            "or quantised model"
+            "or quantized model"
         )
     return (
         f"{needs.total_gib:.1f} GiB do not fit on any number of them without splitting further "
@@ -163,17 +167,18 @@ def _warnings(
     group: int,
     linked: bool,
     across: bool,
-    rules: Assumptions,
+    assumptions: Assumptions,
 ) -> tuple[str, ...]:
     notes = []
     if group > 1 and not linked:
         notes.append(
-            f"no fast link: exchanges over PCIe are about {rules.pcie_allreduce_slowdown:g} times slower than over "
-            "NVLink; consider a card that holds the model alone, or a smaller model"
+            f"no fast link: exchanges over PCIe are about {assumptions.pcie_allreduce_slowdown:g} times slower than "
+            "over NVLink; consider a card that holds the model alone, or a smaller model"
         )
     if accelerator.consumer:
         notes.append(
-            f"consumer card: expect to lose about {rules.consumer_heat_loss:.0%} of its speed to heat in a dense rack"
+            f"consumer card: expect to lose about {assumptions.consumer_heat_loss:.0%} of its speed to heat in a dense "
+            "rack"
         )
     if across and needs.workload.trains:
         notes.append("across machines the network is the limit: use 100 Gb/s or more per machine (RDMA)")

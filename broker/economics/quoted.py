@@ -6,28 +6,32 @@ and, where they are known, current prices. Amounts USD; memory GiB or GB as said
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from broker.core.values.accelerators import lookup
-from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
+from broker.economics.assumptions import DEFAULTS, Assumptions, replaced
+from broker.economics.buy_or_rent import compare
 from broker.economics.claims import API_BREAK_EVEN, FLEET_SAVING, SAVINGS_TOGETHER, WITHIN, RuleCheck
-from broker.economics.cluster import check_quoted_range, cluster_cost
 from broker.economics.estimates import digits
 from broker.economics.families import shape_for
 from broker.economics.kinds import Method, Precision
-from broker.economics.memory import ModelUse, estimate, kv_cache_bytes
+from broker.economics.memory import ModelUse, Subject, estimate, kv_cache_bytes
 from broker.economics.replica import ServedModel, replica_speed
 from broker.economics.savings import check_fleet_claim
 from broker.economics.throughput import decode, decode_tokens_per_second
-from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
+from broker.economics.unit_cost import (
+    break_even_utilization,
+    check_quoted_range,
+    check_quoted_utilization,
+    cluster_cost,
+)
 from broker.economics.units import GB, GIB
 
 _NEARLY = 1.1  # old prices do not distinguish break-evens that differ by less than a tenth
 _REQUEST = (300.0, 300.0)  # example of tokens read and generated; the API's price counts for generated ones
-API_USD_PER_MILLION = 0.20  # example price of a small model; `advise unit-cost` takes your own
+API_USD_PER_MILLION = 0.20  # example price of a small model; `--assume api_usd` takes your own
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +57,37 @@ class MarketFigures:
     reserved: tuple[float, ...] = ()
 
 
-def quoted_rules(market: MarketFigures | None = None, rules: Assumptions = DEFAULTS) -> tuple[QuotedRule, ...]:
+def quoted_rules(market: MarketFigures | None = None, assumptions: Assumptions = DEFAULTS) -> tuple[QuotedRule, ...]:
     """All quoted rules, by topic."""
     market = market or MarketFigures()
-    return (*_memory(rules), *_speed(rules), *_owning(market, rules), *_discounts(market), *_savings(rules))
+    return (
+        *_memory(assumptions),
+        *_speed(assumptions),
+        *_owning(market, assumptions),
+        *_discounts(market),
+        *_savings(assumptions),
+    )
 
 
-def _memory(rules: Assumptions) -> Iterator[QuotedRule]:
-    states = Precision.BF16.bytes + rules.gradient_bytes + rules.adamw_bytes
-    long = estimate(ModelUse(7e9, Method.ADAMW, batch=1, context=4096), rules=rules)
+def _memory(assumptions: Assumptions) -> Iterator[QuotedRule]:
+    states = Precision.BF16.bytes + assumptions.gradient_bytes + assumptions.adamw_bytes
+    long = estimate(ModelUse(7e9, Method.ADAMW, batch=1, context=4096), assumptions=assumptions)
     yield QuotedRule(
         "memory", "full fine-tuning takes 16 to 18 bytes a parameter",
         f"weights, gradients and optimizer are {states:g} bytes a parameter; 7B at 4,096 tokens takes "
         f"{long.total_gib * GIB / 7e9:.0f} with what depends on batch and context",
         abs(states - 18) <= 2, "activations and logits are left out; LoRA and 8-bit optimizers take less",
-        "gpubroker advise size --parameters 7B --batch 1 --context 4096",
+        "gpubroker advise size 7B --context 4096",
     )  # fmt: skip
-    said = rules.activations_per_weight * 7e9 * 2 / GIB
-    many = estimate(ModelUse(7e9, Method.ADAMW, batch=8, context=4096), rules=rules)
+    said = assumptions.activations_per_weight * 7e9 * 2 / GIB
+    many = estimate(ModelUse(7e9, Method.ADAMW, batch=8, context=4096), assumptions=assumptions)
     counted = many.activations_gib + many.loss_gib
     yield QuotedRule(
-        "memory", f"activations take {rules.activations_per_weight:g} times the weights",
+        "memory", f"activations take {assumptions.activations_per_weight:g} times the weights",
         f"7B: {said:.0f} GiB by the rule; {counted:.0f} GiB for 8 × 4,096 tokens, "
         f"{long.activations_gib + long.loss_gib:.0f} GiB for 1 × 4,096",
         abs(counted / said - 1) <= WITHIN, "they grow with batch and context, not with the weights",
-        "gpubroker advise size --parameters 7B --batch 8 --context 4096",
+        "gpubroker advise size 7B --batch 8 --context 4096",
     )  # fmt: skip
     shape, _ = shape_for(70e9)
     cache = kv_cache_bytes(shape, 32, 8192) / GB
@@ -87,11 +97,11 @@ def _memory(rules: Assumptions) -> Iterator[QuotedRule]:
         f"70B, 32 × 8,192 tokens: {without:,.0f} GB by the rule, {cache:.1f} GB with its {shape.kv_heads} key-value "
         f"heads of {shape.heads}",
         False, f"{shape.heads / shape.kv_heads:g} times too much for grouped-query attention",
-        "gpubroker advise size --parameters 70B --method inference --batch 32 --context 8192",
+        "gpubroker advise size 70B --method inference --batch 32 --context 8192",
     )  # fmt: skip
 
 
-def _speed(rules: Assumptions) -> Iterator[QuotedRule]:
+def _speed(assumptions: Assumptions) -> Iterator[QuotedRule]:
     old, new = lookup("A100-80GB"), lookup("H100")
     compute = (new.tflops_bf16 or 0) / (old.tflops_bf16 or 1)
     memory = new.bandwidth_gb_s / old.bandwidth_gb_s
@@ -100,42 +110,40 @@ def _speed(rules: Assumptions) -> Iterator[QuotedRule]:
         f"{compute:.1f} times in dense BF16 ({new.tflops_bf16:g} over {old.tflops_bf16:g} TFLOPS), {memory:.1f} times "
         "in memory bandwidth",
         abs(compute - 3) <= 1 and abs(memory - 3) <= 1, "token generation at small batch is bound by bandwidth",
-        "gpubroker advise throughput --parameters 7B",
+        "gpubroker advise speed 7B",
     )  # fmt: skip
-    link = (new.link_gb_s or 0) / 2 / rules.pcie_gb_s
+    link = (new.link_gb_s or 0) / 2 / assumptions.pcie_gb_s
     yield QuotedRule(
-        "speed", f"an all-reduce over PCIe is {rules.pcie_allreduce_slowdown:g} times slower than over NVLink",
-        f"H100: {(new.link_gb_s or 0) / 2:g} over {rules.pcie_gb_s:g} GB/s one way: {link:.0f} times; A100: "
-        f"{(old.link_gb_s or 0) / 2 / rules.pcie_gb_s:.0f} times",
-        10 <= link <= 20, "small messages are bound by latency", "gpubroker advise parallelism --parameters 70B",
+        "speed", f"an all-reduce over PCIe is {assumptions.pcie_allreduce_slowdown:g} times slower than over NVLink",
+        f"H100: {(new.link_gb_s or 0) / 2:g} over {assumptions.pcie_gb_s:g} GB/s one way: {link:.0f} times; A100: "
+        f"{(old.link_gb_s or 0) / 2 / assumptions.pcie_gb_s:.0f} times",
+        10 <= link <= 20, "small messages are bound by latency", "gpubroker advise size 70B --gpu H100",
     )  # fmt: skip
     big, small = lookup("A100-80GB"), lookup("L4")
-    before = decode(big, parameters=7e9, precision=Precision.FP32, rules=rules).tokens_per_second or 1.0
-    after = decode_tokens_per_second(3.5e9, small.bandwidth_gb_s, efficiency=rules.decode_efficiency)
+    full = replace(assumptions, precision=Precision.FP32)
+    before = decode(big, Subject(7e9, 7e9), 1, full).tokens_per_second or 1.0
+    after = decode_tokens_per_second(3.5e9, small.bandwidth_gb_s, efficiency=assumptions.decode_efficiency)
     yield QuotedRule(
         "speed", "7B in FP32 on an A100 at $3.50/h to INT4 on an L4 at $0.70/h is 5 times cheaper",
         f"5 times an hour; {before:.0f} tokens/s become {after:.0f}: {3.5 / before / (0.7 / after):.1f} times a token",
         True, "at a large batch the A100 shares each reading of the weights among more requests",
-        "gpubroker advise unit-cost --tokens-per-second 60 --rent-usd-per-hour 0.70",
+        "gpubroker advise cost unit 60 --assume rent_usd_per_hour=0.70",
     )  # fmt: skip
 
 
-def _owning(market: MarketFigures, rules: Assumptions) -> Iterator[QuotedRule]:
-    low = cluster_cost(
-        server_usd=200e3, gpus=8, years=3, power_distribution_usd=10e3, cooling_usd=15e3, staff_usd_per_gpu_hour=2,
-        watts=10_200, kwh_usd=rules.kwh_usd, pue=rules.pue,
-    )  # fmt: skip
-    high = cluster_cost(
-        server_usd=400e3, gpus=8, years=3, power_distribution_usd=50e3, cooling_usd=100e3, staff_usd_per_gpu_hour=7,
-        watts=10_200, kwh_usd=rules.kwh_usd, pue=rules.pue,
-    )  # fmt: skip
-    yield _checked("owning", check_quoted_range(low, high, rules), "at full use; it takes low utilisation",
-                   "gpubroker advise cluster-cost --server-usd 300000")  # fmt: skip
-    limit = rules.buy_above_hours_per_day
-    for name, case, command in _purchases(market, rules):
-        found = buy_or_rent(case, rules).break_even_hours_per_day
-        never = found is None or found > 24
-        says = "owning never pays" if never else f"owning pays above {found:.1f} h/day"
+def _owning(market: MarketFigures, assumptions: Assumptions) -> Iterator[QuotedRule]:
+    built = replace(assumptions, gpus=8, years=3, watts=10_200, resale_share=0, discount_rate=0, utilization=1)
+    small = replace(built, facility_usd=25e3, staff_usd_per_gpu_hour=2)
+    large = replace(built, facility_usd=150e3, staff_usd_per_gpu_hour=7)
+    low, high = (cluster_cost(usd, case) for usd, case in ((200e3, small), (400e3, large)))
+    ends = [(cost.usd_per_used_gpu_hour, cost.usd_per_gpu_hour) for cost in (low, high)]
+    yield _checked("owning", check_quoted_range(*ends), "at full use; it takes low utilization",
+                   "gpubroker advise cost cluster 300000")  # fmt: skip
+    limit = assumptions.buy_above_hours_per_day
+    for name, case, command in _purchases(market, assumptions):
+        break_even = compare(case, vary=False).break_even
+        found = None if break_even is None else break_even.hours_per_day
+        says = "owning never pays" if found is None or found > 24 else f"owning pays above {found:.1f} h/day"
         yield QuotedRule(
             "owning", f"above {limit:g} h/day for years: buy ({name})",
             f"${case.purchase_usd:,.0f} against ${case.rent_usd_per_hour:.2f}/h for {case.years:g} years: {says}",
@@ -144,18 +152,18 @@ def _owning(market: MarketFigures, rules: Assumptions) -> Iterator[QuotedRule]:
         )  # fmt: skip
     for model, share in API_BREAK_EVEN:
         card, size = ("RTX4090", 7e9) if "7B" in model else ("A100-80GB", 13e9)
-        alone = decode(lookup(card), parameters=size, precision=Precision.FP16, rules=rules).tokens_per_second
+        alone = decode(lookup(card), Subject(size, size), 1, assumptions).tokens_per_second
         served = ServedModel(size, size, shape_for(size)[0], Precision.FP16, *_REQUEST)
-        full = replica_speed(served, lookup(card), 1, rules=rules)
+        full = replica_speed(served, lookup(card), 1, assumptions=assumptions)
         speed = None if full is None else full.tokens_per_second
         rent = market.on_demand.get(card)
-        command = f"gpubroker advise unit-cost --gpu {card} --tokens-per-second {speed or 0:.0f} --api-usd 0.20"
+        command = f"gpubroker advise cost unit {speed or 0:.0f} --gpu {card} --assume api_usd=0.20"
         if rent is None or speed is None or full is None:
-            yield QuotedRule("owning", f"{model} needs about {share:.0%} utilisation to beat an API",
+            yield QuotedRule("owning", f"{model} needs about {share:.0%} utilization to beat an API",
                              f"no price of {card} is known", None, "", command)  # fmt: skip
             continue
-        check = check_quoted_utilisation(model, share, rent, speed, API_USD_PER_MILLION, rules)
-        one = break_even_utilisation(rent, alone or 1.0, API_USD_PER_MILLION)
+        check = check_quoted_utilization(model, share, rent, speed, API_USD_PER_MILLION)
+        one = break_even_utilization(rent, alone or 1.0, API_USD_PER_MILLION)
         often = "never" if one > 1 else f"above {one:.0%}"
         says = (
             f"{check.says}, {full.batch} requests at once; {often} with one at a time ({digits(alone or 0)} tokens/s)"
@@ -164,24 +172,27 @@ def _owning(market: MarketFigures, rules: Assumptions) -> Iterator[QuotedRule]:
         yield _checked("owning", replace(check, says=says), why, command)
 
 
-def _purchases(market: MarketFigures, rules: Assumptions) -> Iterator[tuple[str, BuyOrRentInputs, str]]:
+def _purchases(market: MarketFigures, assumptions: Assumptions) -> Iterator[tuple[str, Assumptions, str]]:
     """Cards with a street price and a rent, and the build that is often quoted, each with its command."""
+    alone = replace(assumptions, gpus=1, gpus_per_machine=1, lead_time_weeks=0, facility_usd=0, hours_per_day=None)
     for card in ("RTX4090", "L40S", "A100-80GB", "H100"):
         price, rent = lookup(card).street_price, market.on_demand.get(card)
         if price is None or rent is None:
             continue
-        purchase = sum(price) / 2
-        yield f"{card} at its current rent", BuyOrRentInputs(
-            purchase_usd=purchase, rent_usd_per_hour=rent, years=3, watts=lookup(card).tdp_w or 0.0,
-            kwh_usd=rules.kwh_usd, pue=rules.pue, resale_usd=purchase * rules.resale_share,
-        ), f"gpubroker advise buy-or-rent --gpu {card} --years 3 --hours-per-day 6"  # fmt: skip
+        yield (
+            f"{card} at its current rent",
+            replace(
+                alone, purchase_usd=sum(price) / 2, rent_usd_per_hour=rent, years=3, watts=lookup(card).tdp_w or 0.0
+            ),
+            f"gpubroker advise buy-or-rent --gpu {card} --hours-per-day 6",
+        )
+    build = {"purchase_usd": 2200, "rent_usd_per_hour": 0.18, "watts": 550, "kwh_usd": 0.16, "pue": 1.0,
+             "resale_share": 600 / 2200}  # fmt: skip
+    stated = " ".join(f"--assume {name}={value:.4g}" for name, value in build.items())
     yield (
         "an RTX 4090 build of $2,200, sold for $600",
-        BuyOrRentInputs(purchase_usd=2200, rent_usd_per_hour=0.18, years=2, watts=550, kwh_usd=0.16, resale_usd=600),
-        (
-            "gpubroker advise buy-or-rent --purchase-usd 2200 --rent-usd-per-hour 0.18 --years 2 --hours-per-day 6 "
-            "--watts 550 --kwh-usd 0.16 --resale-usd 600"
-        ),
+        replaced({"years": 2, **build}, base=alone),
+        f"gpubroker advise buy-or-rent --years 2 --hours-per-day 6 {stated}",
     )
 
 
@@ -203,24 +214,24 @@ def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
         "prices", "a reservation at 40 % off saves 40 %",
         "at 40 % off it saves 40 % of hours in use all the time, 14 % at 70 % use, and costs 20 % more at 50 % use",
         False, "it pays above a use of 1 − discount, and never by the whole discount below full use",
-        "gpubroker advise capacity --gpu H100 --hours-per-day 12",
+        "gpubroker advise buy-or-rent --gpu H100 --hours-per-day 12",
     )  # fmt: skip
 
 
-def _savings(rules: Assumptions) -> Iterator[QuotedRule]:
+def _savings(assumptions: Assumptions) -> Iterator[QuotedRule]:
     share, before, after = FLEET_SAVING
     yield _checked("savings", check_fleet_claim(share, before, after), "1 − before ÷ after, not more",
-                   "gpubroker advise savings --utilisation 0.2 --target-utilisation 0.6")  # fmt: skip
+                   "gpubroker advise savings --utilization 0.2 --assume training_utilization=0.6")  # fmt: skip
     low, high = SAVINGS_TOGETHER
     together = 1 - (1 - low) * (1 - high)
     yield QuotedRule(
         "savings", "savings of several measures add up",
         f"{low:.0%} and {high:.0%} together save {together:.0%}, not {low + high:.0%}; INT8 and INT4 are alternatives",
         False, "each applies to what the others leave, and of alternatives one counts",
-        "gpubroker advise savings --inference --parameters 7B --monthly-usd 12000",
+        "gpubroker advise savings 7B --method inference --monthly-usd 12000",
     )  # fmt: skip
-    size = 70e9 * (2 + rules.adamw_bytes)
-    alone, gang = size / rules.checkpoint_bytes_per_s, size / rules.checkpoint_bytes_per_s / 32
+    size = 70e9 * (2 + assumptions.adamw_bytes)
+    alone, gang = size / assumptions.checkpoint_bytes_per_s, size / assumptions.checkpoint_bytes_per_s / 32
     yield QuotedRule(
         "savings", "write a checkpoint every ten minutes",
         f"70B with its optimizer is {size / GB:,.0f} GB: {alone / 60:.0f} min by one writer, {gang:.0f} s by 32",
@@ -231,8 +242,3 @@ def _savings(rules: Assumptions) -> Iterator[QuotedRule]:
 
 def _checked(topic: str, check: RuleCheck, fails: str, command: str) -> QuotedRule:
     return QuotedRule(topic, check.rule, check.says, check.holds, fails, command)
-
-
-def failing(found: Iterable[QuotedRule]) -> int:
-    """The number of rules that do not hold."""
-    return sum(one.holds is False for one in found)

@@ -85,7 +85,7 @@ class ReplicaSpeed:
 
 
 def replica_speed(
-    model: ServedModel, card: Accelerator, gpus: int, batch: int | None = None, rules: Assumptions = DEFAULTS
+    model: ServedModel, card: Accelerator, gpus: int, batch: int | None = None, assumptions: Assumptions = DEFAULTS
 ) -> ReplicaSpeed | None:
     """The speed of a replica; None where it does not hold the model with one sequence, or the card's peak is unknown.
 
@@ -95,15 +95,15 @@ def replica_speed(
     """
     for name in ("prefill_efficiency", "decode_efficiency", "matrix_efficiency", "attention_efficiency",
                  "cache_efficiency"):  # fmt: skip
-        fraction(name, getattr(rules, name))
-    positive("serving_pace", rules.serving_pace)
+        fraction(name, getattr(assumptions, name))
+    positive("serving_pace", assumptions.serving_pace)
     peak = peak_tflops(card, model.precision)
-    room = sequences(model, card, gpus, rules)
+    room = sequences(model, card, gpus, assumptions)
     if peak is None or room < 1 or (batch is not None and whole("batch", batch) > room):
         return None
-    at_once = min(room, rules.serving_most_sequences) if batch is None else batch
-    step = step_seconds(model, card, gpus, at_once, rules)
-    prompt = prompt_seconds(model, card, gpus, rules)
+    at_once = min(room, assumptions.serving_most_sequences) if batch is None else batch
+    step = step_seconds(model, card, gpus, at_once, assumptions)
+    prompt = prompt_seconds(model, card, gpus, assumptions)
     further = model.output_tokens if not prompt else max(0.0, model.output_tokens - 1)
     each = prompt + further * step / at_once
     prefill = prompt / each
@@ -112,28 +112,30 @@ def replica_speed(
         batch=at_once,
         requests_per_second=1 / each,
         tokens_per_second=model.output_tokens / each,
-        time_to_first_token_s=prompt + rules.serving_step_s if prompt else step,
+        time_to_first_token_s=prompt + assumptions.serving_step_s if prompt else step,
         step_s=step,
         time_per_token_s=step / (1 - prefill) if further else step,
         prefill_share=prefill,
     )
 
 
-def sequences(model: ServedModel, card: Accelerator, gpus: int, rules: Assumptions = DEFAULTS) -> int:
+def sequences(model: ServedModel, card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> int:
     """The number of sequences (prompt and output) that fit into the replica's memory beside the weights, a chunk of a
     prompt and the share kept free; 0 if the model does not fit."""
     use = ModelUse(
         model.parameters, Method.INFERENCE, model.precision, context=max(1, round(model.room)), shape=model.shape,
         kv_precision=model.kv_precision,
     )  # fmt: skip
-    needs = estimate(use, ParallelLayout(gpus, gpus), rules)
-    chunk = prefill_bytes(model.shape, rules.prefill_chunk_tokens) / GIB / gpus
+    needs = estimate(use, ParallelLayout(gpus, gpus), assumptions)
+    chunk = prefill_bytes(model.shape, assumptions.prefill_chunk_tokens) / GIB / gpus
     cache = needs.on(needs.layout) - needs.weights_gib / gpus  # of one sequence on one card
-    free = usable_gib(card.memory_gib, rules.memory_headroom) - needs.weights_gib / gpus - chunk
+    free = usable_gib(card.memory_gib, assumptions.memory_headroom) - needs.weights_gib / gpus - chunk
     return max(0, int(free / cache))
 
 
-def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, rules: Assumptions = DEFAULTS) -> float:
+def step_seconds(
+    model: ServedModel, card: Accelerator, gpus: int, batch: int, assumptions: Assumptions = DEFAULTS
+) -> float:
     """Seconds to generate one token for each of ``batch`` sequences: the matrices, at the slower of reading and
     computing; the KV cache, read after them, layer by layer; the exchange between cards; starts and ends of kernels.
 
@@ -145,16 +147,18 @@ def step_seconds(model: ServedModel, card: Accelerator, gpus: int, batch: int, r
     bandwidth = gpus * card.bandwidth_gb_s * GB
     weights = (min(model.parameters, model.active * batch) - model.looked_up) * model.precision.bytes
     flops = batch * inference_flops(model.active - model.looked_up, 1)
-    by_memory = weights / (bandwidth * rules.decode_efficiency)
-    by_compute = flops / (gpus * peak * TERA * rules.prefill_efficiency)
+    by_memory = weights / (bandwidth * assumptions.decode_efficiency)
+    by_compute = flops / (gpus * peak * TERA * assumptions.prefill_efficiency)
     context = model.prompt_tokens + model.output_tokens / 2
     cache = batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
-    reading = cache / (bandwidth * rules.cache_efficiency)
-    beside = all_reduce_seconds(model.shape, card, gpus, batch, rules) + model.shape.layers * rules.layer_step_s
-    return (max(by_memory, by_compute) + reading + beside + rules.serving_step_s) / rules.serving_pace
+    reading = cache / (bandwidth * assumptions.cache_efficiency)
+    beside = (
+        all_reduce_seconds(model.shape, card, gpus, batch, assumptions) + model.shape.layers * assumptions.layer_step_s
+    )
+    return (max(by_memory, by_compute) + reading + beside + assumptions.serving_step_s) / assumptions.serving_pace
 
 
-def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Assumptions = DEFAULTS) -> float:
+def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> float:
     """Seconds to read one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token),
     the attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
     (`passing_bytes`), and the exchange between cards. For a long prompt most of it is attention, for a small model most
@@ -165,28 +169,28 @@ def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, rules: Assu
     peak = peak_tflops(card, model.precision)
     assert peak is not None
     queries = model.shape.heads * model.shape.head_dim
-    matrices = inference_flops(model.layers_active, read) / (peak * TERA * rules.matrix_efficiency)
+    matrices = inference_flops(model.layers_active, read) / (peak * TERA * assumptions.matrix_efficiency)
     scores = 2 * model.shape.layers * queries * model.prompt_tokens * read
-    attention = scores / ((card.tflops_16bit or peak) * TERA * rules.attention_efficiency)
+    attention = scores / ((card.tflops_16bit or peak) * TERA * assumptions.attention_efficiency)
     moved = passing_bytes(model.shape, eager=model.eager) * read
-    moving = moved / (card.bandwidth_gb_s * GB * rules.decode_efficiency)
+    moving = moved / (card.bandwidth_gb_s * GB * assumptions.decode_efficiency)
     seconds = (matrices + attention + moving) / gpus
     if model.eager:
-        seconds = max(seconds, model.shape.layers * rules.eager_layer_s)
-    return (seconds + all_reduce_seconds(model.shape, card, gpus, read, rules)) / rules.serving_pace
+        seconds = max(seconds, model.shape.layers * assumptions.eager_layer_s)
+    return (seconds + all_reduce_seconds(model.shape, card, gpus, read, assumptions)) / assumptions.serving_pace
 
 
-def at_measured_pace(model: ServedModel, card: Accelerator, rules: Assumptions) -> tuple[Assumptions, int]:
-    """The rules with the `Assumptions.serving_pace` at which finished runs of a model of this size worked on the card,
-    and the number of those runs; the rules as they are and 0 without any.
+def at_measured_pace(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> tuple[Assumptions, int]:
+    """The assumptions with the `serving_pace` at which finished runs of a model of this size worked on the card,
+    and the number of those runs; the assumptions as they are and 0 without any.
 
     The pace is their tokens per second of a GPU over the estimate for 16-bit weights (or the model's, where those fit
     on no machine) and as many sequences as fit, at their own share of generated tokens, where they reported it, else at
     that of ``model``. Runs without enough requests make the pace too low.
     """
-    measured = rules.served_on(card.name, model.parameters)
+    measured = assumptions.served_on(card.name, model.parameters)
     if measured is None:
-        return rules, 0
+        return assumptions, 0
     speed, generated, runs = measured
     as_run = model
     if generated is not None:
@@ -194,10 +198,10 @@ def at_measured_pace(model: ServedModel, card: Accelerator, rules: Assumptions) 
         as_run = replace(model, prompt_tokens=prompts, cached_share=0.0)
     for precision in (Precision.FP16, model.precision):
         gpus = 1
-        while gpus <= rules.gpus_per_node:
-            found = replica_speed(replace(as_run, precision=precision), card, gpus, rules=rules)
+        while gpus <= assumptions.gpus_per_node:
+            found = replica_speed(replace(as_run, precision=precision), card, gpus, assumptions=assumptions)
             if found is not None:
                 estimated = found.requests_per_second * (as_run.prompt_tokens + as_run.output_tokens) / gpus
-                return replace(rules, serving_pace=rules.serving_pace * speed / estimated), runs
+                return replace(assumptions, serving_pace=assumptions.serving_pace * speed / estimated), runs
             gpus *= 2
-    return rules, 0
+    return assumptions, 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
+from broker.economics.figures import Figure, Share, Usd
 from broker.economics.units import not_negative, positive, share, whole
 
 
@@ -36,17 +37,29 @@ class TaskClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
-    """The tier of each class, each tier's share of tasks, and the saving over the most expensive tier for all.
-    ``unserved``: classes that no tier satisfies; excluded from all figures.
-    """
+class RoutedTier:
+    """A model, its quality, its share of all tasks, and the kinds of tasks that it gets."""
 
-    routes: tuple[tuple[str, str], ...]
-    shares: tuple[tuple[str, float], ...]
-    cost_usd: float
-    largest_only_usd: float
-    saving: float
+    model: str
+    quality: Figure
+    share_of_tasks: Share
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The tiers with their tasks, and the ``saving`` over the best tier for all. ``unserved``: classes that no tier
+    satisfies; excluded from all figures."""
+
+    cost_usd: Usd
+    largest_only_usd: Usd
+    saving: Share
+    tiers: tuple[RoutedTier, ...]
     unserved: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"The smallest sufficient model: saves {self.saving:.0%} over the best model for all tasks"
 
 
 def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
@@ -58,7 +71,8 @@ def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
     if not tiers or not tasks:
         raise InvalidInput("expected at least one model tier and one class of tasks")
     best = max(tiers, key=lambda tier: (tier.quality, -tier.usd_per_task))
-    routes, unserved, counts = [], [], dict.fromkeys((tier.name for tier in tiers), 0)
+    routes: dict[str, list[TaskClass]] = {tier.name: [] for tier in tiers}
+    unserved = []
     cost = largest = 0.0
     for task in tasks:
         whole(f"{task.name}: tasks", task.count, most=10**12)
@@ -67,16 +81,18 @@ def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
             unserved.append(task.name)
             continue
         chosen = min(fitting, key=lambda tier: (tier.usd_per_task, -tier.quality))
-        routes.append((task.name, chosen.name))
-        counts[chosen.name] += task.count
+        routes[chosen.name].append(task)
         cost += task.count * chosen.usd_per_task
         largest += task.count * best.usd_per_task
-    served = sum(counts.values())
+    served = sum(task.count for own in routes.values() for task in own) or 1
+    shares = {name: sum(task.count for task in own) / served for name, own in routes.items()}
     return Routing(
-        routes=tuple(routes),
-        shares=tuple((name, count / served if served else 0.0) for name, count in counts.items()),
         cost_usd=cost,
         largest_only_usd=largest,
         saving=1 - cost / largest if largest else 0.0,
+        tiers=tuple(
+            RoutedTier(tier.name, tier.quality, shares[tier.name], tuple(task.name for task in routes[tier.name]))
+            for tier in tiers
+        ),
         unserved=tuple(unserved),
     )

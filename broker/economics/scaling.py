@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import Estimate, EstimatedUsd, Figure, Hours, Share
 from broker.economics.units import not_negative, positive, share, whole
 
 
@@ -20,8 +21,8 @@ class ScalingModel:
     """``serial``: share of the work that does not divide (0 to 1). ``communication``: cost of each pair, share of a
     step (0 or more)."""
 
-    serial: float = 0.0
-    communication: float = 0.0
+    serial: Figure = 0.0
+    communication: Figure = 0.0
 
     def __post_init__(self) -> None:
         share("serial fraction", self.serial)
@@ -46,14 +47,14 @@ class ScalingModel:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """One cluster size: ``utilisation`` is speed-up per GPU; time in hours, cost in USD."""
+    """One cluster size: ``utilization`` is speed-up per GPU; time in hours, cost in USD."""
 
     gpus: int
-    speedup: float
-    utilisation: float
-    marginal: float
-    hours: float
-    cost_usd: float
+    speedup: Estimate
+    utilization: Share
+    marginal: Estimate
+    hours: Hours
+    cost_usd: EstimatedUsd
     meets_deadline: bool
 
 
@@ -64,12 +65,17 @@ class ScalingCurve:
     which more GPUs make it slower. ``residual``: root mean square error of the fitted speed-ups, None when nothing was
     fitted."""
 
-    model: ScalingModel
-    points: tuple[ScalingPoint, ...]
     efficient_gpus: int | None
     diminishing_gpus: int
     fastest_gpus: int
-    residual: float | None = None
+    model: ScalingModel
+    residual: Estimate | None
+    sizes: tuple[ScalingPoint, ...]
+
+    @property
+    def title(self) -> str:
+        best = self.efficient_gpus
+        return "Scaling: " + ("no size meets the deadline" if best is None else f"{best} GPUs are the cheapest on time")
 
 
 def fit(measured: Iterable[tuple[int, float]]) -> tuple[ScalingModel, float]:
@@ -98,21 +104,16 @@ def curve(
     gpu_hours: float,
     usd_per_gpu_hour: float,
     sizes: Sequence[int],
-    deadline_hours: float | None = None,
-    fixed_usd_per_hour: float = 0,
     residual: float | None = None,
-    rules: Assumptions = DEFAULTS,
+    assumptions: Assumptions = DEFAULTS,
 ) -> ScalingCurve:
     """Time and cost of a job of ``gpu_hours`` (on one GPU) for each cluster size.
 
-    ``fixed_usd_per_hour``: cost while the job runs, at any size (storage, a head node, people waiting). The economic
-    size is the cheapest that meets ``deadline_hours``; of equals the smallest.
+    ``fixed_usd_per_hour`` of the assumptions: cost while the job runs, at any size. The economic size is the cheapest
+    that meets ``deadline_hours``; of equals the smallest.
     """
     positive("work", gpu_hours, "GPU-hours")
-    not_negative("price", usd_per_gpu_hour, "USD per GPU-hour")
-    not_negative("fixed cost", fixed_usd_per_hour, "USD per hour")
-    if deadline_hours is not None:
-        positive("deadline", deadline_hours, "hours")
+    fixed_usd_per_hour, deadline_hours = assumptions.fixed_usd_per_hour, assumptions.deadline_hours
     if not sizes:
         raise InvalidInput("sizes: expected at least one number of GPUs")
     points = []
@@ -123,7 +124,7 @@ def curve(
             ScalingPoint(
                 gpus=gpus,
                 speedup=speedup,
-                utilisation=speedup / gpus,
+                utilization=speedup / gpus,
                 marginal=model.marginal(gpus),
                 hours=hours,
                 cost_usd=hours * (gpus * usd_per_gpu_hour + fixed_usd_per_hour),
@@ -131,10 +132,10 @@ def curve(
             )
         )
     in_time = [point for point in points if point.meets_deadline]
-    worthwhile = [p.gpus for p in points if p.marginal >= rules.least_marginal_efficiency]
+    worthwhile = [p.gpus for p in points if p.marginal >= assumptions.least_marginal_efficiency]
     return ScalingCurve(
         model=model,
-        points=tuple(points),
+        sizes=tuple(points),
         efficient_gpus=min(in_time, key=lambda point: (point.cost_usd, point.gpus)).gpus if in_time else None,
         diminishing_gpus=max(worthwhile, default=points[0].gpus),
         fastest_gpus=max(points, key=lambda point: (point.speedup, -point.gpus)).gpus,

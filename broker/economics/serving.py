@@ -9,42 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, share, whole
+from broker.economics.assumptions import Assumptions
+from broker.economics.figures import Figure, Seconds, Share, Usd
+from broker.economics.units import HOURS_PER_MONTH, ceil, positive, whole
 
 MOST_REPLICAS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Requests per minute, tokens generated for each, and the spare share kept on top (0.2 is 20 %).
-
-    ``p95_s``: the time in which 95 of 100 requests must be answered, if there is one. ``prompt_tokens``: of each
-    request, beside those generated, ``cached_share`` of them in a prefix cache."""
-
-    requests_per_minute: float
-    tokens_per_request: float
-    headroom: float
-    p95_s: float | None = None
-    prompt_tokens: float = 0.0
-    cached_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        positive("requests per minute", self.requests_per_minute)
-        positive("tokens per request", self.tokens_per_request)
-        not_negative("headroom", self.headroom, most=10)
-        if self.p95_s is not None:
-            positive("p95 latency", self.p95_s, "s")
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Demand without headroom, tokens/s."""
-        return self.requests_per_minute * self.tokens_per_request / 60
-
-    @property
-    def tokens_per_second_per_request(self) -> float | None:
-        """The required speed of each answer, tokens/s."""
-        return None if self.p95_s is None else self.tokens_per_request / self.p95_s
+def demand_tokens_per_second(traffic: Assumptions) -> float:
+    """Tokens generated per second at the peak, without headroom."""
+    return (traffic.requests_per_minute or 0.0) * traffic.tokens_per_request / 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +26,17 @@ class ServingPlan:
     """Replicas and GPUs for a traffic. ``required_tokens_per_second`` includes the headroom. ``p95_s`` is estimated
     when the speed of one request is known; ``meets_latency`` None when there is nothing to check."""
 
-    demand_tokens_per_second: float
-    required_tokens_per_second: float
+    demand_tokens_per_second: Figure
+    required_tokens_per_second: Figure
     replicas: int
     gpus: int
-    tokens_per_second_per_request: float | None
-    p95_s: float | None
+    tokens_per_second_per_request: Figure | None
+    p95_s: Seconds | None
     meets_latency: bool | None
 
 
 def plan(
-    traffic: Traffic,
-    *,
-    tokens_per_second_per_replica: float,
-    gpus_per_replica: int = 1,
-    batch: int | None = None,
-    least_replicas: int = 1,
+    traffic: Assumptions, *, tokens_per_second_per_replica: float, gpus_per_replica: int = 1, batch: int | None = None
 ) -> ServingPlan:
     """Replicas = required tokens/s ÷ tokens/s of a replica, rounded up, and more if the p95 needs them.
 
@@ -75,27 +44,27 @@ def plan(
     speed. Without it latency is not checked. A p95 that no number of replicas reaches (one request alone is too slow)
     comes back as ``meets_latency`` False.
     """
+    limit, demand = traffic.p95_s, demand_tokens_per_second(traffic)
+    rate = positive("requests per minute", traffic.requests_per_minute or 0.0) / 60
     speed = positive("throughput of a replica", tokens_per_second_per_replica, "tokens/s")
-    required = traffic.tokens_per_second * (1 + traffic.headroom)
-    replicas = max(whole("minimum replicas", least_replicas), ceil(required / speed))
-    whole("gpus per replica", gpus_per_replica)
+    required = demand * (1 + traffic.serving_headroom)
+    replicas = max(traffic.least_replicas, ceil(required / speed))
     whole("replicas", replicas, most=MOST_REPLICAS)
     p95 = meets = None
     if batch is not None:
         service = traffic.tokens_per_request * whole("batch", batch) / speed
-        rate = traffic.requests_per_minute / 60
         p95 = p95_seconds(rate, service, replicas * batch)
-        if traffic.p95_s is not None:
-            while p95 > traffic.p95_s and service <= traffic.p95_s and replicas < MOST_REPLICAS:
+        if limit is not None:
+            while p95 > limit and service <= limit and replicas < MOST_REPLICAS:
                 replicas += 1
                 p95 = p95_seconds(rate, service, replicas * batch)
-            meets = p95 <= traffic.p95_s
+            meets = p95 <= limit
     return ServingPlan(
-        demand_tokens_per_second=traffic.tokens_per_second,
+        demand_tokens_per_second=demand,
         required_tokens_per_second=required,
         replicas=replicas,
         gpus=replicas * gpus_per_replica,
-        tokens_per_second_per_request=traffic.tokens_per_second_per_request,
+        tokens_per_second_per_request=None if limit is None else traffic.tokens_per_request / limit,
         p95_s=p95,
         meets_latency=meets,
     )
@@ -136,37 +105,29 @@ class ScaleToZero:
     """A month (730 h) kept warm against one that sleeps when idle. ``delayed_share`` of the requests wait for a cold
     start of ``cold_start_s``."""
 
-    warm_usd_per_month: float
-    scaled_usd_per_month: float
-    saving_usd_per_month: float
-    delayed_share: float
-    cold_start_s: float
+    warm_usd_per_month: Usd
+    scaled_usd_per_month: Usd
+    saving_usd_per_month: Usd
+    delayed_share: Share
+    cold_start_s: Seconds
+
+    @property
+    def title(self) -> str:
+        return f"Scale to zero: {'pays' if self.saving_usd_per_month > 0 else 'does not pay'}"
 
 
-def scale_to_zero(
-    *,
-    usd_per_hour: float,
-    idle_share: float,
-    cold_starts_per_day: float,
-    requests_per_day: float,
-    cold_start_s: float | None = None,
-    warm_replicas: int = 0,
-    replicas: int = 1,
-    rules: Assumptions = DEFAULTS,
-) -> ScaleToZero:
-    """The savings of scale-to-zero. ``usd_per_hour``: of one replica; ``idle_share``: of the hours without requests.
+def scale_to_zero(usd_per_hour: float, replicas: int, assumptions: Assumptions) -> ScaleToZero:
+    """The savings of scale-to-zero at the ``idle_share`` of the assumptions. ``usd_per_hour``: of one replica.
 
-    Each cold start costs money (the machine loads the model, 30-120 s) and delays its request. ``warm_replicas`` of the
+    Each cold start costs money (the machine loads the model) and delays its request. ``warm_replicas`` of the
     ``replicas`` never sleep; with at least one, no request waits.
     """
-    rate = positive("price", usd_per_hour, "USD per hour")
-    idle = share("idle share", idle_share)
-    start = positive("cold start", rules.cold_start_s if cold_start_s is None else cold_start_s, "s")
-    starts = not_negative("cold starts per day", cold_starts_per_day, most=86_400)
-    requests = positive("requests per day", requests_per_day)
-    asleep = whole("replicas", replicas) - whole("warm replicas", warm_replicas, least=0, most=replicas)
+    rate, idle = positive("price", usd_per_hour, "USD per hour"), assumptions.idle_share or 0.0
+    start, starts = assumptions.cold_start_s, assumptions.cold_starts_per_day
+    requests = (assumptions.requests_per_minute or 0.0) * 1440 * max(1 - idle, 1e-6)
+    kept = whole("warm replicas", assumptions.warm_replicas, least=0, most=replicas)
     warm = replicas * rate * HOURS_PER_MONTH
     starting = min(idle * 24, starts * start / 3600) / 24
-    scaled = (warm_replicas + asleep * (1 - idle + starting)) * rate * HOURS_PER_MONTH
-    delayed = 0.0 if warm_replicas else min(1.0, starts / requests)
+    scaled = (kept + (replicas - kept) * (1 - idle + starting)) * rate * HOURS_PER_MONTH
+    delayed = 0.0 if kept else min(1.0, starts / positive("requests per day", requests))
     return ScaleToZero(warm, scaled, warm - scaled, delayed, start)

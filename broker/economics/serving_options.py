@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.arrivals import Latencies, latencies
-from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.assumptions import Assumptions
 from broker.economics.estimates import digits
 from broker.economics.families import shape_for
+from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share
 from broker.economics.fits import fits
 from broker.economics.kinds import Method, Precision
-from broker.economics.memory import ModelUse, estimate
-from broker.economics.model import ModelShape
+from broker.economics.memory import ModelUse, Subject, estimate
 from broker.economics.replica import (
     ReplicaSpeed,
     ServedModel,
@@ -25,8 +25,8 @@ from broker.economics.replica import (
     replica_speed,
     step_seconds,
 )
-from broker.economics.serving import MOST_REPLICAS, Traffic, plan
-from broker.economics.units import HOURS_PER_MONTH, ceil, whole
+from broker.economics.serving import MOST_REPLICAS, plan
+from broker.economics.units import HOURS_PER_MONTH, ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +62,26 @@ class ServingOption:
 
     accelerator: str
     precision: Precision
-    gpus_per_replica: int
-    tokens_per_second_per_replica: float
-    batch: int
-    time_to_first_token_s: float
-    time_per_token_s: float
-    prefill_share: float
-    replicas: int
     gpus: int
+    replicas: int
+    gpus_per_replica: int
     machines: int | None
     gpus_per_machine: int | None
-    p95_s: float | None
-    first_token_p95_s: float | None
-    simulated_p95_s: float | None
+    monthly_usd_on_demand: EstimatedUsd | None
+    p95_s: Seconds | None
     meets_latency: bool | None
-    monthly_usd_owned: float | None
-    monthly_usd_reserved: float | None
-    monthly_usd_on_demand: float | None
-    monthly_usd_one_more: float | None
+    tokens_per_second_per_replica: Estimate
+    batch: int
+    monthly_usd_owned: EstimatedUsd | None
+    monthly_usd_reserved: EstimatedUsd | None
+    monthly_usd_one_more: EstimatedUsd | None
+    time_to_first_token_s: Seconds
+    time_per_token_s: Seconds
+    prefill_share: Share
+    first_token_p95_s: Seconds | None
+    simulated_p95_s: Seconds | None
     measured_runs: int = 0
-    pace: float = 1.0
+    pace: Estimate = 1.0
 
     @property
     def pace_text(self) -> str:
@@ -101,80 +101,59 @@ class ServingOption:
         return next((cost for cost in known if cost is not None), None)
 
 
+def served_model(model: Subject, precision: Precision, traffic: Assumptions) -> ServedModel:
+    """The model with such weights and the requests of that traffic."""
+    return ServedModel(
+        model.parameters, model.active, model.shape or shape_for(model.parameters)[0], precision,
+        traffic.prompt_tokens, traffic.tokens_per_request, cached_share=traffic.prefix_cache,
+        context=traffic.context or 0,
+    )  # fmt: skip
+
+
 def options(
-    traffic: Traffic,
-    *,
-    parameters: float,
-    shape: ModelShape | None,
-    context: int,
-    batch: int | None,
+    model: Subject,
     accelerators: Iterable[tuple[Accelerator, GpuHourPrices]],
+    assumptions: Assumptions,
     precisions: Sequence[Precision] = (Precision.FP16, Precision.FP8, Precision.INT8, Precision.INT4),
-    active: float | None = None,
-    least_replicas: int = 1,
-    spare_machines: int = 0,
-    rules: Assumptions = DEFAULTS,
 ) -> tuple[ServingOption, ...]:
     """Every accelerator and precision that holds the model, each in its cheapest size of a replica.
 
-    ``batch``: sequences at once; None for as many as the memory beside the weights holds. ``context``: tokens that each
-    may grow to, if more than prompt and output. ``active``: parameters used for one token. ``spare_machines``: kept for
-    failures. The cheapest on demand that meets the latency first, those that are not for rent on demand last. Speeds
-    are estimates: measure before you buy.
+    ``batch`` of the assumptions: sequences at once; None for as many as the memory beside the weights holds.
+    ``context``: tokens that each may grow to, if more than prompt and output. The cheapest on demand that meets the
+    latency first, those that are not for rent on demand last. Speeds are estimates: measure before you buy.
     """
-    whole("spare machines", spare_machines, least=0, most=1000)
-    shape = shape_for(parameters)[0] if shape is None else shape
     found = []
     for card, prices in accelerators:
         for precision in precisions:
             if precision is Precision.FP8 and card.tflops_fp8 is None:
                 continue
-            model = ServedModel(
-                parameters, active or parameters, shape, precision, traffic.prompt_tokens, traffic.tokens_per_request,
-                cached_share=traffic.cached_share, context=context,
-            )  # fmt: skip
-            own, runs = at_measured_pace(model, card, rules)
-            sizes = [
-                _option(traffic, model, card, prices, speed, least_replicas, spare_machines)
-                for speed in _speeds(model, card, batch, own, smaller=traffic.p95_s is not None)
-            ]
+            served = served_model(model, precision, assumptions)
+            own, runs = at_measured_pace(served, card, assumptions)
+            sizes = [_option(served, card, prices, speed, own) for speed in _speeds(served, card, own)]
             if sizes:
                 best = min(sizes, key=_rank)
-                found.append(replace(best, measured_runs=runs, pace=own.serving_pace / rules.serving_pace))
+                found.append(replace(best, measured_runs=runs, pace=own.serving_pace / assumptions.serving_pace))
     return tuple(sorted(found, key=_rank))
 
 
 def simulated(
-    option: ServingOption,
-    traffic: Traffic,
-    card: Accelerator,
-    prices: GpuHourPrices | None = None,
-    *,
-    parameters: float,
-    shape: ModelShape | None,
-    active: float | None = None,
-    context: int = 0,
-    spare_machines: int = 0,
-    rules: Assumptions = DEFAULTS,
+    option: ServingOption, model: Subject, card: Accelerator, prices: GpuHourPrices, assumptions: Assumptions
 ) -> ServingOption:
     """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them.
 
     If the simulated p95 misses the traffic's, replicas are added until it is met, with their cost at ``prices``; none
     are added if even a request that never waits is too slow.
     """
-    model = ServedModel(
-        parameters, active or parameters, shape or shape_for(parameters)[0], option.precision, traffic.prompt_tokens,
-        traffic.tokens_per_request, cached_share=traffic.cached_share, context=context,
-    )  # fmt: skip
-    rules, runs = at_measured_pace(model, card, rules)
+    served = served_model(model, option.precision, assumptions)
+    traffic, runs = at_measured_pace(served, card, assumptions)
     output = max(1, round(traffic.tokens_per_request))
-    prompt = prompt_seconds(model, card, option.gpus_per_replica, rules)
+    prompt = prompt_seconds(served, card, option.gpus_per_replica, traffic)
 
     def step(sequences: int) -> float:
-        return step_seconds(model, card, option.gpus_per_replica, sequences, rules)
+        return step_seconds(served, card, option.gpus_per_replica, sequences, traffic)
 
     def seen(replicas: int) -> Latencies:
-        rate = traffic.requests_per_minute / 60 / replicas
+        rate = (traffic.requests_per_minute or 0.0) / 60 / replicas
         return latencies(rate, prompt_s=prompt, output_tokens=output, step_s=step, batch=option.batch)
 
     replicas, found = option.replicas, seen(option.replicas)
@@ -188,9 +167,9 @@ def simulated(
             else:
                 too_few = between
         found = seen(replicas)
-        speed = replica_speed(model, card, option.gpus_per_replica, option.batch, rules)
+        speed = replica_speed(served, card, option.gpus_per_replica, option.batch, traffic)
         if speed is not None:
-            raised = _option(traffic, model, card, prices or GpuHourPrices(), speed, replicas, spare_machines)
+            raised = _option(served, card, prices, speed, replace(traffic, least_replicas=replicas))
             option = replace(raised, measured_runs=runs, pace=option.pace)
     return replace(
         option,
@@ -227,44 +206,37 @@ def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
     return replicas, replicas
 
 
-def _speeds(
-    model: ServedModel, card: Accelerator, batch: int | None, rules: Assumptions, *, smaller: bool
-) -> Iterator[ReplicaSpeed]:
-    """The smallest replica that holds the model and its multiples within a machine, where they hold ``batch``; with
-    ``smaller`` also at half as many sequences and so on, each of which is answered faster."""
+def _speeds(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> Iterator[ReplicaSpeed]:
+    """The smallest replica that holds the model and its multiples within a machine, where they hold the ``batch``; with
+    a limit of the latency also at half as many sequences and so on, each of which is answered faster."""
+    batch, smaller = assumptions.batch, assumptions.p95_s is not None
     use = ModelUse(model.parameters, Method.INFERENCE, model.precision, context=round(model.room), shape=model.shape)
-    held = fits(estimate(use, rules=rules), [card], rules=rules)
-    if not held or held[0].count > rules.gpus_per_node:
+    held = fits(estimate(use, assumptions=assumptions), [card], assumptions=assumptions)
+    if not held or held[0].gpus > assumptions.gpus_per_node:
         return
-    gpus = held[0].count
-    most = 1 if card.consumer else rules.gpus_per_node
-    while gpus <= max(most, held[0].count):
-        speed = replica_speed(model, card, gpus, batch, rules)
+    gpus = held[0].gpus
+    most = 1 if card.consumer else assumptions.gpus_per_node
+    while gpus <= max(most, held[0].gpus):
+        speed = replica_speed(model, card, gpus, batch, assumptions)
         while speed is not None:
             yield speed
             fewer = speed.batch // 2
-            speed = replica_speed(model, card, gpus, fewer, rules) if smaller and batch is None and fewer else None
+            again = smaller and batch is None and fewer
+            speed = replica_speed(model, card, gpus, fewer, assumptions) if again else None
         gpus *= 2
 
 
 def _option(
-    traffic: Traffic,
-    model: ServedModel,
-    card: Accelerator,
-    prices: GpuHourPrices,
-    speed: ReplicaSpeed,
-    least_replicas: int,
-    spare: int,
+    model: ServedModel, card: Accelerator, prices: GpuHourPrices, speed: ReplicaSpeed, traffic: Assumptions
 ) -> ServingOption:
     sized = plan(
         traffic,
         tokens_per_second_per_replica=speed.tokens_per_second,
         gpus_per_replica=speed.gpus,
         batch=speed.batch,
-        least_replicas=least_replicas,
     )
-    rented = _machines(prices.machines, sized.replicas, speed.gpus, spare)
-    reserved = _machines(prices.reserved_machines, sized.replicas, speed.gpus, spare)
+    rented = _machines(prices.machines, sized.replicas, speed.gpus, traffic.spare_machines)
+    reserved = _machines(prices.reserved_machines, sized.replicas, speed.gpus, traffic.spare_machines)
     monthly = rented and rented[0]
     if not prices.machines:
         monthly = _monthly(prices.on_demand, sized.gpus)

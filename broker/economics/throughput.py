@@ -1,7 +1,7 @@
 """Throughput: tokens per second, training time, and the limit.
 
 Sources: Kaplan et al. 2020 and Hoffmann et al. 2022 for 6·N·D and 2·N·D; Williams, Waterman and Patterson 2009
-(roofline); Chowdhery et al. 2022 (PaLM) for model FLOPS utilisation.
+(roofline); Chowdhery et al. 2022 (PaLM) for model FLOPS utilization.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.families import shape_for
+from broker.economics.figures import Estimate, Figure, Hours, Milliseconds, Share
 from broker.economics.kinds import Precision
-from broker.economics.memory import usable_gib
+from broker.economics.memory import Subject, usable_gib
 from broker.economics.model import ModelShape
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parameter_count, positive, whole
 
@@ -30,11 +31,11 @@ class Bound(StrEnum):
 class DecodeThroughput:
     """Speed of token generation. Speeds are None when the model does not fit (``fits`` False)."""
 
-    tokens_per_second: float | None
-    latency_per_token_ms: float | None
+    tokens_per_second: Estimate | None
+    latency_per_token_ms: Milliseconds | None
     bound: Bound | None
     fits: bool
-    ridge_point: float | None
+    ridge_point: Figure | None
     assumptions: tuple[str, ...] = ()
 
 
@@ -42,11 +43,15 @@ class DecodeThroughput:
 class TrainingTime:
     """A training run: total ``flops``, ``hours`` on all GPUs together, ``gpu_hours``, at this ``mfu``."""
 
-    flops: float
-    hours: float
-    gpu_hours: float
-    mfu: float
-    tokens_per_second: float
+    flops: Figure
+    hours: Hours
+    gpu_hours: Hours
+    mfu: Share
+    tokens_per_second: Estimate
+
+    @property
+    def title(self) -> str:
+        return f"Training: {self.hours:,.1f} h ({self.hours / 24:,.1f} days)"
 
 
 def peak_tflops(accelerator: Accelerator, precision: Precision) -> float | None:
@@ -84,46 +89,39 @@ def decode_tokens_per_second(
 
 
 def decode(
-    accelerator: Accelerator,
-    *,
-    parameters: float,
-    precision: Precision,
-    batch: int = 1,
-    efficiency: float | None = None,
-    model_bytes: float | None = None,
-    cache_bytes: float = 0,
-    gpus: int = 1,
-    shape: ModelShape | None = None,
-    rules: Assumptions = DEFAULTS,
+    accelerator: Accelerator, model: Subject, gpus: int = 1, assumptions: Assumptions = DEFAULTS
 ) -> DecodeThroughput:
     """Tokens per second of a model on ``gpus`` cards that hold one copy of it together.
 
-    The smaller of two limits, each at ``efficiency``: reading the weights (and ``cache_bytes`` of KV cache for each
-    sequence) per step, and 2·parameters FLOPs per token. Several cards exchange activations in each layer of the
-    ``shape`` (None: the probable one of that size). The latency of one token is the time of one step, whatever the
-    batch. ``model_bytes``: as measured; else parameters × bytes. Raises InvalidInput.
+    The smaller of two limits, each at the efficiency of the assumptions: reading the weights, and the KV cache of each
+    sequence, per step, and 2·parameters FLOPs per token. Several cards exchange activations in each layer (of the
+    probable shape of that size, if none is known). The latency of one token is the time of one step, whatever the
+    batch. Raises InvalidInput.
     """
-    parameter_count(parameters)
-    efficiency = fraction("efficiency", rules.decode_efficiency if efficiency is None else efficiency)
-    size = parameters * precision.bytes if model_bytes is None else positive("model size", model_bytes, "bytes")
-    whole("gpus", gpus)
+    precision, efficiency = assumptions.precision or Precision.FP16, assumptions.decode_efficiency
+    batch, context = assumptions.batch or 1, assumptions.context or 0
+    size = model.parameters * precision.bytes if assumptions.weights_gb is None else assumptions.weights_gb * GB
+    cache = model.shape.kv_bytes_per_token(2) * context if model.shape else 0.0
+    notes = [f"achieves {efficiency:.0%} of the peak bandwidth and compute"]
+    if context and model.shape is None:
+        notes.append("the KV cache is not counted: assume layers, kv_heads and head_dim, or give a config.json")
     peak = peak_tflops(accelerator, precision)
     ridge = ridge_point(peak, accelerator.bandwidth_gb_s) if peak else None
-    resident = (size + whole("batch", batch) * not_negative("KV cache", cache_bytes, "bytes")) / GIB
-    if resident > gpus * usable_gib(accelerator.memory_gib, rules.memory_headroom):
-        return DecodeThroughput(None, None, None, fits=False, ridge_point=ridge)
-    notes = [f"achieves {efficiency:.0%} of the peak bandwidth and compute"]
+    resident = (size + batch * cache) / GIB
+    if resident > gpus * usable_gib(accelerator.memory_gib, assumptions.memory_headroom):
+        return DecodeThroughput(None, None, None, fits=False, ridge_point=ridge, assumptions=tuple(notes[1:]))
     by_memory = decode_tokens_per_second(
-        size, gpus * accelerator.bandwidth_gb_s, batch=batch, efficiency=efficiency, cache_bytes=cache_bytes
+        size, gpus * accelerator.bandwidth_gb_s, batch=batch, efficiency=efficiency, cache_bytes=cache
     )
     if peak is None:
         notes.append(f"peak compute in {precision} not known: only the memory limit counts")
         by_compute = float("inf")
     else:
-        by_compute = gpus * peak * TERA * efficiency / inference_flops(parameters, 1)
+        by_compute = gpus * peak * TERA * efficiency / inference_flops(model.active, 1)
     speed = min(by_memory, by_compute)
     if gpus > 1:
-        between = all_reduce_seconds(shape or shape_for(parameters)[0], accelerator, gpus, batch, rules)
+        shape = model.shape if model.shape and not model.kv_only else shape_for(model.active)[0]
+        between = all_reduce_seconds(shape, accelerator, gpus, batch, assumptions)
         speed = batch / (batch / speed + between)
         over = "their link" if accelerator.link_gb_s else "PCIe"
         notes.append(f"tensor parallel: {1000 * between:.2g} ms of each step are exchange over {over}")
@@ -147,27 +145,27 @@ def inference_flops(parameters: float, tokens: float) -> float:
     return 2 * parameter_count(parameters) * positive("tokens", tokens, most=1e18)
 
 
+def training_precision(assumptions: Assumptions) -> Precision:
+    """The precision in which a training computes: FP8 if the weights are FP8, else 16 bits."""
+    return Precision.FP8 if assumptions.precision is Precision.FP8 else Precision.BF16
+
+
 def training_time(
-    accelerator: Accelerator,
-    *,
-    parameters: float,
-    tokens: float,
-    gpus: int,
-    mfu: float | None = None,
-    precision: Precision = Precision.BF16,
-    rules: Assumptions = DEFAULTS,
+    accelerator: Accelerator, *, parameters: float, tokens: float, gpus: int, assumptions: Assumptions = DEFAULTS
 ) -> TrainingTime:
     """Training time: FLOPs ÷ (GPUs × peak × MFU).
 
-    ``mfu``: model FLOPS utilisation; None: as finished runs measured it, else as in good runs (0.35-0.45; GPT-4-scale
-    runs report 0.32-0.36). ``parameters``: those active for one token. Raises InvalidInput if the peak is unknown.
+    The model FLOPS utilization is the stated one, else as finished runs measured it, else as in good runs (0.35-0.45;
+    GPT-4-scale runs report 0.32-0.36). ``parameters``: those active for one token. Raises InvalidInput if the peak is
+    unknown.
     """
+    precision = training_precision(assumptions)
     peak = peak_tflops(accelerator, precision)
     if peak is None:
         raise InvalidInput(
             f"{accelerator.name}: peak compute in {precision} is not known, so the training time cannot be computed"
         )
-    mfu = fraction("MFU", rules.mfu_on(accelerator.name, parameters)[0] if mfu is None else mfu)
+    mfu = assumptions.mfu_on(accelerator.name, parameters)[0]
     flops = training_flops(parameters, tokens)
     seconds = flops / (whole("gpus", gpus) * peak * TERA * mfu)
     return TrainingTime(
@@ -180,7 +178,7 @@ def training_time(
 
 
 def measured_mfu(tokens_per_second: float, parameters: float, gpus: int, peak_tflops: float) -> float:
-    """Model FLOPS utilisation of a running training: 6 · parameters · tokens/s ÷ (GPUs × peak). Above 1 is an error
+    """Model FLOPS utilization of a running training: 6 · parameters · tokens/s ÷ (GPUs × peak). Above 1 is an error
     in the figures (sparse instead of dense peak, or parameters that are not active): InvalidInput."""
     peak = whole("gpus", gpus) * positive("peak", peak_tflops, "TFLOPS") * TERA
     mfu = training_flops(parameters, positive("tokens/s", tokens_per_second)) / peak
@@ -190,13 +188,13 @@ def measured_mfu(tokens_per_second: float, parameters: float, gpus: int, peak_tf
 
 
 def all_reduce_seconds(
-    shape: ModelShape, card: Accelerator, gpus: int, tokens: float, rules: Assumptions = DEFAULTS
+    shape: ModelShape, card: Accelerator, gpus: int, tokens: float, assumptions: Assumptions = DEFAULTS
 ) -> float:
     """Seconds of two all-reduces per layer, of ``tokens`` × hidden values of 16 bits, over ``gpus`` cards: a ring moves
     2·(n−1)/n of the bytes over the link, plus its latency. Cards without a link exchange over PCIe."""
     if gpus == 1:
         return 0.0
-    one_way = card.link_gb_s / 2 if card.link_gb_s else rules.pcie_gb_s
-    latency = rules.link_latency_s if card.link_gb_s else rules.pcie_latency_s
+    one_way = card.link_gb_s / 2 if card.link_gb_s else assumptions.pcie_gb_s
+    latency = assumptions.link_latency_s if card.link_gb_s else assumptions.pcie_latency_s
     moved = 2 * (gpus - 1) / gpus * tokens * shape.hidden * 2
     return 2 * shape.layers * (moved / (one_way * GB) + latency)

@@ -1,170 +1,172 @@
-"""Unit costs: per million tokens, prediction, run and point of quality; owned and rented; against an API's price.
+"""Unit costs: of a million tokens, owned or rented, against an API's price; of a finished model; of an owned GPU-hour.
 
 All amounts USD, energy kWh, a year is 8,760 hours.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.claims import WITHIN, RuleCheck
-from broker.economics.estimates import digits
-from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, overhead, positive, share
+from broker.economics.claims import API_BREAK_EVEN, CLUSTER_USD_PER_GPU_HOUR, WITHIN, RuleCheck
+from broker.economics.energy import energy_usd_per_hour
+from broker.economics.estimates import about, digits
+from broker.economics.figures import Figure, Share, Usd
+from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, positive
 
 _MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class UnitCost:
-    """USD per million tokens by part, and the million tokens generated per year.
+class TokenCost:
+    """The cost of a million tokens by part, and the million tokens generated per year. ``break_even_utilization``: at
+    which the machine costs as much as the API; above 1 the API is cheaper even than a machine that is always busy."""
 
-    For rented capacity, ``rent_usd_per_million_tokens`` has the rent and the other two parts are 0.
+    usd_per_million_tokens: Usd
+    hardware_usd: Usd
+    power_usd: Usd
+    rent_usd: Usd
+    million_tokens_per_year: Figure
+    usd_per_hour: Usd
+    usd_per_prediction: Usd | None
+    break_even_utilization: Share | None
+    rules_of_thumb: tuple[RuleCheck, ...]
+
+
+def token_cost(tokens_per_second: float, assumptions: Assumptions = DEFAULTS) -> TokenCost:
+    """The cost on a machine that generates that much while it is busy.
+
+    Owned (``purchase_usd``): (hardware ÷ life + watts × PUE × price) ÷ (tokens/s × utilization), with the power drawn
+    around the clock. Rented (``rent_usd_per_hour``): hourly rent ÷ (tokens/s × 3600 × utilization).
     """
-
-    hardware_usd_per_million_tokens: float
-    power_usd_per_million_tokens: float
-    rent_usd_per_million_tokens: float
-    usd_per_million_tokens: float
-    million_tokens_per_year: float
-    usd_per_hour: float
-
-
-def owned(
-    *,
-    hardware_usd: float,
-    years: float,
-    watts: float,
-    kwh_usd: float,
-    tokens_per_second: float,
-    utilisation: float,
-    pue: float = 1.0,
-) -> UnitCost:
-    """Owned hardware: (hardware ÷ life + watts × PUE × price) ÷ (tokens/s × utilisation).
-
-    Power is drawn around the clock, whatever the utilisation. ``years``: the life it is written off over.
-    """
-    positive("hardware price", hardware_usd, "USD", most=MOST_USD)
-    positive("years", years, most=50)
-    hardware = hardware_usd / (years * HOURS_PER_YEAR)
-    power = energy_usd_per_hour(watts, kwh_usd, pue)
-    millions = _millions_per_hour(tokens_per_second, utilisation)
-    return UnitCost(
-        hardware_usd_per_million_tokens=hardware / millions,
-        power_usd_per_million_tokens=power / millions,
-        rent_usd_per_million_tokens=0.0,
-        usd_per_million_tokens=(hardware + power) / millions,
+    known = assumptions
+    speed = positive("tokens per second", tokens_per_second, "tokens/s")
+    millions = speed * 3600 * known.utilization / _MILLION
+    hardware = power = rent = 0.0
+    if known.purchase_usd is not None:
+        hardware = known.purchase_usd / (known.years * HOURS_PER_YEAR)
+        power = energy_usd_per_hour(known.watts or 0.0, known.kwh_usd, known.pue)
+    else:
+        rent = positive("rent", known.rent_usd_per_hour or 0.0, "USD per hour", most=MOST_USD)
+    hourly = hardware + power + rent
+    per_million, tokens = hourly / millions, known.tokens_per_prediction
+    return TokenCost(
+        usd_per_million_tokens=per_million,
+        hardware_usd=hardware / millions,
+        power_usd=power / millions,
+        rent_usd=rent / millions,
         million_tokens_per_year=millions * HOURS_PER_YEAR,
-        usd_per_hour=hardware + power,
+        usd_per_hour=hourly,
+        usd_per_prediction=None if tokens is None else per_million * tokens / _MILLION,
+        break_even_utilization=None if known.api_usd is None else break_even_utilization(hourly, speed, known.api_usd),
+        rules_of_thumb=()
+        if known.api_usd is None
+        else tuple(check_quoted_utilization(*claim, hourly, speed, known.api_usd) for claim in API_BREAK_EVEN),
     )
 
 
-def rented(*, rent_usd_per_hour: float, tokens_per_second: float, utilisation: float) -> UnitCost:
-    """Rented capacity: hourly rent ÷ (tokens/s × 3600 × utilisation)."""
-    rent = positive("rent", rent_usd_per_hour, "USD per hour", most=MOST_USD)
-    millions = _millions_per_hour(tokens_per_second, utilisation)
-    return UnitCost(0.0, 0.0, rent / millions, rent / millions, millions * HOURS_PER_YEAR, rent)
+def break_even_utilization(usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float) -> float:
+    """The utilization at which an hour of an own machine costs as much as its tokens at the API's price."""
+    return usd_per_hour / (api_usd_per_million_tokens * tokens_per_second * 3600 / _MILLION)
 
 
-def energy_usd_per_hour(watts: float, kwh_usd: float, pue: float = 1.0) -> float:
-    """Cost of an hour of ``watts`` at the plug of the machine, with the building's overhead (PUE, 1 or more)."""
-    not_negative("power", watts, "W", most=1e8)
-    not_negative("electricity price", kwh_usd, "USD per kWh", most=100)
-    return watts / 1000 * kwh_usd * overhead(pue)
-
-
-def break_even_utilisation(usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float) -> float:
-    """The utilisation at which an hour of an own machine costs as much as its tokens at the API's price. Above 1 the
-    API is cheaper even than a machine that is always busy."""
-    cost = positive("cost per hour", usd_per_hour, "USD")
-    price = positive("API price", api_usd_per_million_tokens, "USD per million tokens")
-    return cost / (price * _millions_per_hour(tokens_per_second, 1.0))
-
-
-def check_quoted_utilisation(
-    name: str,
-    quoted: float,
-    usd_per_hour: float,
-    tokens_per_second: float,
-    api_usd_per_million_tokens: float,
-    rules: Assumptions = DEFAULTS,
+def check_quoted_utilization(
+    name: str, quoted: float, usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float
 ) -> RuleCheck:
-    """Compares a claim such as "a 7B model needs about 50 % utilisation to beat an API" with the arithmetic; it holds
-    within the rules' tolerance of the quoted figure, either way."""
-    fraction("quoted utilisation", quoted)
-    computed = break_even_utilisation(usd_per_hour, tokens_per_second, api_usd_per_million_tokens)
-    holds = abs(computed - quoted) <= WITHIN * quoted
+    """Compares a claim such as "a 7B model needs about 50 % utilization to beat an API" with the arithmetic; it holds
+    near the quoted figure, either way."""
+    computed = break_even_utilization(usd_per_hour, tokens_per_second, api_usd_per_million_tokens)
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
-        rule=f"{name} needs about {quoted:.0%} utilisation to beat the API",
+        rule=f"{name} needs about {quoted:.0%} utilization to beat the API",
         says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {digits(tokens_per_second)} tokens/s and "
         f"${api_usd_per_million_tokens:g} per million tokens",
-        holds=holds,
+        holds=abs(computed - quoted) <= WITHIN * quoted,
     )
-
-
-def per_prediction(usd_per_million_tokens: float, tokens: float) -> float:
-    """USD for one prediction of ``tokens`` (input and output together, at one price)."""
-    cost = not_negative("price", usd_per_million_tokens, "USD per million tokens")
-    return cost * positive("tokens", tokens) / _MILLION
-
-
-def per_quality_point(usd: float, quality: float, baseline: float = 0.0) -> float:
-    """USD for each `quality_point` above the baseline. Raises InvalidInput when nothing was gained."""
-    gained = positive("quality gained over the baseline", quality - baseline)
-    return not_negative("cost", usd, "USD") / (gained / quality_point(quality, baseline))
-
-
-def quality_point(quality: float, baseline: float = 0.0) -> float:
-    """The size of a point: a hundredth of a metric from 0 to 1, such as accuracy; 1 of others, such as percentages."""
-    return 0.01 if max(abs(quality), abs(baseline)) <= 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """The cost of a finished model by part, USD."""
+    """The cost of a finished model by part. ``quality_point``: what a point is, of the metric that was given."""
 
-    compute_usd: float
-    failed_usd: float
-    experiments_usd: float
-    preprocessing_usd: float
-    storage_usd: float
-    total_usd: float
+    total_usd: Usd
+    compute_usd: Usd
+    failed_usd: Usd
+    experiments_usd: Usd
+    preprocessing_usd: Usd
+    storage_usd: Usd
+    usd_per_quality_point: Usd | None
+    quality_point: Figure | None
 
 
-def training_run(
-    *,
-    gpu_hours: float,
-    usd_per_gpu_hour: float,
-    failed_share: float = 0.0,
-    experiments: float = 0.0,
-    preprocessing_share: float | None = None,
-    storage_gb: float = 0.0,
-    storage_usd_per_gb_month: float = 0.0,
-    storage_months: float = 0.0,
-    rules: Assumptions = DEFAULTS,
-) -> RunCost:
+def training_run(gpu_hours: float, usd_per_gpu_hour: float, assumptions: Assumptions = DEFAULTS) -> RunCost:
     """The whole cost of a training run that ends well.
 
     ``failed_share``: share of all GPU-hours that failed or was redone, so 0.2 adds a quarter. ``experiments``:
-    exploratory runs before it, in units of the final run. ``preprocessing_share``: data preparation as a share of
-    training (10-30 % is common). Storage is for checkpoints and artifacts.
+    exploratory runs before it, in units of the final run. Storage is for checkpoints and artifacts.
     """
+    known = assumptions
     compute = positive("work", gpu_hours, "GPU-hours") * positive("price", usd_per_gpu_hour, "USD per GPU-hour")
-    lost = not_negative("failed share", failed_share, most=0.95)
-    failed = compute * lost / (1 - lost)
-    explored = compute * not_negative("experiments", experiments)
-    prepared = compute * share(
-        "preprocessing share", rules.preprocessing_share if preprocessing_share is None else preprocessing_share
-    )
-    stored = (
-        not_negative("storage", storage_gb, "GB")
-        * not_negative("storage price", storage_usd_per_gb_month, "USD per GB and month")
-        * not_negative("storage time", storage_months, "months")
-    )
-    return RunCost(compute, failed, explored, prepared, stored, compute + failed + explored + prepared + stored)
+    failed = compute * known.failed_share / (1 - known.failed_share)
+    explored, prepared = compute * known.experiments, compute * known.preprocessing_share
+    stored = known.storage_gb * known.storage_usd_per_gb_month * known.storage_months
+    total = compute + failed + explored + prepared + stored
+    point = per_point = None
+    if known.quality is not None:
+        best = max(known.quality, known.baseline_quality)
+        point = 0.01 if best <= 1 else 1.0  # a hundredth of an accuracy from 0 to 1; one of a percentage
+        gained = positive("quality gained over the baseline", known.quality - known.baseline_quality)
+        per_point = total / (gained / point)
+    return RunCost(total, compute, failed, explored, prepared, stored, per_point, point)
 
 
-def _millions_per_hour(tokens_per_second: float, utilisation: float) -> float:
-    speed = positive("throughput", tokens_per_second, "tokens/s")
-    return speed * 3600 * fraction("utilisation", utilisation) / _MILLION
+@dataclass(frozen=True, slots=True)
+class ClusterCost:
+    """The cost of an hour of an owned GPU in use, and of an hour of ownership by part."""
+
+    usd_per_used_gpu_hour: Usd
+    usd_per_gpu_hour: Usd
+    hardware_usd: Usd
+    facility_usd: Usd
+    energy_usd: Usd
+    staff_usd: Usd
+    rules_of_thumb: tuple[RuleCheck, ...]
+
+
+def cluster_cost(server_usd: float, assumptions: Assumptions = DEFAULTS) -> ClusterCost:
+    """True cost of a cluster of ``gpus`` whose servers cost ``server_usd`` in all.
+
+    Servers and facilities are written off evenly to the resale value, with interest at the discount rate (the annuity
+    of what they cost today). ``watts``: of the whole cluster. Staff is per GPU-hour of ownership.
+    """
+    known = assumptions
+    count = known.gpus or known.gpus_per_node
+    server = positive("server price", server_usd, "USD", most=MOST_USD)
+    hours = HOURS_PER_YEAR * count
+    hardware = annuity(server, server * known.resale_share, known.years, known.discount_rate) / hours
+    facility = annuity(known.facility_usd, 0, known.years, known.discount_rate) / hours
+    energy = energy_usd_per_hour(known.watts or 0.0, known.kwh_usd, known.pue) / count
+    total = hardware + facility + energy + known.staff_usd_per_gpu_hour
+    used = total / fraction("utilization", known.utilization)
+    check = check_quoted_range((used, total), (used, total))
+    return ClusterCost(used, total, hardware, facility, energy, known.staff_usd_per_gpu_hour, (check,))
+
+
+def annuity(price: float, resale: float, years: float, rate: float) -> float:
+    """The even yearly payment that is worth ``price`` today less ``resale`` at the end, at a yearly ``rate``."""
+    if rate < 1e-12:
+        return (price - resale) / years
+    shrinkage = -math.expm1(-years * math.log1p(rate))  # 1 - (1 + rate)^-years, exact for small rates too
+    return (price - resale * (1 - shrinkage)) * rate / shrinkage
+
+
+def check_quoted_range(low: tuple[float, float], high: tuple[float, float]) -> RuleCheck:
+    """Compares the often quoted $8-15 per GPU-hour with two computed costs, each per used hour and per hour of
+    ownership. The rule holds when both lie within the quoted range."""
+    cheap, dear = CLUSTER_USD_PER_GPU_HOUR
+    holds = cheap <= low[0] and high[0] <= dear
+    says = f"{about(low[0])} to {about(high[0])} per used GPU-hour"
+    if not holds:
+        says += f"; ${cheap:g} needs a utilization of {low[1] / cheap:.0%}, ${dear:g} one of {high[1] / dear:.0%}"
+    return RuleCheck(rule=f"an owned GPU-hour costs ${cheap:g}-{dear:g}", says=says, holds=holds)

@@ -99,7 +99,7 @@ def test_use_is_counted_hour_by_hour() -> None:
     )
     assert used.gpu_hours == pytest.approx(4 * 2 + 1.5 * 8 + 0.5)
     assert used.hours == 10
-    assert used.utilisation == pytest.approx(0.5)
+    assert used.utilization == pytest.approx(0.5)
     assert used.peak == 8
     assert used.steady == 2  # in at least 4 of the 10 hours
     assert used.peak_to_baseline == 4
@@ -119,7 +119,7 @@ def test_no_hour_is_counted_twice_and_nothing_is_used_more_than_always(
     used = history.measured(stretches, since, NOW, gpus)
     expected = sum(max(0.0, min(start + length, 100) - start) * count for start, length, count in ran)
     assert used.gpu_hours == pytest.approx(expected, abs=1e-6)
-    assert 0 <= used.utilisation <= 1 + 1e-9
+    assert 0 <= used.utilization <= 1 + 1e-9
     assert used.peak_to_baseline >= 1
 
 
@@ -133,7 +133,7 @@ def test_use_of_one_team_and_card() -> None:
     one = history.usage(ran, NOW, days=1, accelerator="H100", team="nlp")
     assert one.gpu_hours == pytest.approx(12)
     assert one.attempts == 1
-    assert one.utilisation == pytest.approx(0.5)
+    assert one.utilization == pytest.approx(0.5)
     running = history.usage(ran, NOW, days=1, accelerator="L4")
     assert running.gpu_hours == pytest.approx(96), "what is not gone runs until now"
     with pytest.raises(InvalidInput, match="no GPU job ran on A100"):

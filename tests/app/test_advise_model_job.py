@@ -116,7 +116,7 @@ def test_the_rules_of_thumb_of_the_active_policy_size_it(broker: Broker, tmp_pat
     assert seen.sizing is not None
     assert "L4:1" in before.machines
     assert "L4:1" not in seen.sizing.machines, "9.0 GiB do not fit into 30% of 24 GB"
-    assert "sized by rules of thumb of the policies: memory_headroom 0.7" in seen.plan.notes
+    assert "sized by assumptions of the policies: memory_headroom 0.7" in seen.plan.notes
 
 
 def test_a_job_with_machines_is_left_alone(new_broker: Callable[[], Broker]) -> None:

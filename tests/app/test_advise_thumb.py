@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.advise.rules_of_thumb import active, of_files
+from broker.app.advise.assumptions import active, of_files
 from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput

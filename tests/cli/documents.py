@@ -8,7 +8,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, result_class, schema_of
+from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, document_class, schema_of
+from broker.app.results.values import Result
 
 # Commands whose documents are not called as they are; `approvals grant` has two.
 OF_OTHER_NAME = {
@@ -73,4 +74,6 @@ def check_any(names: Sequence[str], document: Any) -> None:
         found = {name: [str(error) for error in _validator(name).iter_errors(document)][:5] for name in names}
         raise AssertionError(found)
     for name in fitting if JOB_FILE not in names else ():
-        assert result_class(name).model_validate(document).document() == document
+        kind = document_class(name)
+        if issubclass(kind, Result):  # advice is never read back
+            assert kind.model_validate(document).document() == document

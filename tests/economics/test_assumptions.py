@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.assumptions import DEFAULTS, Assumptions, changed, replaced, table
-from broker.economics.buy_or_rent import BuyOrRentInputs, buy_or_rent
+from broker.economics.buy_or_rent import compare
 
 
 def test_every_default_is_in_its_range_and_has_a_source() -> None:
@@ -45,11 +45,11 @@ def test_values_are_read_as_people_write_them(name: str, text: str, value: Any) 
 
 
 def test_a_replaced_rule_is_what_the_arithmetic_is_held_against() -> None:
-    case = BuyOrRentInputs(purchase_usd=12_000, rent_usd_per_hour=5.12, years=3)  # pays above 2.1 h/day
-    usual = {check.rule: check.holds for check in buy_or_rent(case).rules_of_thumb}
-    own = {
-        check.rule: check.holds for check in buy_or_rent(case, replaced({"rent_below_hours_per_day": 2})).rules_of_thumb
-    }
+    case = replaced(
+        {"purchase_usd": 12_000, "rent_usd_per_hour": 5.12, "resale_share": 0, "lead_time_weeks": 0}
+    )  # pays above 2.1 h/day
+    own_case = replaced({"rent_below_hours_per_day": 2}, base=case)
+    usual, own = ({check.rule: check.holds for check in compare(one).rules_of_thumb} for one in (case, own_case))
     assert usual["under 4 h/day: rent"] is False
     assert own["under 2 h/day: rent"] is True
 
@@ -67,7 +67,7 @@ def test_an_unknown_name_is_told_with_what_was_meant() -> None:
         ("mfu", float("nan"), "above 0, up to 1"),
         ("mfu", "", "above 0"),
         ("mfu", "0", "above 0"),
-        ("gpus_per_node", 7.5, "whole, 1 to 1024"),
+        ("gpus_per_node", 7.5, "whole, 1 to 1,024"),
         ("grid_of_days", 0.3, "2 numbers, above 0"),
         ("grid_of_days", [0.3, "half"], "2 numbers"),
         ("precision", "int3", "fp32, bf16"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import lookup
-from broker.economics.assumptions import DEFAULTS
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import (
     average_watts,
     carbon_kg,
@@ -29,27 +29,32 @@ from broker.economics.energy import (
 DATA = tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
 
 
+def at(location: str) -> Assumptions:
+    return replace(DEFAULTS, location=location)
+
+
 def test_power_runs_from_idle_to_the_board_limit() -> None:
-    assert average_watts(700, 0, idle_w=70) == 70
-    assert average_watts(700, 1, idle_w=70) == 700
-    assert average_watts(700, 0.5, idle_w=100) == 400
+    assert [average_watts(700, busy, replace(DEFAULTS, idle_watts=70)) for busy in (0, 1)] == [70, 700]
+    assert average_watts(700, 0.5, replace(DEFAULTS, idle_watts=100)) == 400
     assert average_watts(700, 0) == pytest.approx(105), "15 % of the board power unless measured"
 
 
 def test_energy_and_carbon_of_a_job() -> None:
     assert energy_kwh(500, hours=24, gpus=8, pue=1.25) == pytest.approx(120)
     assert carbon_kg(120, 400) == 48
-    job = footprint(lookup("H100"), gpus=8, hours=10, utilisation=1, location="aws/us-east-1", pue=1.0)
+    stated = replace(at("aws/us-east-1"), pue=1.0, stated=frozenset({"pue"}))
+    job = footprint(lookup("H100"), gpus=8, hours=10, utilization=1, assumptions=stated)
     assert job.kwh == pytest.approx(56)
     assert job.kg_co2e == pytest.approx(56 * 0.39625)
     assert (job.intensity.year, job.intensity.grams_per_kwh) == (2024, 396.25)
 
 
 def test_a_clean_grid_emits_a_fraction() -> None:
-    def at(location: str) -> float:
-        return footprint(lookup("A100"), gpus=1, hours=100, utilisation=0.7, location=location).kg_co2e
-
-    assert at("gcp/europe-west9") < at("gcp/us-central1") / 20
+    clean, dirty = (
+        footprint(lookup("A100"), gpus=1, hours=100, utilization=0.7, assumptions=at(place)).kg_co2e
+        for place in ("gcp/europe-west9", "gcp/us-central1")
+    )
+    assert clean < dirty / 20
 
 
 @pytest.mark.parametrize(
@@ -99,18 +104,12 @@ def test_more_use_time_or_cards_never_take_less_energy(
 
 
 def test_the_scorecard_grades_a_green_and_a_wasteful_job() -> None:
-    def grade(location: str, utilisation: float, parameters: float) -> str:
-        used = footprint(lookup("H100"), gpus=8, hours=10, utilisation=utilisation, location=location)
+    def grade(location: str, utilization: float, parameters: float) -> str:
+        known = replace(at(location), model_parameters=parameters, smallest_parameters=7e9)
+        card = lookup("H100")
+        used = footprint(card, gpus=8, hours=10, utilization=utilization, assumptions=known)
         return scorecard(
-            used,
-            lookup("H100"),
-            utilisation=utilisation,
-            training=True,
-            units_of_work=100,
-            best_kg_per_unit=0.02,
-            model_parameters=parameters,
-            smallest_sufficient_parameters=7e9,
-            best_tflops_per_watt=2.25,
+            used, card, utilization=utilization, training=True, best_tflops_per_watt=2.25, assumptions=known
         ).grade
 
     assert grade("gcp/europe-north2", 0.8, 7e9) in "AB"
@@ -119,13 +118,13 @@ def test_the_scorecard_grades_a_green_and_a_wasteful_job() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not published"):
-        footprint(lookup("tpu-v5p"), gpus=1, hours=1, utilisation=1, location="world")
-    with pytest.raises(InvalidInput, match="utilisation"):
+        footprint(lookup("tpu-v5p"), gpus=1, hours=1, utilization=1)
+    with pytest.raises(InvalidInput, match="utilization"):
         average_watts(700, 70)
     with pytest.raises(InvalidInput, match="PUE"):
         energy_kwh(700, 1, pue=0.8)
     with pytest.raises(InvalidInput, match="idle power"):
-        average_watts(700, 0.5, idle_w=900)
+        average_watts(700, 0.5, replace(DEFAULTS, idle_watts=900))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_the_nearest_grid_that_is_known(place: str, grams: float, known: bool) -
 
 def test_a_short_run_has_the_wider_range() -> None:
     short, long = (
-        footprint(lookup("H100"), gpus=8, hours=hours, utilisation=0.7, location="DE") for hours in (24, 2000)
+        footprint(lookup("H100"), gpus=8, hours=hours, utilization=0.7, assumptions=at("DE")) for hours in (24, 2000)
     )
     assert (short.kg_co2e_low, short.kg_co2e_high) == pytest.approx((short.kg_co2e / 2, short.kg_co2e * 2))
     assert long.kg_co2e_low / long.kg_co2e > short.kg_co2e_low / short.kg_co2e
@@ -159,4 +158,4 @@ def test_a_range_tells_its_source(name: str, hours: float) -> None:
     assert (of.low, of.high, of.source) == (told["low"], told["high"], told["source"])
     assert "assumption" in told["source"] or "http" in told["source"]
     mine = replace(DEFAULTS, grid_of_days=(0.9, 1.1), grid_of_months=(0.9, 1.1))
-    assert grid_range(hours, mine).source == "your rules of thumb"
+    assert grid_range(hours, mine).source == "your assumptions"

@@ -23,11 +23,11 @@ def found(workload: ModelUse) -> dict[str, Fit]:
 
 def test_a_7b_adapter_fits_on_any_current_card_and_a_full_fine_tune_does_not() -> None:
     qlora = found(ModelUse(7e9, Method.QLORA))
-    assert {qlora[name].count for name in ("T4", "L4", "RTX4090", "A100", "H100")} == {1}
+    assert {qlora[name].gpus for name in ("T4", "L4", "RTX4090", "A100", "H100")} == {1}
     full = found(ModelUse(7e9))
     assert "RTX4090" not in full, "consumer cards hold only what fits on one of them"
-    assert full["H100"].count == full["H100"].lower_bound == 2
-    assert full["MI300X"].count == full["B200"].count == 1
+    assert full["H100"].gpus == full["H100"].lower_bound == 2
+    assert full["MI300X"].gpus == full["B200"].gpus == 1
 
 
 def test_4_bit_needs_its_kernels_and_inference_chips_do_not_train() -> None:
@@ -47,7 +47,7 @@ def test_caveats_are_said() -> None:
 def test_a_given_layout_is_kept() -> None:
     needs = estimate(ModelUse(7e9), ParallelLayout(gpus=8, zero=3))
     kept = fits(needs, ALL, fixed=True)
-    assert {fit.count for fit in kept} == {8}
+    assert {fit.gpus for fit in kept} == {8}
     assert "H100" in {fit.accelerator for fit in kept}
     assert "T4" not in {fit.accelerator for fit in kept}
 
@@ -59,8 +59,8 @@ def test_what_fits_stays_within_the_card_and_above_the_lower_bound(
 ) -> None:
     for fit in fits(estimate(ModelUse(parameters, method)), [accelerator]):  # type: ignore[list-item]  # sampled
         assert fit.per_gpu_gib <= fit.usable_gib
-        assert fit.count >= fit.lower_bound
-        assert fit.tensor_parallel * fit.pipeline_parallel * fit.data_parallel == fit.count
+        assert fit.gpus >= fit.lower_bound
+        assert fit.tensor_parallel * fit.pipeline_parallel * fit.data_parallel == fit.gpus
         assert fit.tensor_parallel <= 8
 
 

@@ -40,8 +40,8 @@ def test_the_usual_table(workload: ModelUse, expected: tuple[float, ...], cards:
 @pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_the_zero_papers_figure(stage: int, gigabytes: float) -> None:
     """Rajbhandari et al., figure 1: 7.5B parameters, 64 GPUs, K = 12, 2-byte gradients, model states only."""
-    rules = replace(DEFAULTS, gradient_bytes=2, activations_per_weight=0)
-    needs = estimate(ModelUse(7.5e9), ParallelLayout(gpus=64, zero=stage), rules)
+    assumptions = replace(DEFAULTS, gradient_bytes=2, activations_per_weight=0)
+    needs = estimate(ModelUse(7.5e9), ParallelLayout(gpus=64, zero=stage), assumptions)
     assert round(needs.per_gpu_gib * GIB / GB, 1) == gigabytes
 
 
@@ -84,9 +84,9 @@ def test_weights_of_7b_for_inference(precision: Precision, gigabytes: float) -> 
 
 def test_the_other_rules_of_thumb_come_out() -> None:
     plain = replace(DEFAULTS, activations_per_weight=0)
-    fp32 = estimate(ModelUse(1e9, Method.ADAMW, Precision.FP32), rules=plain)
+    fp32 = estimate(ModelUse(1e9, Method.ADAMW, Precision.FP32), assumptions=plain)
     assert fp32.total_gib * GIB / GB == pytest.approx(16), "16 GB per billion parameters in FP32 Adam"
-    assert estimate(ModelUse(1e9), rules=plain).total_gib * GIB / GB == pytest.approx(18), "18 bytes a parameter"
+    assert estimate(ModelUse(1e9), assumptions=plain).total_gib * GIB / GB == pytest.approx(18), "18 bytes a parameter"
     assert estimate(ModelUse(1e9, Method.SGD)).optimizer_gib * GIB / GB == pytest.approx(4)
 
 
@@ -124,7 +124,7 @@ def test_adapters_store_their_inputs_in_32_bits() -> None:
     assert "8.7 GiB of them are inputs of adapters on all linear layers, 4 bytes a value" in estimate(use).assumptions
     attention = estimate(replace(use, adapted=Adapted.ATTENTION))
     assert attention.activations_gib * GIB == 32 * 2048 * (by_hand - 4 * (4 * 4096 + 11008))
-    dropout = estimate(use, rules=replace(DEFAULTS, adapter_input_bytes=5))
+    dropout = estimate(use, assumptions=replace(DEFAULTS, adapter_input_bytes=5))
     assert dropout.activations_gib * GIB == 32 * 2048 * (by_hand + 6 * 4096 + 11008)
     mixture = replace(llama, active_experts=2)
     stored = estimate(replace(use, shape=mixture)).activations_gib * GIB / (32 * 2048)

@@ -1,15 +1,17 @@
-"""The utilisation-efficiency curve."""
+"""The utilization-efficiency curve."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.scaling import ScalingModel, curve, fit
 
 SIZES = [1, 2, 4, 8, 16, 32, 64]
@@ -54,22 +56,28 @@ def test_the_cheapest_size_that_meets_the_deadline() -> None:
     model = ScalingModel(serial=0.02, communication=0.0005)
     alone = curve(model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES)
     assert alone.efficient_gpus == 1, "without a deadline or fixed cost nothing beats one GPU"
-    urgent = curve(model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, deadline_hours=150)
+    urgent = curve(
+        model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, assumptions=replace(DEFAULTS, deadline_hours=150)
+    )
     assert urgent.efficient_gpus == 8
-    assert [p.gpus for p in urgent.points if p.meets_deadline] == [8, 16, 32, 64]
-    staffed = curve(model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, fixed_usd_per_hour=50)
+    assert [p.gpus for p in urgent.sizes if p.meets_deadline] == [8, 16, 32, 64]
+    staffed = curve(
+        model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, assumptions=replace(DEFAULTS, fixed_usd_per_hour=50)
+    )
     assert staffed.efficient_gpus == 16
-    impossible = curve(model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, deadline_hours=10)
+    impossible = curve(
+        model, gpu_hours=1000, usd_per_gpu_hour=2, sizes=SIZES, assumptions=replace(DEFAULTS, deadline_hours=10)
+    )
     assert impossible.efficient_gpus is None
     assert (alone.diminishing_gpus, alone.fastest_gpus) == (8, 32)
 
 
 @given(st.floats(0, 0.5), st.floats(0, 0.05), st.floats(1, 1e5), st.floats(0.1, 50))
-def test_utilisation_never_rises_with_size(serial: float, communication: float, work: float, price: float) -> None:
+def test_utilization_never_rises_with_size(serial: float, communication: float, work: float, price: float) -> None:
     drawn = curve(ScalingModel(serial, communication), gpu_hours=work, usd_per_gpu_hour=price, sizes=SIZES)
-    utilisation = [point.utilisation for point in drawn.points]
-    costs = [point.cost_usd for point in drawn.points]
-    assert utilisation == sorted(utilisation, reverse=True)
+    utilization = [point.utilization for point in drawn.sizes]
+    costs = [point.cost_usd for point in drawn.sizes]
+    assert utilization == sorted(utilization, reverse=True)
     assert all(later >= earlier * (1 - 1e-9) for earlier, later in itertools.pairwise(costs))
 
 
@@ -82,5 +90,3 @@ def test_bad_input_is_refused() -> None:
         ScalingModel(serial=1.5)
     with pytest.raises(InvalidInput, match="sizes"):
         curve(ScalingModel(), gpu_hours=1, usd_per_gpu_hour=1, sizes=[])
-    with pytest.raises(InvalidInput, match="deadline"):
-        curve(ScalingModel(), gpu_hours=1, usd_per_gpu_hour=1, sizes=[1], deadline_hours=0)

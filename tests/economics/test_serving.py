@@ -15,13 +15,26 @@ from broker.core.values.accelerators import lookup
 from broker.economics.arrivals import latencies
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Precision
+from broker.economics.memory import Subject
 from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
-from broker.economics.serving import Traffic, erlang_c, p95_seconds, plan, scale_to_zero
+from broker.economics.serving import erlang_c, p95_seconds, plan, scale_to_zero
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 
-EXAMPLE = Traffic(requests_per_minute=1000, tokens_per_request=200, headroom=0.2, p95_s=5)
+
+def traffic(requests: float, tokens: float = 200, headroom: float = 0.2, **more: Any) -> Assumptions:
+    known: dict[str, Any] = {"prompt_tokens": 0, **more}
+    return replace(
+        DEFAULTS, requests_per_minute=requests, tokens_per_request=tokens, serving_headroom=headroom, **known
+    )
+
+
+def model(parameters: float, shape: ModelShape | None = None) -> Subject:
+    return Subject(parameters, parameters, shape)
+
+
+EXAMPLE = traffic(1000, p95_s=5)
 LLAMA_8B = ModelShape(32, 4096, 32, 8, 128)
 
 
@@ -40,7 +53,7 @@ def test_latency_can_ask_for_more_replicas() -> None:
     assert relaxed.p95_s is not None
     assert relaxed.p95_s <= 5
     tight = plan(
-        Traffic(requests_per_minute=60, tokens_per_request=200, headroom=0.0, p95_s=1.05),
+        traffic(60, headroom=0.0, p95_s=1.05),
         tokens_per_second_per_replica=200,
         batch=1,
     )
@@ -70,7 +83,7 @@ def test_more_slots_never_wait_longer(rate: float, service: float, slots: int) -
 def test_replicas_carry_the_demand_and_no_more_than_one_is_spare(
     requests: float, tokens: float, headroom: float, speed: float
 ) -> None:
-    sized = plan(Traffic(requests, tokens, headroom), tokens_per_second_per_replica=speed)
+    sized = plan(traffic(requests, tokens, headroom), tokens_per_second_per_replica=speed)
     assert sized.replicas * speed >= sized.required_tokens_per_second * (1 - 1e-6)
     assert (sized.replicas - 1) * speed < sized.required_tokens_per_second or sized.replicas == 1
 
@@ -81,7 +94,7 @@ def test_options_for_each_card_and_precision() -> None:
         (lookup("L4"), GpuHourPrices(on_demand=0.7)),
         (lookup("RTX3090"), GpuHourPrices()),
     ]
-    found = options(EXAMPLE, parameters=8e9, shape=LLAMA_8B, context=2048, batch=8, accelerators=cards)
+    found = options(model(8e9, LLAMA_8B), cards, replace(EXAMPLE, context=2048, batch=8))
     named = {(option.accelerator, option.precision): option for option in found}
     assert ("L4", Precision.FP16) in named
     assert ("RTX3090", Precision.FP8) not in named, "no FP8 units"
@@ -97,19 +110,15 @@ def test_options_for_each_card_and_precision() -> None:
 
 
 def test_scale_to_zero_saves_idle_hours_and_costs_cold_starts() -> None:
-    sleepy = scale_to_zero(
-        usd_per_hour=2, idle_share=0.75, cold_starts_per_day=12, requests_per_day=600, cold_start_s=60
-    )
-    assert sleepy.warm_usd_per_month == 1460
-    assert sleepy.saving_usd_per_month == pytest.approx(1460 * (0.75 - 0.2 / 24))
-    assert sleepy.delayed_share == pytest.approx(0.02)
-    kept = scale_to_zero(
-        usd_per_hour=2, idle_share=0.75, cold_starts_per_day=12, requests_per_day=600, warm_replicas=1, replicas=2
-    )
+    sleepy = replace(traffic(600 / 1440 / 0.25), idle_share=0.75, cold_starts_per_day=12)
+    found = scale_to_zero(2, 1, sleepy)
+    assert found.warm_usd_per_month == 1460
+    assert found.saving_usd_per_month == pytest.approx(1460 * (0.75 - 0.2 / 24))
+    assert found.delayed_share == pytest.approx(0.02)
+    kept = scale_to_zero(2, 2, replace(sleepy, warm_replicas=1))
     assert kept.delayed_share == 0
     assert 0 < kept.saving_usd_per_month < 2 * 1460 / 2
-    busy = scale_to_zero(usd_per_hour=2, idle_share=0, cold_starts_per_day=0, requests_per_day=600)
-    assert busy.saving_usd_per_month == 0
+    assert scale_to_zero(2, 1, replace(sleepy, idle_share=0, cold_starts_per_day=0)).saving_usd_per_month == 0
 
 
 TIERS = (Tier("8B", 0.70, 0.5, 0.001), Tier("70B", 0.85, 2.0, 0.010), Tier("405B", 0.92, 6.0, 0.060))
@@ -125,9 +134,11 @@ def test_each_task_goes_to_the_smallest_model_that_meets_its_bar() -> None:
             TaskClass("instant expert", 10, 0.90, latency_s=1.0),
         ],
     )
-    assert dict(routed.routes) == {"classify": "8B", "summarise": "70B", "reason": "405B"}
+    assert {tier.model: tier.tasks for tier in routed.tiers} == {
+        "8B": ("classify",), "70B": ("summarise",), "405B": ("reason",)
+    }  # fmt: skip
     assert routed.unserved == ("instant expert",)
-    assert dict(routed.shares) == {"8B": 0.8, "70B": 0.15, "405B": 0.05}
+    assert [tier.share_of_tasks for tier in routed.tiers] == [0.8, 0.15, 0.05]
     assert routed.cost_usd == pytest.approx(8 + 15 + 30)
     assert routed.largest_only_usd == pytest.approx(600)
     assert routed.saving == pytest.approx(1 - 53 / 600)
@@ -138,49 +149,37 @@ def test_routing_never_costs_more_than_the_largest_for_all(tasks: list[tuple[int
     routed = route(TIERS, [TaskClass(f"t{i}", count, quality) for i, (count, quality) in enumerate(tasks)])
     assert routed.unserved == ()
     assert 0 <= routed.cost_usd <= routed.largest_only_usd
-    assert sum(share for _, share in routed.shares) == pytest.approx(1)
+    assert sum(tier.share_of_tasks for tier in routed.tiers) == pytest.approx(1)
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="requests per minute"):
-        Traffic(0, 200, 0.2)
-    with pytest.raises(InvalidInput, match="headroom"):
-        Traffic(10, 200, -0.1)
     with pytest.raises(InvalidInput, match="throughput of a replica"):
         plan(EXAMPLE, tokens_per_second_per_replica=0)
     with pytest.raises(InvalidInput, match="replicas"):
-        plan(Traffic(1e12, 1e6, 0.2), tokens_per_second_per_replica=1)
-    with pytest.raises(InvalidInput, match="idle share"):
-        scale_to_zero(usd_per_hour=1, idle_share=75, cold_starts_per_day=1, requests_per_day=1)
+        plan(traffic(1e12, 1e6), tokens_per_second_per_replica=1)
     with pytest.raises(InvalidInput, match="at least one model tier"):
         route([], [TaskClass("x", 1, 0.5)])
 
 
 CARDS = [(lookup("H100"), GpuHourPrices(machines=(MachinePrice(1, 3.0), MachinePrice(8, 20.0))))]
-LONG = Traffic(requests_per_minute=3000, tokens_per_request=500, headroom=0.2, prompt_tokens=3500)
+LONG = traffic(3000, 500, prompt_tokens=3500)
 
 
-def serve_70b(traffic: Traffic, **more: Any) -> ServingOption:
-    found = options(
-        traffic,
-        parameters=70e9,
-        shape=None,
-        context=0,
-        batch=None,
-        accelerators=CARDS,
-        precisions=[Precision.FP8],
-        **more,
-    )
-    return found[0]
+def serve_70b(asked: Assumptions) -> ServingOption:
+    return options(model(70e9), CARDS, asked, [Precision.FP8])[0]
+
+
+def arrivals(option: ServingOption, asked: Assumptions) -> ServingOption:
+    return simulated(option, model(70e9), *CARDS[0], asked)
 
 
 def test_prompts_take_their_part_of_the_gpus() -> None:
     """70B, 50 requests/s of 3,500 + 500 tokens: the prompts alone are 2 · 70e9 · 3,500 · 50 = 24.5 PFLOP/s, so that at
     half of the peak 25 H100 read prompts and nothing else."""
-    short, long = serve_70b(Traffic(3000, 500, 0.2)), serve_70b(LONG)
+    short, long = serve_70b(traffic(3000, 500)), serve_70b(LONG)
     assert long.gpus * 1979e12 * 0.5 * long.prefill_share >= 24.5e15
     assert long.gpus > 2 * short.gpus
-    cached = serve_70b(replace(LONG, cached_share=0.8))
+    cached = serve_70b(replace(LONG, prefix_cache=0.8))
     assert short.gpus < cached.gpus < long.gpus
     assert long.time_to_first_token_s > 4 * short.time_to_first_token_s
 
@@ -192,7 +191,7 @@ def test_machines_are_whole_and_one_more_is_priced() -> None:
     assert chosen.machines * 8 >= chosen.gpus
     assert chosen.monthly_usd_on_demand == pytest.approx(chosen.machines * 20 * 730)
     assert chosen.monthly_usd_one_more == pytest.approx((chosen.machines + 1) * 20 * 730)
-    assert serve_70b(LONG, spare_machines=1).machines == chosen.machines + 1
+    assert serve_70b(replace(LONG, spare_machines=1)).machines == chosen.machines + 1
 
 
 def test_the_batch_is_what_the_memory_holds() -> None:
@@ -204,48 +203,43 @@ def test_the_batch_is_what_the_memory_holds() -> None:
 
 
 def test_two_cards_without_a_link_are_less_than_twice_as_fast() -> None:
-    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 0, 500)
-    one, two = (replica_speed(model, lookup("RTX4090"), gpus, 4) for gpus in (1, 2))
+    served = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 0, 500)
+    one, two = (replica_speed(served, lookup("RTX4090"), gpus, 4) for gpus in (1, 2))
     assert one is not None
     assert two is not None
     assert one.tokens_per_second < two.tokens_per_second < 1.9 * one.tokens_per_second
 
 
 def test_cards_without_4_bit_kernels_do_not_serve_4_bits() -> None:
-    found = options(
-        EXAMPLE, parameters=7e9, shape=None, context=0, batch=None, accelerators=[(lookup("V100"), GpuHourPrices())]
-    )
+    found = options(model(7e9), [(lookup("V100"), GpuHourPrices())], EXAMPLE)
     assert {option.precision for option in found} == {Precision.FP16, Precision.INT8}
 
 
 def test_simulated_latency_grows_with_the_load_and_repeats() -> None:
-    card = lookup("H100")
     chosen = serve_70b(LONG)
-    seen = simulated(chosen, LONG, card, parameters=70e9, shape=None)
-    assert seen == simulated(chosen, LONG, card, parameters=70e9, shape=None)
+    seen = arrivals(chosen, LONG)
+    assert seen == arrivals(chosen, LONG)
     assert seen.simulated_p95_s is not None
     assert seen.first_token_p95_s is not None
     assert seen.first_token_p95_s >= seen.time_to_first_token_s * 0.9
     assert seen.simulated_p95_s > 500 * 0.9 * 0.002
-    fewer = simulated(replace(chosen, replicas=chosen.replicas // 2), LONG, card, parameters=70e9, shape=None)
+    fewer = arrivals(replace(chosen, replicas=chosen.replicas // 2), LONG)
     assert fewer.first_token_p95_s is not None
     assert fewer.first_token_p95_s > seen.first_token_p95_s
 
 
 def test_replicas_are_added_until_the_simulated_p95_is_kept() -> None:
-    card, prices = lookup("H100"), GpuHourPrices(machines=(MachinePrice(8, 20.0),))
     chosen = serve_70b(LONG)
-    slow = simulated(chosen, LONG, card, prices, parameters=70e9, shape=None)
+    slow = arrivals(chosen, LONG)
     assert slow.simulated_p95_s is not None
     limit = replace(LONG, p95_s=0.8 * slow.simulated_p95_s)
-    kept = simulated(chosen, limit, card, prices, parameters=70e9, shape=None)
+    kept = arrivals(chosen, limit)
     assert kept.meets_latency
     assert kept.replicas > chosen.replicas
     assert kept.monthly_usd_on_demand == pytest.approx((kept.machines or 0) * 20 * 730)
-    fewer = simulated(replace(chosen, replicas=kept.replicas - 1), replace(LONG, p95_s=None), card, parameters=70e9,
-                      shape=None)  # fmt: skip
+    fewer = arrivals(replace(chosen, replicas=kept.replicas - 1), replace(LONG, p95_s=None))  # fmt: skip
     assert (fewer.simulated_p95_s or 0) > (limit.p95_s or 0), "not one more than it takes"
-    never = simulated(chosen, replace(LONG, p95_s=0.01), card, prices, parameters=70e9, shape=None)
+    never = arrivals(chosen, replace(LONG, p95_s=0.01))
     assert (never.meets_latency, never.replicas) == (False, chosen.replicas)
 
 
@@ -279,40 +273,37 @@ def test_arrivals_one_at_a_time_are_a_known_queue() -> None:
 
 def test_finished_runs_set_the_pace_of_their_model_and_card() -> None:
     """Runs at half of the estimate halve the speed there, lengthen its latencies, and leave other cards and sizes."""
-    traffic = Traffic(requests_per_minute=600, tokens_per_request=200, headroom=0.0, p95_s=60, prompt_tokens=600)
+    asked = traffic(600, headroom=0.0, p95_s=60, prompt_tokens=600, batch=32)
     cards = [(lookup(name), GpuHourPrices(on_demand=2.0)) for name in ("H100", "L40S")]
 
-    def on_both(rules: Assumptions, size: float = 8e9) -> dict[tuple[str, Precision], ServingOption]:
-        found = options(
-            traffic, parameters=size, shape=LLAMA_8B, context=0, batch=32, accelerators=cards, rules=rules
-        )  # fmt: skip
+    def on_both(known: Assumptions, size: float = 8e9) -> dict[tuple[str, Precision], ServingOption]:
+        found = options(model(size, LLAMA_8B), cards, known)
         return {(one.accelerator, one.precision): one for one in found}
 
-    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 600, 200)
-    full = replica_speed(model, lookup("H100"), 1)
+    full = replica_speed(ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP16, 600, 200), lookup("H100"), 1)
     assert full is not None
-    half = replace(DEFAULTS, measured_served=(("H100", 8e9, full.requests_per_second * 800 / 2, 0.25, 3),))
-    before, after = on_both(DEFAULTS), on_both(half)
+    half = replace(asked, measured_served=(("H100", 8e9, full.requests_per_second * 800 / 2, 0.25, 3),))
+    before, after = on_both(asked), on_both(half)
     for precision in (Precision.FP16, Precision.FP8):
         one, other = before["H100", precision], after["H100", precision]
         assert other.tokens_per_second_per_replica == pytest.approx(one.tokens_per_second_per_replica / 2)
         assert other.time_per_token_s == pytest.approx(2 * one.time_per_token_s)
         assert "0.5 of the estimated speed, measured by 3 finished runs" in other.pace_text
-        paced = simulated(other, traffic, lookup("H100"), parameters=8e9, shape=LLAMA_8B, rules=half)
-        usual = simulated(one, traffic, lookup("H100"), parameters=8e9, shape=LLAMA_8B, rules=DEFAULTS)
+        paced = simulated(other, model(8e9, LLAMA_8B), *cards[0], half)
+        usual = simulated(one, model(8e9, LLAMA_8B), *cards[0], asked)
         assert (paced.simulated_p95_s or 0) > 1.5 * (usual.simulated_p95_s or 0)
         assert paced.measured_runs == 3
     assert after["L40S", Precision.FP16] == before["L40S", Precision.FP16]
-    assert on_both(half, 9e9) == on_both(DEFAULTS, 9e9)
+    assert on_both(half, 9e9) == on_both(asked, 9e9)
 
 
 def test_runs_that_did_not_say_what_they_generated_count_as_this_traffic() -> None:
-    model = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP8, 600, 200)
-    sixteen = replica_speed(replace(model, precision=Precision.FP16), lookup("H100"), 1)
+    served = ServedModel(8e9, 8e9, LLAMA_8B, Precision.FP8, 600, 200)
+    sixteen = replica_speed(replace(served, precision=Precision.FP16), lookup("H100"), 1)
     assert sixteen is not None
     runs = replace(DEFAULTS, measured_served=(("H100", 8e9, sixteen.requests_per_second * 800, None, 1),))
-    rules, number = at_measured_pace(model, lookup("H100"), runs)
-    assert rules.serving_pace == pytest.approx(1.0)
+    paced, number = at_measured_pace(served, lookup("H100"), runs)
+    assert paced.serving_pace == pytest.approx(1.0)
     assert number == 1
     with pytest.raises(InvalidInput, match="serving_pace"):
-        replica_speed(model, lookup("H100"), 1, rules=replace(DEFAULTS, serving_pace=0.0))
+        replica_speed(served, lookup("H100"), 1, assumptions=replace(DEFAULTS, serving_pace=0.0))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.cluster import ClusterCost, annuity, check_quoted_range, cluster_cost
+from broker.economics.assumptions import DEFAULTS
 from broker.economics.unit_cost import (
-    UnitCost,
-    break_even_utilisation,
-    check_quoted_utilisation,
-    owned,
-    per_prediction,
-    per_quality_point,
-    rented,
+    ClusterCost,
+    TokenCost,
+    annuity,
+    break_even_utilization,
+    check_quoted_range,
+    check_quoted_utilization,
+    cluster_cost,
+    token_cost,
     training_run,
 )
 
 
-def at_70_percent(hardware_usd: float, tokens_per_second: float, watts: float, **more: float) -> UnitCost:
-    values = {"years": 3.0, "kwh_usd": 0.12, "utilisation": 0.7, **more}
-    return owned(hardware_usd=hardware_usd, tokens_per_second=tokens_per_second, watts=watts, **values)
+def at_70_percent(hardware_usd: float, tokens_per_second: float, watts: float, **more: Any) -> TokenCost:
+    return token_cost(
+        tokens_per_second, replace(DEFAULTS, purchase_usd=hardware_usd, watts=watts, **{"pue": 1, **more})
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,61 +44,57 @@ def test_the_quoted_table(
     inputs: tuple[float, float, float], hardware: float, power: float, total: float, billions: float
 ) -> None:
     cost = at_70_percent(*inputs)
-    assert round(cost.hardware_usd_per_million_tokens, 4) == hardware
-    assert round(cost.power_usd_per_million_tokens, 4) == power
+    assert (round(cost.hardware_usd, 4), round(cost.power_usd, 4)) == (hardware, power)
     assert round(cost.usd_per_million_tokens, 4) == total
     assert round(cost.million_tokens_per_year / 1000, 1) == billions
 
 
-def test_rented_by_the_hour() -> None:
-    cost = rented(rent_usd_per_hour=2.52, tokens_per_second=1000, utilisation=0.7)
+def test_rented_by_the_hour_and_by_the_prediction() -> None:
+    cost = token_cost(1000, replace(DEFAULTS, rent_usd_per_hour=2.52, tokens_per_prediction=500))
     assert cost.usd_per_million_tokens == pytest.approx(1.0)
-    assert cost.hardware_usd_per_million_tokens == cost.power_usd_per_million_tokens == 0
+    assert cost.hardware_usd == cost.power_usd == 0
+    assert cost.usd_per_prediction == pytest.approx(0.0005)
 
 
 def test_pue_falls_on_power_only() -> None:
     plain, building = at_70_percent(700, 65, 350), at_70_percent(700, 65, 350, pue=1.5)
-    assert building.power_usd_per_million_tokens == pytest.approx(1.5 * plain.power_usd_per_million_tokens)
-    assert building.hardware_usd_per_million_tokens == plain.hardware_usd_per_million_tokens
+    assert building.power_usd == pytest.approx(1.5 * plain.power_usd)
+    assert building.hardware_usd == plain.hardware_usd
 
 
 def test_at_the_break_even_the_price_is_the_apis() -> None:
-    utilisation = break_even_utilisation(1.2255525, 239, 5.0)
-    assert utilisation == pytest.approx(1.2255525 / (5 * 0.8604))
-    cost = at_70_percent(30000, 239, 700, utilisation=utilisation)
+    utilization = break_even_utilization(1.2255525, 239, 5.0)
+    assert utilization == pytest.approx(1.2255525 / (5 * 0.8604))
+    cost = at_70_percent(30000, 239, 700, utilization=utilization, api_usd=5.0)
     assert cost.usd_per_million_tokens == pytest.approx(5.0)
-    assert break_even_utilisation(4.0, 100, 0.5) > 1, "the API is cheaper whatever the use"
+    assert cost.break_even_utilization == pytest.approx(utilization)
+    assert break_even_utilization(4.0, 100, 0.5) > 1, "the API is cheaper whatever the use"
 
 
-def test_a_claim_about_utilisation_depends_on_price_and_card() -> None:
-    held = check_quoted_utilisation("a 7B model", 0.5, 1.2, 1500, 0.45)
-    assert held.holds
-    broken = check_quoted_utilisation("a 7B model", 0.5, 1.2, 1500, 5.0)
+def test_a_claim_about_utilization_depends_on_price_and_card() -> None:
+    assert check_quoted_utilization("a 7B model", 0.5, 1.2, 1500, 0.45).holds
+    broken = check_quoted_utilization("a 7B model", 0.5, 1.2, 1500, 5.0)
     assert not broken.holds
     assert "4%" in broken.says
-    assert "never reached" in check_quoted_utilisation("a 13B model", 0.1, 4.0, 100, 0.5).says
+    assert "never reached" in check_quoted_utilization("a 13B model", 0.1, 4.0, 100, 0.5).says
 
 
-def test_a_prediction_a_point_and_a_whole_run() -> None:
-    assert per_prediction(2.0, 500) == pytest.approx(0.001)
-    assert per_quality_point(600, 84, 80) == 150
-    assert per_quality_point(3000, 0.82, 0.80) == pytest.approx(1500), "two hundredths"
-    with pytest.raises(InvalidInput, match="quality gained"):
-        per_quality_point(600, 80, 80)
-    run = training_run(
-        gpu_hours=1000,
-        usd_per_gpu_hour=2,
-        failed_share=0.2,
-        experiments=0.5,
-        preprocessing_share=0.1,
-        storage_gb=500,
-        storage_usd_per_gb_month=0.02,
-        storage_months=3,
-    )
+def test_a_whole_run_and_a_point_of_quality() -> None:
+    stored = replace(
+        DEFAULTS, failed_share=0.2, experiments=0.5, preprocessing_share=0.1, storage_gb=500,
+        storage_usd_per_gb_month=0.02, storage_months=3, quality=0.82, baseline_quality=0.80,
+    )  # fmt: skip
+    run = training_run(1000, 2, stored)
     parts = (run.compute_usd, run.failed_usd, run.experiments_usd, run.preprocessing_usd, run.storage_usd)
     assert parts == pytest.approx((2000, 500, 1000, 200, 30))
     assert run.total_usd == pytest.approx(3730)
-    assert training_run(gpu_hours=10, usd_per_gpu_hour=1).preprocessing_usd == pytest.approx(2), "a fifth by default"
+    assert run.usd_per_quality_point == pytest.approx(1865), "two hundredths"
+    percent = training_run(1000, 2, replace(stored, quality=84, baseline_quality=80))
+    assert percent.quality_point == 1
+    assert percent.usd_per_quality_point == pytest.approx(3730 / 4)
+    assert training_run(10, 1).preprocessing_usd == pytest.approx(2), "a fifth by default"
+    with pytest.raises(InvalidInput, match="quality gained"):
+        training_run(10, 1, replace(stored, quality=0.8))
 
 
 PRICES = st.floats(1, 1e6)
@@ -104,63 +105,37 @@ def test_more_use_is_never_dearer_per_token(
     hardware: float, speed: float, watts: float, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    busy, idle = (at_70_percent(hardware, speed, watts, utilisation=u) for u in (high, low))
+    busy, idle = (at_70_percent(hardware, speed, watts, utilization=u) for u in (high, low))
     assert busy.usd_per_million_tokens <= idle.usd_per_million_tokens * (1 + 1e-12)
     assert busy.million_tokens_per_year >= idle.million_tokens_per_year
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"hardware_usd": 0},
-        {"hardware_usd": -1},
-        {"years": 0},
-        {"utilisation": 0},
-        {"utilisation": 70},
-        {"tokens_per_second": 0},
-        {"watts": -5},
-        {"kwh_usd": float("nan")},
-        {"pue": 0.9},
-    ],
-)
-def test_bad_input_is_refused(wrong: dict[str, float]) -> None:
-    good = {"hardware_usd": 1600, "years": 3, "watts": 450, "kwh_usd": 0.12, "tokens_per_second": 70}
-    with pytest.raises(InvalidInput, match="expected"):
-        owned(**{**good, "utilisation": 0.7, **wrong})
+def cluster(server: float, facility: float, staff: float, **more: Any) -> ClusterCost:
+    known = {"resale_share": 0, "utilization": 1, **more}
+    return cluster_cost(server, replace(DEFAULTS, facility_usd=facility, staff_usd_per_gpu_hour=staff, **known))
 
 
-def cluster(server: float, distribution: float, cooling: float, staff: float, **more: float) -> ClusterCost:
-    return cluster_cost(
-        server_usd=server,
-        gpus=8,
-        years=3,
-        power_distribution_usd=distribution,
-        cooling_usd=cooling,
-        staff_usd_per_gpu_hour=staff,
-        **more,
-    )
+def ends(*costs: ClusterCost) -> list[tuple[float, float]]:
+    return [(cost.usd_per_used_gpu_hour, cost.usd_per_gpu_hour) for cost in costs]
 
 
-def test_an_8xh100_server_at_full_use() -> None:
-    cheap, dear = cluster(200e3, 10e3, 15e3, 2), cluster(400e3, 50e3, 100e3, 7)
+def test_an_8xh100_server_at_full_use_and_at_low_use() -> None:
+    cheap, dear = cluster(200e3, 25e3, 2), cluster(400e3, 150e3, 7)
     assert (round(cheap.usd_per_gpu_hour, 1), round(dear.usd_per_gpu_hour, 1)) == (3.1, 9.6)
-    quoted = check_quoted_range(cheap, dear)
+    quoted = check_quoted_range(*ends(cheap, dear))
     assert not quoted.holds, "$8-15 does not come out at full use"
     assert "38%" in quoted.says
     assert "64%" in quoted.says
-
-
-def test_low_utilisation_brings_the_quoted_range_out() -> None:
-    cheap, dear = cluster(200e3, 10e3, 15e3, 2, utilisation=0.38), cluster(400e3, 50e3, 100e3, 7, utilisation=0.65)
-    assert check_quoted_range(cheap, dear).holds
+    idle = cluster(200e3, 25e3, 2, utilization=0.38), cluster(400e3, 150e3, 7, utilization=0.65)
+    assert check_quoted_range(*ends(*idle)).holds
 
 
 def test_energy_interest_and_resale_count() -> None:
-    plain = cluster(200e3, 10e3, 15e3, 2)
-    powered = cluster(200e3, 10e3, 15e3, 2, watts=10_200, kwh_usd=0.12, pue=1.3)
-    assert powered.energy_usd_per_gpu_hour == pytest.approx(10.2 * 0.12 * 1.3 / 8)
-    assert cluster(200e3, 10e3, 15e3, 2, discount_rate=0.08).usd_per_gpu_hour > plain.usd_per_gpu_hour
-    assert cluster(200e3, 10e3, 15e3, 2, resale_usd=60e3).usd_per_gpu_hour < plain.usd_per_gpu_hour
+    plain = cluster(200e3, 25e3, 2)
+    powered = cluster(200e3, 25e3, 2, watts=10_200, kwh_usd=0.12, pue=1.3)
+    assert powered.energy_usd == pytest.approx(10.2 * 0.12 * 1.3 / 8)
+    assert cluster(200e3, 25e3, 2, discount_rate=0.08).usd_per_gpu_hour > plain.usd_per_gpu_hour
+    assert cluster(200e3, 25e3, 2, resale_share=0.3).usd_per_gpu_hour < plain.usd_per_gpu_hour
     assert annuity(1000, 0, 2, 0.10) == pytest.approx(576.19, abs=0.01), "a loan's textbook payment"
     assert annuity(1000, 0, 2, 1e-9) == pytest.approx(annuity(1000, 0, 2, 0))
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
-from broker.economics.embedding import EmbeddingJob, embedding_speed
+from broker.economics.embedding import embedding_speed
 from broker.finops.accuracy import (
     Predicted,
     RunOutcome,
@@ -68,13 +68,14 @@ def test_runs_of_one_model_measure_it_apart_from_others() -> None:
     assert {key: (round(one.share, 9), one.runs) for key, one in found.items()} == {
         (7e9, True): (0.3, 2), (70e9, True): (0.5, 1), (7e9, False): (0.6, 1),
     }  # fmt: skip
-    rules = replace(
+    assumptions = replace(
         DEFAULTS,
         measured_models=tuple((m.accelerator, m.parameters, m.trains, m.share, m.runs) for m in found.values()),
     )
-    assert rules.mfu_on("H100", 7e9)[1] == 2
-    job = EmbeddingJob(1e9, 256, 7e9, 1024)
-    plain, known = (embedding_speed(job, lookup("H100"), rules=one) for one in (DEFAULTS, rules))
+    assert assumptions.mfu_on("H100", 7e9)[1] == 2
+    plain, known = (
+        embedding_speed(7e9, 1e9, lookup("H100"), replace(one, tokens_per_item=256)) for one in (DEFAULTS, assumptions)
+    )
     assert plain is not None
     assert known is not None
     assert known.items_per_second / plain.items_per_second == pytest.approx(0.6 / DEFAULTS.prefill_efficiency)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import Figure, Share
 from broker.store import quick_queries
 from broker.store.quick_queries import AttemptUse
 
@@ -24,18 +25,27 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """The usage of ``hours`` hours. ``gpu_hours``: the total. ``utilisation``: the share of hours in which ``gpus``
+    """The usage of ``hours`` hours. ``gpu_hours``: the total. ``utilization``: the share of hours in which ``gpus``
     owned GPUs would have been in use. ``peak``: the maximum number of GPUs in use. ``steady``: the number of GPUs in
     use in at least the share of hours above which buying is considered. ``attempts``: the number of counted attempts.
     """
 
     hours: int
-    gpu_hours: float
+    gpu_hours: Figure
     gpus: int
-    utilisation: float
-    peak: float
-    steady: float
+    utilization: Share
+    peak: Figure
+    steady: Figure
     attempts: int
+
+    @property
+    def text(self) -> str:
+        """``use: 1,200.5 GPU-hours of 12 attempts in 90 days; the utilization of one owned GPU …``"""
+        named = "one owned GPU" if self.gpus == 1 else f"{self.gpus:,} owned GPUs"
+        return (
+            f"use: {self.gpu_hours:,.1f} GPU-hours of {self.attempts} attempts in {self.hours / 24:g} days; the "
+            f"utilization of {named} would have been {self.utilization:.1%}"
+        )
 
     @property
     def peak_to_baseline(self) -> float:
@@ -51,7 +61,7 @@ def usage(
     gpus: int = 1,
     accelerator: str | None = None,
     team: str | None = None,
-    rules: Assumptions = DEFAULTS,
+    assumptions: Assumptions = DEFAULTS,
 ) -> PastUse:
     """The usage in the ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput without
     any."""
@@ -61,10 +71,8 @@ def usage(
     used = [s for s in stretches if s[1] > since and s[0] < now]
     if not used:
         what = f" on {accelerator}" if accelerator else ""
-        raise InvalidInput(
-            f"no GPU job ran{what} in the last {days:g} days", hint="give --hours-per-day or --utilisation instead"
-        )
-    return measured(used, since, now, gpus, rules)
+        raise InvalidInput(f"no GPU job ran{what} in the last {days:g} days", hint="give --hours-per-day instead")
+    return measured(used, since, now, gpus, assumptions)
 
 
 def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
@@ -82,7 +90,7 @@ def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tupl
 
 
 def measured(
-    stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, rules: Assumptions = DEFAULTS
+    stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, assumptions: Assumptions = DEFAULTS
 ) -> PastUse:
     """The usage from ``since`` to ``until`` (UTC); hours at the edges count in part."""
     used = list(stretches)
@@ -100,8 +108,8 @@ def measured(
         hours=hours,
         gpu_hours=sum(demand),
         gpus=gpus,
-        utilisation=sum(min(level, gpus) for level in demand) / (gpus * hours),
+        utilization=sum(min(level, gpus) for level in demand) / (gpus * hours),
         peak=ordered[0],
-        steady=ordered[min(hours - 1, ceil(rules.buy_above_utilization * hours) - 1)],
+        steady=ordered[min(hours - 1, ceil(assumptions.buy_above_utilization * hours) - 1)],
         attempts=len(used),
     )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 PAST = timedelta(days=90)
 
 
-def measured(look: StoreReading, rules: Assumptions, now: datetime) -> Assumptions:
-    """The rules with figures measured in runs of the last 90 days before ``now`` (UTC), by accelerator: the MFU (also
+def measured(look: StoreReading, assumptions: Assumptions, now: datetime) -> Assumptions:
+    """The assumptions with figures that runs of the 90 days before ``now`` (UTC) measured, by accelerator: MFU (also
     by size of the model, for training and inference), of runs whose job file names the model and whose program reported
     tokens; the tokens per second of serving; interruptions of spot machines per 1,000 hours; USD paid per GPU-hour.
     Unchanged if nothing was measured."""
@@ -31,7 +31,7 @@ def measured(look: StoreReading, rules: Assumptions, now: datetime) -> Assumptio
     )
     paid = tuple((one.accelerator, one.usd_per_gpu_hour, one.runs) for one in speeds)
     if not paid:
-        return rules
+        return assumptions
     models = tuple(
         (one.accelerator, one.parameters, one.trains, one.share, one.runs) for one in model_speeds(runs, peaks())
     )
@@ -40,6 +40,6 @@ def measured(look: StoreReading, rules: Assumptions, now: datetime) -> Assumptio
         for one in served_speeds(runs)
     )
     return replace(
-        rules, measured_mfu=mfu, measured_models=models, measured_served=served, measured_interruptions=taken,
+        assumptions, measured_mfu=mfu, measured_models=models, measured_served=served, measured_interruptions=taken,
         measured_price=paid,
     )  # fmt: skip

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from broker.app.advise.subject import Architecture, subject
+from broker.app.advise.subject import subject
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import MAX_DURATION
-from broker.economics.assumptions import DEFAULTS, Assumptions, changed
+from broker.economics.assumptions import DEFAULTS, Assumptions, changed, replaced
 from broker.economics.fits import smallest_layout
 from broker.economics.kinds import Method, Precision, Recomputation
 from broker.economics.memory import MemoryEstimate, estimate
@@ -40,7 +40,7 @@ class Sizing:
     notes: tuple[str, ...]
 
 
-def sized(job: Job, rules: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
+def sized(job: Job, assumptions: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
     """The job with the machines that hold its model, and the computation.
 
     Requests one machine if one holds the model, else the fewest machines with eight accelerators; with ``num_nodes``,
@@ -49,18 +49,18 @@ def sized(job: Job, rules: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
     """
     assert job.model is not None
     try:
-        needs = _needs(job.model, rules)
+        needs = _needs(job.model, assumptions)
     except InvalidInput as error:
         raise InvalidInput(f"model: {error.message}", where=job.name, hint=error.hint) from error
-    totals = _totals(needs, rules)
-    nodes, counts = _machines(totals, job.num_nodes, rules)
+    totals = _totals(needs, assumptions)
+    nodes, counts = _machines(totals, job.num_nodes, assumptions)
     if not counts:
         raise InvalidInput(
             f"model: no accelerator holds {needs.total_gib:,.1f} GiB on {job.num_nodes} machines",
             where=job.name,
             hint="a smaller batch_size, LoRA or QLoRA needs less; or name `resources` yourself",
         )
-    work = job.work or _work(job.model, nodes, counts, rules)
+    work = job.work or _work(job.model, nodes, counts, assumptions)
     machines = tuple(f"{card.name}:{count}" for card, count in counts)
     requests = tuple(MachineRequest(accelerator=card.name, count=count) for card, count in counts)
     changed = job.model_copy(update={"resources": requests, "num_nodes": nodes, "work": work})
@@ -77,34 +77,37 @@ def sized(job: Job, rules: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
         machines=machines,
         nodes=nodes,
         work=work.duration if work and job.work is None else None,
-        notes=(*_notes(job, needs, machines, nodes, work, rules), *_on_more(job, totals, nodes, rules)),
+        notes=(*_notes(job, needs, machines, nodes, work, assumptions), *_on_more(job, totals, nodes, assumptions)),
     )
 
 
-def _needs(model: Model, rules: Assumptions) -> MemoryEstimate:
+def _needs(model: Model, assumptions: Assumptions) -> MemoryEstimate:
     said = model.extra
-    architecture = Architecture(
-        said.get("layers"), said.get("hidden_size"), said.get("heads"), said.get("kv_heads"), said.get("head_dim")
-    )
     recomputed: dict[Any, Recomputation] = {True: Recomputation.FULL, False: Recomputation.NONE}
-    precision = said.get("precision")
-    workload = subject(model.parameters, architecture=architecture).workload(
+    stated: dict[str, Any] = {
+        name: said[name] for name in ("layers", "hidden_size", "heads", "kv_heads", "head_dim") if name in said
+    }
+    assumptions = replaced(stated, base=assumptions)
+    workload = subject(model.parameters, assumptions).workload(
         Method(model.method),
-        Precision(precision) if precision else None,
-        batch=model.batch_size or 1,
-        context=model.sequence_length or 0,
-        recomputation=recomputed.get(said.get("activation_checkpointing")),
+        replace(
+            assumptions,
+            precision=Precision(said["precision"]) if said.get("precision") else None,
+            batch=model.batch_size,
+            context=model.sequence_length,
+            recomputation=recomputed.get(said.get("activation_checkpointing")),
+        ),
     )
-    return estimate(workload, rules=rules)
+    return estimate(workload, assumptions=assumptions)
 
 
-def _totals(needs: MemoryEstimate, rules: Assumptions) -> list[tuple[Accelerator, int]]:
+def _totals(needs: MemoryEstimate, assumptions: Assumptions) -> list[tuple[Accelerator, int]]:
     """The accelerators that hold it, with the total number needed."""
     totals: list[tuple[Accelerator, int]] = []
     for card in map(lookup, known()):
         if needs.workload.trains and card.inference_only:
             continue
-        layout = smallest_layout(needs, card, rules)
+        layout = smallest_layout(needs, card, assumptions)
         if layout is not None:
             totals.append((card, layout.gpus))
     joined = [(card, gpus) for card, gpus in totals if gpus == 1 or card.link is not None]
@@ -112,22 +115,22 @@ def _totals(needs: MemoryEstimate, rules: Assumptions) -> list[tuple[Accelerator
 
 
 def _machines(
-    totals: list[tuple[Accelerator, int]], nodes: int, rules: Assumptions
+    totals: list[tuple[Accelerator, int]], nodes: int, assumptions: Assumptions
 ) -> tuple[int, list[tuple[Accelerator, int]]]:
     """The number of machines, and the accelerators with their number per machine. A number of accelerators that holds
     the model in one layout holds it on any number of machines: with tensor parallelism inside and pipeline stages
     across them, each has an equal part."""
     if nodes == 1 and totals:
-        nodes = -(-min(gpus for _, gpus in totals) // rules.gpus_per_node)
+        nodes = -(-min(gpus for _, gpus in totals) // assumptions.gpus_per_node)
     found = []
     for card, gpus in totals:
         each = 1 << (-(-gpus // nodes) - 1).bit_length()  # machines come with 1, 2, 4 or 8
-        if each <= rules.gpus_per_node:
+        if each <= assumptions.gpus_per_node:
             found.append((card, each))
     return nodes, sorted(found, key=lambda pair: (pair[1], pair[0].name))
 
 
-def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: Assumptions) -> Work | None:
+def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], assumptions: Assumptions) -> Work | None:
     """The time to train on the model's ``tokens``, on the first accelerator whose speed is known."""
     tokens = model.extra.get("tokens")
     if tokens is None or model.method == Method.INFERENCE:
@@ -135,14 +138,16 @@ def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules
     for card, count in counts:
         if card.tflops_16bit is None:
             continue
-        run = training_time(card, parameters=model.parameters, tokens=tokens, gpus=count * nodes, rules=rules)
+        run = training_time(
+            card, parameters=model.parameters, tokens=tokens, gpus=count * nodes, assumptions=assumptions
+        )
         if timedelta(hours=min(run.hours, 1e6)) <= MAX_DURATION:
             return Work(duration=timedelta(seconds=round(run.hours * 3600)), accelerator=card.name, count=count)
     return None
 
 
 def _notes(
-    job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, rules: Assumptions
+    job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, assumptions: Assumptions
 ) -> tuple[str, ...]:
     assert job.model is not None
     named = (
@@ -157,27 +162,33 @@ def _notes(
     size = f"{job.model.parameters / 1e9:g}B {job.model.method}"
     notes = [
         f"sized from the model: {size} needs {needs.total_gib:,.1f} GiB ({parts}); held by {each}"
-        f"{', '.join(machines[:_NAMED])}{more}, with {rules.memory_headroom:.0%} of each card free"
+        f"{', '.join(machines[:_NAMED])}{more}, with {assumptions.memory_headroom:.0%} of each card free"
     ]
-    if own := changed(rules):
-        notes.append(f"sized by rules of thumb of the policies: {', '.join(f'{k} {v}' for k, v in own.items())}")
+    if own := changed(assumptions):
+        notes.append(f"sized by assumptions of the policies: {', '.join(f'{k} {v}' for k, v in own.items())}")
     if needs.assumptions:
         notes.append(f"assumed for the size: {'; '.join(needs.assumptions)}")
     if work is not None and job.work is None:
         notes.append(
             f"work from the model's tokens: {work.duration / timedelta(hours=1):,.1f} h on "
-            f"{work.accelerator}:{work.count}, at an {rules.mfu_text(work.accelerator or '', job.model.parameters)}"
+            f"{work.accelerator}:{work.count}, at an "
+            + assumptions.mfu_text(work.accelerator or "", job.model.parameters)
         )
     return tuple(notes)
 
 
-def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, rules: Assumptions) -> tuple[str, ...]:
+def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, assumptions: Assumptions) -> tuple[str, ...]:
     """Accelerators that would be sufficient on more machines, if the job does not state their number."""
     wider = [
-        (-(-gpus // rules.gpus_per_node), card.name) for card, gpus in totals if gpus > nodes * rules.gpus_per_node
+        (-(-gpus // assumptions.gpus_per_node), card.name)
+        for card, gpus in totals
+        if gpus > nodes * assumptions.gpus_per_node
     ]
     if job.num_nodes > 1 or not wider:
         return ()
     least = min(number for number, _ in wider)
     names = [name for number, name in wider if number == least]
-    return (f"with `num_nodes: {least}` it would fit {', '.join(names[:_NAMED])} with {rules.gpus_per_node} each, too",)
+    return (
+        f"with `num_nodes: {least}` it would fit {', '.join(names[:_NAMED])} with {assumptions.gpus_per_node} each, "
+        "too",
+    )

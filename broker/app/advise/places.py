@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
@@ -63,12 +64,16 @@ class Places:
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
 
+KEYS = ("provider", "region", "residency", "compliance")
+"""The keys of ``--where``."""
+
+
 def places_of(
-    providers: list[str] | None,
-    regions: list[str] | None,
-    residency: str | None,
-    compliance: Iterable[str] = (),
-    agreements: Mapping[str, Sequence[str]] | None = None,
+    providers: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    residencies: Sequence[str] = (),
+    compliance: Sequence[str] = (),
+    agreements: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Places:
     """The places that meet all of these options. ``agreements``: by name (``hipaa``), the providers with which the
     organisation has one; ``compliance``: the names that are required.
@@ -76,24 +81,28 @@ def places_of(
     Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not recorded
     and if no provider is left.
     """
-    named, known = tuple(one.lower() for one in providers or ()), agreements or {}
+    named, known = tuple(one.lower() for one in providers), agreements
     for one in dict.fromkeys(one.lower() for one in compliance):
         if one not in known:
             raise InvalidInput(
-                f"no agreement {one!r} is recorded{did_you_mean(one, known)}", where="--compliance", hint=_HOW_TO_AGREE
+                f"no agreement {one!r} is recorded{did_you_mean(one, known)}",
+                where="--where compliance",
+                hint=_HOW_TO_AGREE,
             )
         with_it = [name.lower() for name in known[one]]
         named = tuple(name for name in with_it if not named or any(fnmatchcase(name, pattern) for pattern in named))
         if not named:
             raise InvalidInput(
-                f"no provider is left: the agreement {one!r} names {', '.join(with_it) or 'none'}", where="--compliance"
+                f"no provider is left: the agreement {one!r} names {', '.join(with_it) or 'none'}",
+                where="--where compliance",
             )
-    allowed = tuple(one.lower() for one in regions or ())
+    allowed = tuple(one.lower() for one in regions)
     denied: tuple[str, ...] = ()
-    if residency is not None:
+    for residency in residencies:
         if residency.lower() not in _RESIDENCY:
             raise UnknownName("residency", residency, RESIDENCIES)
-        territory, denied = _RESIDENCY[residency.lower()]
+        territory, beyond = _RESIDENCY[residency.lower()]
+        denied = (*denied, *beyond)
         allowed = _within(allowed, territory, residency) if allowed else territory
     return Places(named, allowed, denied)
 
@@ -111,8 +120,8 @@ def _within(regions: Iterable[str], territory: Iterable[str], residency: str) ->
             found += [f"{provider}{slash}{one}" for one in territory if fnmatchcase(one, region)]
     if not found:
         raise InvalidInput(
-            f"none of {', '.join(regions)} is known to lie in {residency.upper()}", where="--region",
-            hint="leave --region out, or name regions of that territory, such as 'eu-west-*'",
+            f"none of {', '.join(regions)} is known to lie in {residency.upper()}", where="--where region",
+            hint="leave region out, or name regions of that territory, such as 'eu-west-*'",
         )  # fmt: skip
     return tuple(found)
 
@@ -121,4 +130,4 @@ def check_providers(named: Iterable[str], known: Collection[str]) -> None:
     """Raises `UnknownName` for a provider, or a pattern, that matches none that is ``known``."""
     for name in named:
         if not any(fnmatchcase(one, name) for one in known):
-            raise UnknownName("provider", name, known, where="--provider")
+            raise UnknownName("provider", name, known, where="--where provider")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.places import Places
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
+from broker.core.values.figures import age
 from broker.core.values.money import MICROS_PER_USD
 from broker.core.values.units import split_machine
+from broker.economics.figures import Usd
 from broker.economics.reserve.holdings import HoldingKind
 from broker.store.quick_queries import Cheapest, cheapest, holds_nothing, is_missing
 
@@ -37,8 +39,8 @@ class Quote:
     accelerator: str
     gpus: int
     capacity_type: CapacityType
-    usd_per_hour: float
-    usd_per_gpu_hour: float
+    usd_per_hour: Usd
+    usd_per_gpu_hour: Usd
     machine: str
     machines: int
     where: str
@@ -49,6 +51,22 @@ class Quote:
     reference: bool
     stale: bool
     launchable: bool = True
+
+    @property
+    def origin(self) -> str:
+        """The source of the price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
+        if self.as_of is None:
+            return self.source
+        known = f"{age(datetime.now(UTC) - self.as_of)} old"
+        if self.reference:
+            known = f"list price of {self.as_of:%Y-%m-%d}"
+        kind = self.capacity_type.value.replace("_", "-")
+        return f"{self.where}, {kind}, {known}{', stale' if self.stale else ''}"
+
+    @property
+    def text(self) -> str:
+        """``$17.20/h, aws/us-east-1, on-demand, list price of 2026-09-20``"""
+        return f"${self.usd_per_hour:,.2f}/h, {self.origin}"
 
     @property
     def usd_per_gpu_there(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.advise.rules_of_thumb import active
+from broker.app.advise.assumptions import active
 from broker.app.capacity.use import HOUR, Stretch, full_hour, has_current_price, hourly, usd
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
@@ -55,17 +55,17 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
 
     Simulated machines do not count. Reads only the store: attempts, holdings and offers."""
     now = broker.clock.now()
-    rules = active(broker.settings.store_url, lambda: broker)
+    assumptions = active(broker.settings.store_url, lambda: broker)
     ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
     names = sorted({*ran, *(holding.accelerator for holding in held)})
     uses, found, notes = [], list[CapacityFinding](), list[str]()
     for name in names:
         own = [holding for holding in held if holding.accelerator == name]
-        use = _use(name, ran.get(name, _Ran([], [])), own, _cheapest(broker, name, now), rules, since, now, notes)
+        use = _use(name, ran.get(name, _Ran([], [])), own, _cheapest(broker, name, now), assumptions, since, now, notes)
         if use is None:
             continue
         uses.append(use)
-        said = findings(use, rules)
+        said = findings(use, assumptions)
         found += said
     if not names:
         notes.append("no GPU job ran and nothing is on record as held")
@@ -108,7 +108,7 @@ def _use(
     ran: _Ran,
     held: Sequence[Holding],
     cheapest: Mapping[CapacityType, Offer],
-    rules: Assumptions,
+    assumptions: Assumptions,
     since: datetime,
     now: datetime,
     notes: list[str],
@@ -153,11 +153,11 @@ def _use(
         ]
     # Judged capacity has its own price; if none is judged yet, more of it would cost as much as what was added.
     judged, paid = ([h for h in some if there(h) >= SHORTEST] or some for some in (owned, reserved))
-    energy = _mean(judged, [h.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) for h in judged]) or 0.0
+    energy = _mean(judged, [h.energy_usd_per_gpu_hour(assumptions.kwh_usd, assumptions.pue) for h in judged]) or 0.0
     if energy:
         notes.append(
-            f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${rules.kwh_usd:g} a kWh, PUE"
-            f" {rules.pue:g}); what they draw idle is not counted"
+            f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${assumptions.kwh_usd:g} a kWh, PUE"
+            f" {assumptions.pue:g}); what they draw idle is not counted"
         )
     return AcceleratorUse(
         accelerator=name,

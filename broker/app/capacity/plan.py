@@ -14,10 +14,10 @@ from broker.app.capacity.use import HOUR, Stretch, cheapest, full_hour, has_curr
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
+from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.costs import BurstPrices
 from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
-from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.advise import rules_of_thumb
+from broker.app.advise.assumptions import in_force
 from broker.app.jobs import after, arrays
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
@@ -183,7 +183,7 @@ def preview(
         seen = planned(broker, job, by, basis, by_carbon=by_carbon)
         seen = seen.noted(*unknown_team(broker, basis.policy, seen.budgets, job.team))
         if holdings := look.holdings():
-            seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, rules_of_thumb.of_store(look)))
+            seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, in_force(look)))
         if sends_secrets:
             seen = seen.noted(*note_of_missing_secrets(job))
         if not seen.plan.placements:
@@ -225,7 +225,7 @@ def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon:
     if holdings := basis.look.holdings():
         wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
         if wanted:
-            rules = rules_of_thumb.of_store(basis.look)
+            rules = in_force(basis.look)
             paid_for = recorded_offers(holdings, market.offers, basis.now, rules, wanted)
             market = replace(market, offers=[*market.offers, *paid_for])
     if basis.elsewhere:
@@ -290,7 +290,7 @@ def _sized(job: Job, look: StoreReading, now: datetime) -> tuple[Job, Sizing | N
     from broker.app.advise.measured import measured  # most jobs name their machines
     from broker.app.advise.model_job import sized
 
-    rules = rules_of_thumb.of_store(look)
+    rules = in_force(look)
     return sized(job, measured(look, rules, now) if job.work is None else rules)
 
 

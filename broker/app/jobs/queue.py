@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.app.advise import rules_of_thumb
+from broker.app.advise.assumptions import in_force
 from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import paces_for
 from broker.app.jobs.queue_classes import EntryClasses
@@ -120,7 +120,7 @@ def queue(
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
         holdings = look.holdings()
-        rules = rules_of_thumb.of_store(look) if holdings else DEFAULTS
+        assumptions = in_force(look) if holdings else DEFAULTS
     returns = _returns(views, now)
     out_of_reach: dict[frozenset[str | None], tuple[str, ...]] = {}
     on_record = set[str]()
@@ -151,7 +151,7 @@ def queue(
         if of not in boards:
             market = market_for(broker, view.job)
             if reached:
-                market = _with_recorded(market, holdings, now, rules)
+                market = _with_recorded(market, holdings, now, assumptions)
                 on_record |= {offer.id for offer in market.offers if is_recorded(offer)}
             boards[of] = market, Board.of(unused(market.offers), market.conditions.hazard)
             for offer in market.offers:
@@ -162,7 +162,7 @@ def queue(
                 elif offer.slots is not None:
                     machines[offer.pool] = offer.slots
         if (wanted := _accelerators(view)) not in out_of_reach:
-            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, rules))
+            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, assumptions))
         entries.append(classes.entry(view, facts[view.id]))
     free: dict[str, Free] = {}
     for pool, slots in machines.items():
@@ -278,10 +278,10 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
 
 
 def _with_recorded(
-    market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, rules: Assumptions
+    market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, assumptions: Assumptions
 ) -> PlanInputs:
     """The market with an offer at marginal price for each recorded capacity, as if an engine reached it."""
-    more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, rules)]
+    more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, assumptions)]
     return replace(market, offers=[*market.offers, *more])
 
 

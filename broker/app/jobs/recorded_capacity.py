@@ -32,7 +32,7 @@ def recorded_offers(
     holdings: Sequence[RecordedHolding],
     offers: Iterable[Offer],
     now: datetime,
-    rules: Assumptions,
+    assumptions: Assumptions,
     wanted: Collection[str] = (),
 ) -> Iterator[Offer]:
     """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
@@ -52,7 +52,7 @@ def recorded_offers(
             accelerator=one.accelerator,
             count=count,
             capacity_type=CapacityType.OWNED if owned else CapacityType.RESERVED,
-            price=Money.usd(f"{_energy(one, rules) * count:.6f}"),
+            price=Money.usd(f"{_energy(one, assumptions) * count:.6f}"),
             as_of=now,
             source=f"{RECORDED} #{recorded.number}",
             amortised=Money.usd(f"{one.usd_per_gpu_hour * count:.6f}"),
@@ -65,7 +65,7 @@ def recorded_offers(
 
 
 def unreached(
-    job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, rules: Assumptions
+    job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, assumptions: Assumptions
 ) -> Iterator[str]:
     """A note on each recorded capacity that the job could use and no engine reaches: its cost per hour, and how to make
     jobs start there."""
@@ -76,8 +76,8 @@ def unreached(
             continue
         from broker.economics.estimates import about
 
-        energy = _energy(one, rules)
-        power = f"${rules.kwh_usd:g} a kWh, PUE {rules.pue:g}"
+        energy = _energy(one, assumptions)
+        power = f"${assumptions.kwh_usd:g} a kWh, PUE {assumptions.pue:g}"
         costs = f"{about(energy)} of electricity a GPU-hour ({power})" if energy else "no further price an hour"
         place = "/".join(filter(None, (one.provider, one.site)))
         yield (
@@ -101,9 +101,9 @@ def _unreached(
             yield recorded
 
 
-def _energy(holding: Holding, rules: Assumptions) -> float:
+def _energy(holding: Holding, assumptions: Assumptions) -> float:
     """USD of electricity for a GPU-hour in use; 0 if somebody else pays it."""
-    return holding.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) if _is_owned(holding) else 0.0
+    return holding.energy_usd_per_gpu_hour(assumptions.kwh_usd, assumptions.pue) if _is_owned(holding) else 0.0
 
 
 def _is_owned(holding: Holding) -> bool:

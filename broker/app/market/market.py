@@ -255,12 +255,12 @@ def listing(broker: Broker, query: OfferQuery) -> OfferListing:
     total = broker.store.count_offers() if simulated else real
     now = broker.clock.now()
     if holdings := broker.store.holdings():
-        from broker.app.advise import rules_of_thumb  # most stores have no recorded capacity
+        from broker.app.advise.assumptions import in_force  # most stores have no recorded capacity
         from broker.app.jobs.recorded_capacity import recorded_offers
 
         with broker.store.reading() as look:
-            rules = rules_of_thumb.of_store(look)
-        recorded = recorded_offers(holdings, found, now, rules, query.accelerators)
+            assumptions = in_force(look)
+        recorded = recorded_offers(holdings, found, now, assumptions, query.accelerators)
         paid_for = [one for one in recorded if _asked_for(query, one)]
         found, total = [*found, *paid_for], total + len(paid_for)
     rates = {name: run.converted for name, run in broker.store.last_polls().items() if run.converted}

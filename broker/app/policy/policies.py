@@ -125,7 +125,7 @@ def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     found = broker.registries.load_policies(files)
     if any("rules_of_thumb" in text for text in files.values()):
-        from broker.app.advise.rules_of_thumb import of_files  # only if a file has some
+        from broker.app.advise.assumptions import of_files  # only if a file has some
 
         of_files(files)
     return found

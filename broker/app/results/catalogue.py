@@ -6,31 +6,30 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from broker.app.results.values import Result
+from pydantic import TypeAdapter
+
 from broker.core.errors import UnknownName
 from broker.core.job.file.schema import json_schema
 
 JOB_FILE, POLICY_FILE = "job-file", "policy-file"
 
-# By name, which is that of the command that prints it with --json: module and class of `broker.app.results`.
+# By name, which is that of the command that prints it with --json: module (of `broker.app.results` if it names no
+# package) and class.
 DOCUMENTS: Mapping[str, str] = {
-    "advise-buy-or-rent": "cost_advice:BuyOrRentAdvice",
-    "advise-capacity": "cost_advice:CapacityAdvice",
-    "advise-cluster-cost": "cost_advice:ClusterCostAdvice",
-    "advise-deploy": "deploy_advice:DeployAdvice",
-    "advise-eco": "hardware_advice:EcoAdvice",
-    "advise-embed": "hardware_advice:EmbedAdvice",
-    "advise-images": "hardware_advice:ImagesAdvice",
-    "advise-hardware": "hardware_advice:HardwareAdvice",
-    "advise-parallelism": "training_advice:ParallelismAdvice",
-    "advise-rules": "cost_advice:RulesAdvice",
-    "advise-run-cost": "cost_advice:RunCostAdvice",
-    "advise-savings": "cost_advice:SavingsAdvice",
-    "advise-scale": "training_advice:ScaleAdvice",
-    "advise-serve": "serving_advice:ServeAdvice",
-    "advise-size": "training_advice:SizeAdvice",
-    "advise-throughput": "training_advice:ThroughputAdvice",
-    "advise-unit-cost": "cost_advice:UnitCostAdvice",
+    "advise-assumptions": "broker.app.advise.assumptions:AssumptionList",
+    "advise-buy-or-rent": "broker.app.advise.buy_or_rent:BuyOrRentAdvice",
+    "advise-cost-cluster": "broker.app.advise.cost:ClusterCostAdvice",
+    "advise-cost-embedding": "broker.app.advise.cost:EmbeddingAdvice",
+    "advise-cost-images": "broker.app.advise.cost:ImagesAdvice",
+    "advise-cost-run": "broker.app.advise.cost:RunCostAdvice",
+    "advise-cost-unit": "broker.app.advise.cost:UnitCostAdvice",
+    "advise-deploy": "broker.app.advise.deploy.situation:DeployAdvice",
+    "advise-hardware": "broker.app.advise.hardware:HardwareAdvice",
+    "advise-rules": "broker.app.advise.savings:RulesAdvice",
+    "advise-savings": "broker.app.advise.savings:SavingsAdvice",
+    "advise-serve": "broker.app.advise.serve:ServeAdvice",
+    "advise-size": "broker.app.advise.size:SizeAdvice",
+    "advise-speed": "broker.app.advise.speed:SpeedAdvice",
     "approvals-list": "approvals:ApprovalList",
     "audit": "access:AuditLog",
     "budget-list": "budgets:BudgetList",
@@ -135,13 +134,14 @@ def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of that document, or of job files. Raises `UnknownName`."""
     if name == JOB_FILE:
         return json_schema()
-    return {"$schema": _DIALECT, **result_class(name).model_json_schema(mode="serialization", by_alias=True)}
+    return {"$schema": _DIALECT, **TypeAdapter(document_class(name)).json_schema(mode="serialization", by_alias=True)}
 
 
-def result_class(name: str) -> type[Result]:
+def document_class(name: str) -> type[Any]:
     """The class of that document. Raises `UnknownName`, also for that of job files."""
     if name not in DOCUMENTS:
         raise UnknownName("document", name, NAMES)
     module, _, class_name = DOCUMENTS[name].partition(":")
-    found: type[Result] = getattr(import_module(f"broker.app.results.{module}"), class_name)
+    place = module if "." in module else f"broker.app.results.{module}"
+    found: type[Any] = getattr(import_module(place), class_name)
     return found

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import product
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from broker.core.values.figures import figure_of
 from broker.core.values.money import Money
 
 _MISSING: Any = object()
@@ -77,12 +78,6 @@ def seconds_of(time: timedelta) -> int | float:
     """A duration in seconds; an int if it is a whole number."""
     seconds = time.total_seconds()
     return int(seconds) if seconds == int(seconds) else seconds
-
-
-def figure_of(number: float) -> float | None:
-    """A number rounded to nine decimals, which removes rounding errors; None for infinity and NaN, which JSON does not
-    have."""
-    return round(number, 9) if isfinite(number) else None
 
 
 def plain(value: Any) -> Any:

@@ -1,54 +1,45 @@
-"""Advice as text: figures, tables, assumptions, and quoted rules of thumb compared with the arithmetic."""
+"""Answers as text: their fields by name, with the units of their types; rows as tables, then rules and assumptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from rich.text import Text
 
-from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, hanging, listed
-from broker.economics.estimates import about
+from broker.app.advise.assumptions import AssumptionList
+from broker.app.advise.deploy.situation import DeployAdvice
+from broker.app.advise.savings import RulesAdvice
+from broker.cli.render.formats import NOTHING
+from broker.cli.render.tables import Column, fitting, hanging
+from broker.core.documents import print_document
+from broker.economics.claims import RuleCheck
+from broker.economics.estimates import about, count_text, digits
+from broker.economics.figures import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.economics.claims import RuleCheck
-
-NOTHING = formats.NOTHING
-T = TypeVar("T")
-
-
-def dollars(amount: float | None, places: int | None = None) -> str:
-    """A price or a given amount in USD: ``$94,188``, ``$5.12``, ``$0.1626``. Smaller amounts have more decimals."""
-    if amount is None:
-        return NOTHING
-    if places is None:
-        size = abs(amount)
-        places = 0 if size >= 1000 or amount == 0 else 2 if size >= 1 else 3 if size >= 0.1 else 4
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
+_MOST = 12  # rows of a table
+_UNITS = ("usd", "gib", "gb", "s", "ms")  # at the end of names, which the values show
+_WORDS = {"gpu": "GPU", "gpus": "GPUs", "usd": "$", "kwh": "kWh", "mfu": "MFU", "kusd": "$1,000", "80gb": "80 GB",
+          "ai": "AI", "p95": "p95", "co2e": "CO2e", "tflops": "TFLOPS"}  # fmt: skip
 
 
-def estimate(amount: float | None) -> str:
-    """An estimate in USD, with as many digits as its inputs justify: ``$94,200``, ``$5.12``, ``$0.163``."""
-    return NOTHING if amount is None else about(amount)
+def screen(console: Console, answer: Any) -> Iterator[RenderableType]:
+    """The answer: its title, single figures, then what has several rows or parts of its own."""
+    yield from _part(console, answer)
+    yield from notes(answer.assumptions)
 
 
-def number(value: float | None, places: int = 1) -> str:
-    return NOTHING if value is None else f"{value:,.{places}f}"
-
-
-def share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}"
-
-
-def big(value: float) -> str:
-    """``7B``, ``1.5T``, ``350M``."""
-    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:g}"
+def notes(texts: Iterable[str]) -> Iterator[RenderableType]:
+    """The assumptions of an answer."""
+    for index, text in enumerate(dict.fromkeys(texts)):
+        if not index:
+            yield heading("Assumptions", " (set by --assume NAME=VALUE)")
+        yield hanging(Text(f"· {text}"), 2)
 
 
 def heading(text: str, more: str = "") -> Text:
@@ -66,14 +57,6 @@ def figures(pairs: Iterable[tuple[str, str]]) -> Text:
     return text
 
 
-def assumptions(notes: Iterable[str]) -> Iterator[RenderableType]:
-    """The assumptions: values that were not given."""
-    for index, note in enumerate(dict.fromkeys(notes)):
-        if not index:
-            yield heading("Assumptions")
-        yield hanging(Text(f"· {note}"), 2)
-
-
 def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
     """Quoted rules of thumb, each with the computed figures and whether it holds for them."""
     for index, check in enumerate(checks):
@@ -83,10 +66,167 @@ def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
         yield hanging(Text.assemble(f"· {check.rule}: ", holds, f"; {check.says}"), 2)
 
 
-def best(
-    console: Console, columns: Sequence[ValueColumn[T]], rows: Sequence[T], what: str, most: int = 12
-) -> Iterator[RenderableType]:
-    """The first ``most`` rows, and how many there are. ``what``: ``cheapest``."""
-    yield from listed(console, columns, rows[:most])
-    if len(rows) > most:
-        yield heading("", f"the {what} {most} of {len(rows)} are shown; use --json for all")
+def label(name: str) -> str:
+    """``per_gpu_gib`` → ``per GPU``, ``usd_per_hour`` → ``$ per hour``."""
+    words = name.split("_")
+    if len(words) > 1 and words[-1] in _UNITS:
+        words = words[:-1]
+    return " ".join(_WORDS.get(word, word) for word in words)
+
+
+def value_text(value: Any, shown: Shown = Shown()) -> str:  # noqa: B008  # it never changes
+    """A value of a field, as its type says."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Enum):
+        return str(value.value).replace("_", " ")
+    if isinstance(value, tuple | list):
+        return "; ".join(map(value_text, value))
+    if not isinstance(value, int | float):
+        return value.text if hasattr(value, "text") else str(value)
+    if shown.unit == "count":
+        return count_text(value)
+    if shown.unit == "$":
+        return f"${value:,.6f}" if shown.exact else about(value)
+    if shown.unit == "%":
+        return f"{value:.1%}"
+    number = f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if abs(value) >= 1e9 else digits(value)
+    return f"{number} {shown.unit}".rstrip()
+
+
+def _members(part: Any) -> Iterator[tuple[str, Shown, Any]]:
+    """The fields that people see, with their values; those that have none are left out."""
+    hints = get_type_hints(type(part), include_extras=True)
+    for field in fields(part):
+        value, shown = getattr(part, field.name), _shown(hints[field.name])
+        if not shown.hidden and value not in (None, "", (), {}) and field.name not in ("assumptions", "title"):
+            yield field.name, shown, value
+
+
+def _shown(hint: Any) -> Shown:
+    """How the type says that people see a value: also of a union with None."""
+    if get_origin(hint) is Annotated:
+        return next((one for one in get_args(hint)[1:] if isinstance(one, Shown)), Shown())
+    return next((found for one in get_args(hint) if (found := _shown(one)) != Shown()), Shown())
+
+
+def _part(console: Console, part: Any) -> Iterator[RenderableType]:
+    title, _, more = getattr(part, "title", "").partition(": ")
+    if title:
+        yield heading(title, f": {more}" if more else "")
+    pairs: list[tuple[str, str]] = []
+    later: list[tuple[str, Any]] = []
+    _sort(part, pairs, later)
+    if pairs:
+        yield figures(pairs)
+    for name, value in later:
+        if isinstance(value, Mapping):
+            yield heading(label(name).capitalize(), " of a job file")
+            yield hanging(Text(print_document(value).rstrip()), 2)
+        elif not isinstance(value, tuple):
+            yield from _part(console, value)
+        elif isinstance(value[0], RuleCheck):
+            yield from rules(value)
+        else:
+            yield from _table(console, name, value)
+
+
+def _sort(part: Any, pairs: list[tuple[str, str]], later: list[tuple[str, Any]]) -> None:
+    """The members of a part: single figures, also of parts without a title, and what comes after them."""
+    for name, shown, value in _members(part):
+        if isinstance(value, Mapping) or _has_rows(value) or (hasattr(value, "title") and is_dataclass(value)):
+            later.append((name, value))
+        elif is_dataclass(value) and not hasattr(value, "text"):
+            _sort(value, pairs, later)
+        elif value or not isinstance(value, float):
+            pairs.append((label(name), value_text(value, shown)))
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, tuple) and is_dataclass(value[0])
+
+
+def _table(console: Console, name: str, rows: tuple[Any, ...]) -> Iterator[RenderableType]:
+    """The first rows; on a narrow terminal the last columns are hidden first."""
+    columns: dict[str, Column] = {}
+    cells: list[dict[str, str]] = []
+    for row in rows[:_MOST]:
+        cells.append({})
+        for field, shown, value in _flat(row):
+            right = isinstance(value, int | float) and not isinstance(value, bool)
+            columns.setdefault(field, Column(label(field), len(columns), "right" if right else "left"))
+            cells[-1][field] = value_text(value, shown)
+    more = len(rows) - _MOST
+    yield heading(label(name).capitalize())
+    footer = [f"{more} more: use --json for all"] if more > 0 else []
+    yield fitting(
+        console, list(columns.values()), [[row.get(field, "") for field in columns] for row in cells], *footer
+    )
+
+
+def _flat(row: Any) -> Iterator[tuple[str, Shown, Any]]:
+    """The members of a row, and in place of a part without a text of its own the members of that."""
+    for name, shown, value in _members(row):
+        if is_dataclass(value) and not hasattr(value, "text"):
+            yield from _flat(value)
+        else:
+            yield name, shown, value
+
+
+def quoted(found: RulesAdvice) -> Iterator[RenderableType]:
+    """Quoted rules by topic, each with its verdict and the command that computes it."""
+    yield heading(found.title)
+    topic = ""
+    for one in found.rules_of_thumb:
+        if one.topic != topic:
+            topic = one.topic
+            yield Text(topic.capitalize(), "bold cyan")
+        holds = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("not known", "yellow")}
+        yield hanging(Text.assemble(f"· {one.rule}: ", holds[one.holds]), 2)
+        yield hanging(Text(one.says), 4)
+        if one.holds is False and one.fails:
+            yield hanging(Text(f"why: {one.fails}"), 4)
+        yield hanging(Text(one.command, "dim"), 4)
+    yield from notes(found.assumptions)
+
+
+def deployment(found: DeployAdvice, files: Mapping[str, str]) -> Iterator[RenderableType]:
+    """The steps of a deployment. ``files``: the texts that were not written, by their names."""
+    yield heading(found.title)
+    yield from (hanging(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in found.warnings)
+    for number, step in enumerate(found.steps, 1):
+        yield Text.assemble((f"{number}. {step.step}", "bold cyan"), (f"  {step.rule}", "dim"))
+        known = {name: value for name, value in step.numbers.items() if value is not None}
+        shown = {name: Shown("$" if "usd" in name.split("_") else "") for name in known}
+        if known:
+            pairs = ((label(name), value_text(value, shown[name])) for name, value in known.items())
+            yield hanging(figures(pairs), 1)
+        yield hanging(Text.assemble("→ ", (step.decision, "bold")), 3)
+    yield from notes(found.assumptions)
+    for name, text in files.items():
+        if text:
+            yield heading(name)
+            yield hanging(Text(text.rstrip()), 2)
+
+
+def assumption_list(console: Console, found: AssumptionList) -> Iterator[RenderableType]:
+    """The table of assumptions, a part for each subject."""
+    for subject in dict.fromkeys(one.subject for one in found.assumptions):
+        rows = [one for one in found.assumptions if one.subject == subject]
+        columns = [
+            Column("name"),
+            Column("value"),
+            Column("unit", 2),
+            Column("range", 1),
+            Column("source", 3, folds=True),
+        ]
+        yield heading(subject.capitalize())
+        cells = [
+            (one.name, "" if one.value is None else f"{value_text(one.value)}{' *' * one.changed}", one.unit, one.range,
+             one.source)
+            for one in rows
+        ]  # fmt: skip
+        yield fitting(console, columns, cells)
+    yield Text("empty: it follows from other inputs; *: not the default", style="dim")

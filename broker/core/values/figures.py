@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def age(time: timedelta | None) -> str:
 
 def percent(part: float) -> str:
     return f"{part * 100:.0f} %"
+
+
+def figure_of(number: float) -> float | None:
+    """A number rounded to nine decimals, which removes rounding errors; None for infinity and NaN, which JSON does not
+    have."""
+    return round(number, 9) if isfinite(number) else None
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -97,11 +97,16 @@ class CapacityFinding:
     arithmetic: dict[str, float] = field(default_factory=dict)
 
 
-def findings(use: AcceleratorUse, rules: Assumptions = DEFAULTS) -> tuple[CapacityFinding, ...]:
+def findings(use: AcceleratorUse, assumptions: Assumptions = DEFAULTS) -> tuple[CapacityFinding, ...]:
     """All findings, largest first. None from less than a week of hours: that allows no conclusion about years."""
     if len(use.demand) < SHORTEST:
         return ()
-    found = [*_stop_renting(use, rules), *_over_committed(use), *_rent_instead(use, rules), *_hold_more(use, rules)]
+    found = [
+        *_stop_renting(use, assumptions),
+        *_over_committed(use),
+        *_rent_instead(use, assumptions),
+        *_hold_more(use, assumptions),
+    ]
     return tuple(sorted(found, key=lambda finding: (-(finding.saves or 0.0), finding.kind)))
 
 
@@ -123,7 +128,7 @@ def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[floa
     return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
 
 
-def _stop_renting(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
+def _stop_renting(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[CapacityFinding]:
     """GPUs that were rented while as many held ones were idle, in more hours than tolerated. Counts the hours with
     holdings, each with the holdings of that hour.
     """
@@ -135,7 +140,7 @@ def _stop_renting(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityF
     there = [len(ages) - bisect_left(ages, left) for left in range(hours, 0, -1)]
     needless = [min(max(held - (all_ - rented), 0), rented) for held, (all_, rented) in zip(there, pairs, strict=True)]
     most = max(needless, default=0)
-    gpus = max((n for n, often in _levels(needless, 1, most) if often >= rules.idle_hours_below), default=0)
+    gpus = max((n for n, often in _levels(needless, 1, most) if often >= assumptions.idle_hours_below), default=0)
     if not gpus:
         return
     gpu_hours = sum(min(n, gpus) for n in needless)
@@ -187,9 +192,9 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
     )
 
 
-def _rent_instead(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
+def _rent_instead(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[CapacityFinding]:
     """Owned GPUs that are needed for so few hours a day that renting is cheaper: do not replace them at their end."""
-    weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < rules.rent_below_hours_per_day]
+    weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < assumptions.rent_below_hours_per_day]
     if not weak:
         return
     gpus, often = len(weak), sum(weak) / len(weak)
@@ -209,26 +214,27 @@ def _rent_instead(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityF
         gpus,
         f"rent instead of {gpus} owned {use.accelerator}: do not replace {'it' if gpus == 1 else 'them'}",
         f"the last {gpus} of {use.owned} owned were needed for {often * 24:.1f} h a day ({often:.1%}); below"
-        f" {rules.rent_below_hours_per_day:g} h a day renting is cheaper as a rule{how}",
+        f" {assumptions.rent_below_hours_per_day:g} h a day renting is cheaper as a rule{how}",
         saves,
         _figures(
             use, gpus, saves, owned=use.owned, used_share=often, hours_per_day=often * 24,
-            rent_below_hours_per_day=rules.rent_below_hours_per_day, own_usd=use.own_usd, energy_usd=use.energy_usd,
+            rent_below_hours_per_day=assumptions.rent_below_hours_per_day, own_usd=use.own_usd,
+            energy_usd=use.energy_usd,
         ),
     )  # fmt: skip
 
 
-def _hold_more(use: AcceleratorUse, rules: Assumptions) -> Iterable[CapacityFinding]:
+def _hold_more(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[CapacityFinding]:
     """GPUs beyond the held ones that are needed often enough to be held: bought if they run for years, else
     reserved."""
     peak, hours = max(use.demand), len(use.demand)
     beyond = list(_levels(use.demand, use.held + 1, peak))
-    to_buy = [often for _, often in beyond if often * 24 > rules.buy_above_hours_per_day]
+    to_buy = [often for _, often in beyond if often * 24 > assumptions.buy_above_hours_per_day]
     if use.own_usd is not None:
         to_buy = [often for often in to_buy if use.own_usd < often * (use.rent - use.energy_usd)]
         bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life", use.energy_usd)
     else:
-        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= rules.buy_above_utilization], None, "")
+        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= assumptions.buy_above_utilization], None, "")
     # Of two ways to hold the same GPU, the one that saves more.
     worth = [often for _, often in beyond if use.reserve_usd is not None and use.reserve_usd < often * use.rent]
     known = use.term_hours is None or hours >= use.term_hours / 4

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
-from broker.economics.unit_cost import energy_usd_per_hour
+from broker.economics.energy import energy_usd_per_hour
 from broker.economics.units import not_negative, whole
 
 

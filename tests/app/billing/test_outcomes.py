@@ -93,13 +93,13 @@ def test_finished_inference_measures_serving(broker: Broker) -> None:
     """16 GPU-hours, 3,000 tokens/s a GPU, a third of them generated."""
     ran(broker, "run-1-xxxxx", expected=None, tokens=3000.0 * 16 * 3600, generated=1 / 3)
     with broker.store.reading() as look:
-        rules = measured(look, DEFAULTS, broker.clock.now())
-    served = rules.served_on("H100", 7e9)
+        assumptions = measured(look, DEFAULTS, broker.clock.now())
+    served = assumptions.served_on("H100", 7e9)
     assert served is not None
     assert served == pytest.approx((3000, 1 / 3, 1))
-    assert rules.served_on("H100", 8e9) is None
-    assert rules.served_on("L40S", 7e9) is None
-    assert rules.prompt_share_on("H100", 7e9)[1] == 0, "its limit was not reading"
+    assert assumptions.served_on("H100", 8e9) is None
+    assert assumptions.served_on("L40S", 7e9) is None
+    assert assumptions.prompt_share_on("H100", 7e9)[1] == 0, "its limit was not reading"
 
 
 def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
@@ -110,18 +110,18 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
         assert measured(look, DEFAULTS, broker.clock.now()) is DEFAULTS
     ran(broker, "run-1-xxxxx", expected=None, tokens=tokens)
     with broker.store.reading() as look:
-        rules = measured(look, DEFAULTS, broker.clock.now())
-    mfu, runs = rules.mfu_on("H100")
+        assumptions = measured(look, DEFAULTS, broker.clock.now())
+    mfu, runs = assumptions.mfu_on("H100")
     assert mfu == pytest.approx(0.25, rel=1e-3)
     assert runs == 1
-    assert rules.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
-    assert "measured by 1 run on H100" in rules.mfu_text("H100")
-    assert rules.mfu_on("H100", 7.1e9) == (mfu, runs), "of the same model"
-    assert "measured by 1 run of a model of this size" in rules.mfu_text("H100", 7e9)
-    assert "measured by 1 run on H100" in rules.mfu_text("H100", 70e9)
-    assert rules.prompt_share_on("H100", 7e9) == (DEFAULTS.prefill_efficiency, 0), "it was trained"
-    assert rules.price_text("H100").startswith("a finished run on H100 was charged $")
-    assert rules.price_text("L4") == ""
+    assert assumptions.mfu_on("A100-80GB") == (DEFAULTS.mfu, 0)
+    assert "measured by 1 run on H100" in assumptions.mfu_text("H100")
+    assert assumptions.mfu_on("H100", 7.1e9) == (mfu, runs), "of the same model"
+    assert "measured by 1 run of a model of this size" in assumptions.mfu_text("H100", 7e9)
+    assert "measured by 1 run on H100" in assumptions.mfu_text("H100", 70e9)
+    assert assumptions.prompt_share_on("H100", 7e9) == (DEFAULTS.prefill_efficiency, 0), "it was trained"
+    assert assumptions.price_text("H100").startswith("a finished run on H100 was charged $")
+    assert assumptions.price_text("L4") == ""
 
 
 def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,12 +144,12 @@ def test_measured_interruptions_replace_the_assumed_share_of_redone_hours(broker
     assert DEFAULTS.spot_overhead_on("H100", 8) == (DEFAULTS.spot_overhead, 0)
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, spot=1)
     with broker.store.reading() as look:
-        rules = measured(look, DEFAULTS, broker.clock.now())
-    share, runs = rules.spot_overhead_on("H100", 8)
+        assumptions = measured(look, DEFAULTS, broker.clock.now())
+    share, runs = assumptions.spot_overhead_on("H100", 8)
     assert share == pytest.approx(0.125 * 8 * DEFAULTS.hours_lost_per_interruption)
     assert runs == 1
-    assert "by the interruptions of 1 run on H100" in rules.spot_text("H100", 8)
-    assert rules.spot_overhead_on("A100-80GB")[1] == 0
+    assert "by the interruptions of 1 run on H100" in assumptions.spot_text("H100", 8)
+    assert assumptions.spot_overhead_on("A100-80GB")[1] == 0
 
 
 @pytest.mark.parametrize(("spot", "rate"), [(None, None), (1, 125.0), (2, 0.0)])

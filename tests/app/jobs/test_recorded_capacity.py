@@ -52,15 +52,15 @@ def test_capacity_that_is_an_offer_is_not_told_again() -> None:
     assert told(CAMPUS, replace(spot, capacity_type=CapacityType.OWNED)) == []
 
 
-def offered(holding: Holding, *offers: Offer, rules: Assumptions = DEFAULTS) -> list[Offer]:
-    return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW, rules))
+def offered(holding: Holding, *offers: Offer, assumptions: Assumptions = DEFAULTS) -> list[Offer]:
+    return list(recorded_offers([RecordedHolding(3, holding, NOW, "ann")], offers, NOW, assumptions))
 
 
 def test_it_is_an_offer_of_whole_machines_at_the_marginal_price() -> None:
     (owned,) = offered(CAMPUS)
     assert (owned.count, owned.slots, owned.capacity_type) == (8, 4, CapacityType.OWNED)
     assert float(owned.price.dollars) == pytest.approx(22 / 4 * 0.12 * 1.58) if owned.price else False
-    (cheap,) = offered(CAMPUS, rules=replace(DEFAULTS, kwh_usd=0.31, pue=1.2))
+    (cheap,) = offered(CAMPUS, assumptions=replace(DEFAULTS, kwh_usd=0.31, pue=1.2))
     assert cheap.price == Money.usd("2.046"), "5.5 kW at the site's own $0.31 and PUE 1.2"
     (reserved,) = offered(replace(CAMPUS, kind=HoldingKind.RESERVATION, gpus=12))
     assert (reserved.count, reserved.slots, reserved.price) == (6, 2, Money.ZERO)

@@ -14,18 +14,17 @@ from broker.economics.assumptions import DEFAULTS
 from broker.placement.conditions import Conditions
 from policies.loader import load
 
-FINE_TUNE = "--for fine-tune --parameters 7B --tokens 50M --budget-usd 100"
-SENSITIVE = "--for serve --parameters 13B --requests-per-minute 600 --tokens-per-request 300 --months 36 --sensitive"
-PRETRAIN = "--for pretrain --parameters 70B --tokens 1.4T --deadline 8w"
+FINE_TUNE = "fine-tune 7B --tokens 50M --budget-usd 100"
+SENSITIVE = "serve 13B --requests-per-minute 600 --assume tokens_per_request=300 --sensitive"
+PRETRAIN = "pretrain 70B --tokens 1.4T --deadline 8w"
 PATH = [
     "demand", "supply and budget", "right-size the model", "hardware", "owned, cloud or hybrid", "parallelism",
-    "optimisations", "monitoring", "sustainability", "revisit",
+    "optimizations", "monitoring", "sustainability", "revisit",
 ]  # fmt: skip
 
 
 def deploy(gpubroker: Any, line: str, folder: Path) -> Any:
-    files = ("--job-file", folder / "job.yaml", "--policy-file", folder / "policy.yaml")
-    done = gpubroker("advise", "deploy", *line.split(), *files, "--json")
+    done = gpubroker("advise", "deploy", *line.split(), "--write", folder, "--json")
     assert done.code == 0, done.out
     return done.json
 
@@ -46,7 +45,7 @@ def test_a_fine_tune_on_a_small_budget_adapts_on_one_cheap_card(gpubroker: Any, 
     found = deploy(gpubroker, FINE_TUNE, tmp_path)
     job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
     assert (found["verdict"], found["gpus"], found["fits_budget"]) == ("rent", 1, True)
-    assert "qlora" in found["summary"]
+    assert "qlora" in found["title"]
     assert any("`defaults: {allow_reference_prices: true}`" in warning for warning in found["warnings"])
     assert float(found["usd"]) < 20
     assert job.max_cost is not None
@@ -64,7 +63,7 @@ def test_sensitive_inference_around_the_clock_is_bought_and_stays_at_home(gpubro
     assert job.data.sensitive
     assert job.constraints.capacity_types == (CapacityType.OWNED,)
     where = next(step for step in found["steps"] if step["step"] == "owned, cloud or hybrid")
-    assert float(where["numbers"]["own_npv_usd"]) < float(where["numbers"]["rent_npv_usd"])
+    assert float(where["numbers"]["owned_usd"]) < float(where["numbers"]["rented_usd"])
     assert "sensitive data: on premises" in where["numbers"]["rules_of_thumb"]
     policy = load({"policy.yaml": found["policy_file"]})
     assert "allowed_locations" in {rule.kind for rule in policy.rules}
@@ -98,29 +97,29 @@ def test_limits_that_cannot_be_met_are_said(gpubroker: Any, tmp_path: Path) -> N
 
 
 def test_bursts_are_rented_and_the_baseline_owned(gpubroker: Any, tmp_path: Path) -> None:
-    line = SENSITIVE.replace(" --sensitive", " --peak-to-baseline 3")
+    line = SENSITIVE.replace(" --sensitive", " --assume peak_to_baseline=3")
     assert deploy(gpubroker, line, tmp_path)["verdict"] == "hybrid"
 
 
 def test_a_few_hours_a_day_are_rented(gpubroker: Any, tmp_path: Path) -> None:
-    line = SENSITIVE.replace("--sensitive", "--hours-per-day 3")
+    line = SENSITIVE.replace("--sensitive", "--assume hours_per_day=3")
     assert deploy(gpubroker, line, tmp_path)["verdict"] == "rent"
 
 
-def test_a_file_that_is_there_is_left_alone(gpubroker: Any, write: Any) -> None:
+def test_a_file_that_is_there_is_left_alone(gpubroker: Any, write: Any, tmp_path: Path) -> None:
     file = write("job.yaml", "mine")
-    done = gpubroker("advise", "deploy", *FINE_TUNE.split(), "--job-file", file)
+    done = gpubroker("advise", "deploy", *FINE_TUNE.split(), "--write", tmp_path)
     assert done.code == 2
     assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("rate", [60, 370, 600, 1100, 2300])
 def test_as_many_cards_are_asked_for_as_are_paid(gpubroker: Any, tmp_path: Path, rate: int) -> None:
-    line = f"--for serve --parameters 13B --requests-per-minute {rate} --tokens-per-request 300 --sensitive"
+    line = f"serve 13B --requests-per-minute {rate} --assume tokens_per_request=300 --sensitive"
     found = deploy(gpubroker, line, tmp_path)
     job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
     assert job.resources[0].count * job.num_nodes == found["gpus"]
-    assert f"buy {found['gpus']} × {found['accelerator']}" in found["summary"]
+    assert f"buy {found['gpus']} × {found['accelerator']}" in found["title"]
     parallel = next(step["numbers"] for step in found["steps"] if step["step"] == "parallelism")
     assert found["gpus"] >= parallel["replicas"] * parallel["gpus_per_replica"]
 
@@ -129,11 +128,11 @@ def test_nothing_is_advised_that_was_decided_before(gpubroker: Any, tmp_path: Pa
     (tmp_path / "serve").mkdir()
     gang = deploy(gpubroker, PRETRAIN, tmp_path)
     service = deploy(gpubroker, SENSITIVE, tmp_path / "serve")
-    assert "int8 weights" in service["summary"]
+    assert "int8 weights" in service["title"]
     steps = {step["step"]: step for one in (gang,) for step in one["steps"]}
-    assert "spot" not in steps["optimisations"]["decision"], "a gang of machines is no work for spot"
-    ladder = next(step for step in service["steps"] if step["step"] == "optimisations")
-    assert not [name for name in ladder["numbers"] if "quantisation" in name], "its weights are quantised"
+    assert "spot" not in steps["optimizations"]["decision"], "a gang of machines is no work for spot"
+    ladder = next(step for step in service["steps"] if step["step"] == "optimizations")
+    assert not [name for name in ladder["numbers"] if "quantization" in name], "its weights are quantised"
 
 
 @pytest.mark.parametrize("line", [FINE_TUNE, PRETRAIN])
@@ -151,7 +150,7 @@ def test_writing_checkpoints_leaves_time_for_the_work(gpubroker: Any, tmp_path: 
 
 
 def test_a_buyer_is_told_what_the_average_of_a_month_hides(gpubroker: Any, tmp_path: Path) -> None:
-    line = "--for serve --parameters 8B --requests-per-minute 600 --prompt-tokens 1000 --budget-usd 5000"
+    line = "serve 8B --requests-per-minute 600 --budget-usd 5000 --assume prompt_tokens=1000"
     found = deploy(gpubroker, line, tmp_path)
     assert found["verdict"] == "buy"
     assert any("one replica on one machine" in warning for warning in found["warnings"])

@@ -16,14 +16,11 @@ from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
 from broker.store.quick_queries import Cheapest
 
-BURSTY = (
-    "--for serve --parameters 13B --requests-per-minute 6000 --tokens-per-request 300 --months 36 --peak-to-baseline 3"
-)
+BURSTY = "serve 13B --requests-per-minute 6000 --assume tokens_per_request=300 --assume peak_to_baseline=3"
 
 
 def deploy(gpubroker: Any, line: str, folder: Path) -> Any:
-    files = [(f"--{kind}-file", folder / f"{kind}.yaml") for kind in ("job", "burst", "policy")]
-    done = gpubroker("advise", "deploy", *line.split(), *(word for pair in files for word in pair), "--json")
+    done = gpubroker("advise", "deploy", *line.split(), "--write", folder, "--json")
     assert done.code == 0, done.out
     return done.json
 
@@ -46,7 +43,7 @@ def test_a_bursty_demand_becomes_two_jobs_that_the_broker_takes(gpubroker: Any, 
 
 
 def test_sensitive_data_may_go_where_residency_allows(gpubroker: Any, tmp_path: Path) -> None:
-    line = "--for fine-tune --parameters 7B --sensitive --residency eu"
+    line = "fine-tune 7B --sensitive --where residency=eu"
     found = deploy(gpubroker, line, tmp_path)
     job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
     assert CapacityType.OWNED not in job.constraints.capacity_types or len(job.constraints.capacity_types) > 1
@@ -58,24 +55,24 @@ def test_sensitive_data_may_go_where_residency_allows(gpubroker: Any, tmp_path: 
 
 
 def test_a_provider_limits_prices_and_files(gpubroker: Any, tmp_path: Path) -> None:
-    found = deploy(gpubroker, "--for fine-tune --parameters 7B --provider lambda", tmp_path)
+    found = deploy(gpubroker, "fine-tune 7B --where provider=lambda", tmp_path)
     prices = next(step["numbers"] for step in found["steps"] if step["step"] == "supply and budget")
     assert prices
     assert all("lambda/" in str(value) for value in prices.values())
-    nowhere = gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--provider", "nobody")
+    nowhere = gpubroker("advise", "deploy", "fine-tune", "7B", "--where", "provider=nobody")
     assert nowhere.code == 2
-    misspelt = gpubroker("advise", "size", "--parameters", "7B", "--provider", "lamda")
+    misspelt = gpubroker("advise", "size", "7B", "--where", "provider=lamda")
     assert (misspelt.code, "did you mean 'lambda'" in misspelt.err) == (2, True)
-    assert gpubroker("advise", "deploy", "--for", "fine-tune", "--parameters", "7B", "--residency", "mars").code == 2
+    assert gpubroker("advise", "deploy", "fine-tune", "7B", "--where", "residency=mars").code == 2
 
 
 def test_recorded_machines_are_used_at_their_marginal_cost(gpubroker: Any, tmp_path: Path) -> None:
     added = gpubroker("capacity", "add", "owned", "A100-80GB:8", "--machines", "4", "--site", "campus", "--price",
                       "400000", "--life", "4y", "--power", "22kW")  # fmt: skip
     assert added.code == 0
-    found = deploy(gpubroker, "--for fine-tune --parameters 70B --method lora", tmp_path)
+    found = deploy(gpubroker, "fine-tune 70B --assume method=lora", tmp_path)
     assert (found["verdict"], found["accelerator"]) == ("own", "A100-80GB")
-    assert "owned already" in found["summary"]
+    assert "owned already" in found["title"]
     hours = next(step["numbers"] for step in found["steps"] if step["step"] == "hardware")
     assert float(found["usd"]) == pytest.approx(
         22 / 32 * 0.12 * 1.58 * 4 * float(hours["A100-80GB"].split()[2]), rel=0.1
@@ -114,52 +111,51 @@ def test_held_gpus_are_quoted_only_if_there_are_enough() -> None:
 
 
 def test_places_are_patterns_in_lower_case() -> None:
-    assert places_of(["AWS"], ["EU-*"], None).providers == ("aws",)
-    assert "eu-*" in places_of(None, None, "EU").regions
+    assert places_of(["AWS"], ["EU-*"]).providers == ("aws",)
+    assert "eu-*" in places_of(residencies=["EU"]).regions
     with pytest.raises(UnknownName):
-        places_of(None, None, "mars")
+        places_of(residencies=["mars"])
 
 
 def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) -> None:
     """A region outside the territory once replaced it."""
-    us = "--for fine-tune --parameters 7B --residency eu --region us-*"
+    us = "fine-tune 7B --where residency=eu,region=us-*"
     refused = gpubroker("advise", "deploy", *us.split())
     assert (refused.code, "known to lie in EU" in refused.err) == (2, True)
-    found = deploy(gpubroker, "--for fine-tune --parameters 7B --residency eu --region aws/eu-*", tmp_path)
+    found = deploy(gpubroker, "fine-tune 7B --where residency=eu,region=aws/eu-*", tmp_path)
     assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
     assert "aws/eu-*" in found["job_file"]
-    assert places_of(None, ["aws/*"], "eu").regions[0] == "aws/eu-*"
-    assert places_of(None, ["eu-west-[12]"], "eu").regions == ("eu-west-[12]",), "London is left out besides"
+    assert places_of((), ["aws/*"], ["eu"]).regions[0] == "aws/eu-*"
+    assert places_of((), ["eu-west-[12]"], ["eu"]).regions == ("eu-west-[12]",), "London is left out besides"
     with pytest.raises(InvalidInput):
-        places_of(None, ["??-*"], "eu")  # it may be anywhere
+        places_of((), ["??-*"], ["eu"])  # it may be anywhere
 
 
 AGREED = {"hipaa": ("aws", "gcp"), "hds": ("ovh",)}
 
 
 def test_an_agreement_limits_to_the_providers_that_it_names() -> None:
-    assert places_of(None, None, None, ["HIPAA"], AGREED).providers == ("aws", "gcp")
-    assert places_of(["g*"], None, None, ["hipaa"], AGREED).providers == ("gcp",)
+    assert places_of(compliance=["HIPAA"], agreements=AGREED).providers == ("aws", "gcp")
+    assert places_of(["g*"], compliance=["hipaa"], agreements=AGREED).providers == ("gcp",)
     for named, compliance, why in (
-        (None, ["hipaa", "hds"], "no provider is left"), (["ovh"], ["hipaa"], "no provider is left"),
-        (None, ["hippa"], "did you mean 'hipaa'"),
+        ((), ["hipaa", "hds"], "no provider is left"), (["ovh"], ["hipaa"], "no provider is left"),
+        ((), ["hippa"], "did you mean 'hipaa'"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=why):
-            places_of(named, None, None, compliance, AGREED)
+            places_of(named, compliance=compliance, agreements=AGREED)
 
 
 @pytest.mark.parametrize(
     "line",
-    ["size --parameters 7B --gpu H100", "capacity --gpu H100 --gpus 8 --hours-per-day 8", "hardware --gpu H100",
-     "scale --gpu H100 --gpu-hours 100", "buy-or-rent --gpu H100 --years 3 --hours-per-day 8",
-     "unit-cost --gpu H100 --tokens-per-second 1000", "run-cost --gpu H100 --gpu-hours 10"],
+    ["size 7B --gpu H100", "buy-or-rent --gpu H100 --gpus 8", "hardware --gpu H100",
+     "speed --assume gpu_hours=100", "cost unit 1000 --gpu H100", "cost run 10 --gpu H100"],
 )  # fmt: skip
 def test_every_price_of_the_market_keeps_to_the_places(
     gpubroker: Any, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.setenv("GPUBROKER_AGREEMENTS", '{"hipaa": ["lambda"], "hds": ["nobody"]}')
-    text = gpubroker("advise", *line.split(), "--compliance", "hipaa").out
+    text = gpubroker("advise", *line.split(), "--where", "compliance=hipaa").out
     assert "lambda" in text
     assert not [name for name in ("aws/", "gcp/", "azure/", "vast/", "oci/") if name in text]
-    refused = gpubroker("advise", *line.split(), "--compliance", "hds")
+    refused = gpubroker("advise", *line.split(), "--where", "compliance=hds")
     assert (refused.code, "unknown provider 'nobody'" in refused.err) == (2, True)

@@ -33,14 +33,14 @@ def said(gpubroker: Any, line: str) -> str:
 
 
 def test_night_work_is_not_reserved(gpubroker: Any) -> None:
-    line = "advise capacity --gpu H100 --gpus 8 --hours-per-day 8 --years 1"
-    ways = gpubroker(*line.split(), "--json").json["ways"]
+    line = "advise buy-or-rent --gpu H100 --gpus 8 --hours-per-day 8 --years 1"
+    ways = gpubroker(*line.split(), "--json").json["comparison"]["ways"]
     assert ways[0]["way"] == "spot"
     assert ways[-1]["way"] == "reserved"
 
 
 def test_a_gang_is_told_to_reserve(gpubroker: Any) -> None:
-    line = "advise deploy --for pretrain --parameters 70B --tokens 1.4T --deadline 8w"
+    line = "advise deploy pretrain 70B --tokens 1.4T --deadline 8w"
     assert "gpubroker capacity propose B200:8" in said(gpubroker, line)
 
 

@@ -18,27 +18,27 @@ def answer(gpubroker: Any, line: str) -> Any:
 
 
 def test_1_batch_and_context_count_in_training_memory(gpubroker: Any) -> None:
-    found = answer(gpubroker, "size --parameters 8B --method qlora --batch 8 --context 4096 --logit-bytes 4")
+    found = answer(gpubroker, "size 8B --method qlora --batch 8 --context 4096 --assume logit_bytes=4")
+    held, found = found["accelerators"], found["memory"]
     assert found["loss_gib"] == pytest.approx(15.7, abs=0.1)  # FP32 logits: 8 × 4096 × 128256 × 4 bytes
     assert found["total_gib"] == pytest.approx(12.9 + 15.7, rel=0.2)  # everything recomputed, and those logits
-    assert "T4" not in {row["accelerator"] for row in found["fits"] if row["count"] == 1}
+    assert "T4" not in {row["fit"]["accelerator"] for row in held if row["fit"]["gpus"] == 1}
 
 
 def test_2_a_reservation_is_paid_for_every_hour(gpubroker: Any) -> None:
     found = answer(
         gpubroker,
-        "capacity --gpus 1 --gpus-per-machine 1 --reserved-usd-per-hour 4.858 --on-demand-usd-per-hour 11.06 "
-        "--hours-per-day 12 --years 3",
-    )
+        "buy-or-rent --hours-per-day 12 --assume reserved_usd_per_hour=4.858 --assume rent_usd_per_hour=11.06",
+    )["comparison"]
     total = {way["way"]: float(way["total_usd"]) for way in found["ways"]}
     assert total["reserved"] == pytest.approx(127_668, rel=1e-4)  # 3 × 8760 h, not 63,835
     assert total["on_demand"] == pytest.approx(11.06 * 13_140, rel=1e-4)
 
 
 def test_3_alternatives_do_not_multiply(gpubroker: Any) -> None:
-    found = answer(gpubroker, "savings --inference --parameters 7B --monthly-usd 12000")
+    found = answer(gpubroker, "savings 7B --method inference --monthly-usd 12000")
     steps = {step["name"]: step for step in found["steps"]}
-    before, after = steps["INT8 quantisation"], steps["INT4 quantisation"]
+    before, after = steps["INT8 quantization"], steps["INT4 quantization"]
     left = steps["smallest model that meets the bar"]["remaining_low"]
     assert before["remaining_low"] == pytest.approx(left * 0.5)
     assert after["remaining_low"] == pytest.approx(left * 0.2)  # the better of the two, not 0.5 × 0.2
@@ -47,21 +47,17 @@ def test_3_alternatives_do_not_multiply(gpubroker: Any) -> None:
 
 
 def test_4_whole_machines_are_paid_and_two_cards_are_not_twice_one(gpubroker: Any) -> None:
-    found = answer(
-        gpubroker, "serve --parameters 8B --requests-per-minute 600 --tokens-per-request 200 --prompt-tokens 500"
-    )
+    found = answer(gpubroker, "serve 8B --requests-per-minute 600")
     for option in found["options"]:
         if option["machines"]:
             assert option["machines"] * option["gpus_per_machine"] >= option["gpus"]
     assert not [one for one in found["options"] if (one["accelerator"], one["precision"]) == ("V100", "int4")]
-    one = answer(gpubroker, "serve --parameters 7B --requests-per-minute 60 --tokens-per-request 200 --gpu RTX4090")
+    one = answer(gpubroker, "serve 7B --requests-per-minute 60 --gpu RTX4090")
     assert {option["gpus_per_replica"] for option in one["options"]} == {1}
 
 
 def test_5_prompts_are_work(gpubroker: Any) -> None:
-    found = answer(
-        gpubroker, "serve --parameters 70B --requests-per-minute 3000 --tokens-per-request 200 --prompt-tokens 4096"
-    )
+    found = answer(gpubroker, "serve 70B --requests-per-minute 3000 --prompt-tokens 4096")
     best = found["options"][0]
     card = lookup(best["accelerator"])
     assert card.tflops_fp8 is not None
@@ -102,18 +98,18 @@ def test_9_owned_machines_on_record_are_offers_at_their_electricity(gpubroker: A
 
 
 def test_10_a_70b_qlora_on_two_gaming_cards(gpubroker: Any) -> None:
-    line = "size --parameters 70B --method qlora --batch 1 --context 512 --gpu RTX4090"
-    offloaded = answer(gpubroker, f"{line} --gpus 2 --zero 3 --offload")
-    (row,) = offloaded["fits"]
-    assert (row["accelerator"], row["count"]) == ("RTX4090", 2)
+    line = "size 70B --method qlora --context 512 --gpu RTX4090 --assume offload=yes"
+    offloaded = answer(gpubroker, f"{line} --gpus 2 --assume zero=3")
+    (row,) = offloaded["accelerators"]
+    assert (row["fit"]["accelerator"], row["fit"]["gpus"]) == ("RTX4090", 2)
     assert any("host memory" in note for note in offloaded["assumptions"])
-    refused = gpubroker("advise", *line.split(), "--offload")
+    refused = gpubroker("advise", *line.split())
     assert refused.code == 2
-    assert "--zero 3" in refused.err
+    assert "zero=3" in refused.err
 
 
 def test_10_a_billion_embeddings(gpubroker: Any) -> None:
-    found = answer(gpubroker, "embed --items 1B --tokens-per-item 256 --parameters 340M --dimensions 1024 --gpu H100")
+    found = answer(gpubroker, "cost embedding 340M --items 1B --assume tokens_per_item=256 --gpu H100")
     (best,) = found["options"]
     work = 1e9 * (2 * 340e6 * 256 + 4 * 24 * 1024 * 256**2)
     assert best["gpu_hours"] == pytest.approx(work / (989.5e12 * 0.5) / 3600, rel=0.11)  # a tenth more on spot

@@ -2,65 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.app.advise.deploy.situation import DeployDemand, PathStep
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
+from broker.economics.buy_or_rent import in_use
 from broker.economics.energy import footprint
 from broker.economics.estimates import digits
-from broker.economics.kinds import Goal
-from broker.economics.savings import WorkloadDescription, ladder
+from broker.economics.kinds import Fact, Goal, Method
+from broker.economics.savings import ladder
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedSavings:
     """The decisions of earlier steps. ``interruptible``: whether spot is possible; ``spot``: whether it is used;
-    ``quantised``: whether the weights are quantised already."""
+    ``quantized``: whether the weights are quantized already."""
 
     interruptible: bool
     committed: bool
     spot: bool = False
-    quantised: bool = False
+    quantized: bool = False
 
 
 def after(
-    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, decided: DecidedSavings, rules: Assumptions
+    situation: DeployDemand,
+    card: Accelerator,
+    gpus: int,
+    hours: float,
+    decided: DecidedSavings,
+    assumptions: Assumptions,
 ) -> tuple[PathStep, ...]:
     """``hours``: of a run, or in use per month. What an earlier step has decided is not advised again."""
     serves = situation.goal is Goal.SERVE
-    target = rules.inference_utilization if serves else rules.training_utilization
+    target = assumptions.inference_utilization if serves else assumptions.training_utilization
+    facts = {Fact.INTERRUPTIBLE: decided.interruptible, Fact.COMMITTED: decided.committed, Fact.ON_SPOT: decided.spot,
+             Fact.QUANTIZED: decided.quantized, Fact.CHECKPOINTED: not serves}  # fmt: skip
+    share = in_use(assumptions) if serves else 0.0
     advice = ladder(
-        WorkloadDescription(
-            inference=serves,
-            parameters=situation.model.parameters,
-            quantised=decided.quantised,
-            interruptible=decided.interruptible,
-            checkpointed=not serves,
-            on_spot=decided.spot,
-            steady_share=situation.hours_per_day / 24 if serves else 0.0,
-            committed=decided.committed,
-            utilisation=target,
-            spare_hours_share=1 - situation.hours_per_day / 24 if serves else 0.0,
+        situation.model.parameters,
+        Method.INFERENCE if serves else None,
+        [fact for fact, holds in facts.items() if holds],
+        replace(
+            assumptions, gpu_utilization=target, steady_share=share, spare_hours_share=1 - share if serves else 0.0
         ),
-        rules=rules,
     )
     first = [one for one in advice if one.applies][:4]
     return (
         PathStep(
-            "optimisations",
+            "optimizations",
             "savings in order; each applies to the cost that the earlier ones leave",
             {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
             f"start with: {', '.join(one.name for one in first[:2])}",
         ),
         PathStep(
             "monitoring",
-            "GPU compute and memory utilisation, idle hours, cost per unit, spend against budget",
-            {"target_utilisation": target, "idle_hours_below": rules.idle_hours_below},
+            "GPU compute and memory utilization, idle hours, cost per unit, spend against budget",
+            {"target_utilization": target, "idle_hours_below": assumptions.idle_hours_below},
             "`gpubroker policy findings` and `gpubroker report spend`, weekly",
         ),
-        _sustainability(situation, card, gpus, hours, target, rules),
+        _sustainability(situation, card, gpus, hours, target, assumptions),
         PathStep(
             "revisit",
             "advice is as old as its prices",
@@ -71,16 +73,16 @@ def after(
 
 
 def _sustainability(
-    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, rules: Assumptions
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, assumptions: Assumptions
 ) -> PathStep:
     rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
     try:
-        used = footprint(card, gpus=gpus, hours=hours, utilisation=busy, location=situation.location, rules=rules)
+        used = footprint(card, gpus=gpus, hours=hours, utilization=busy, assumptions=assumptions)
     except (InvalidInput, UnknownName) as error:
         return PathStep(
             "sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power"
         )
-    clean = used.kwh * rules.clean_grid_g_per_kwh / 1000
+    clean = used.kwh * assumptions.clean_grid_g_per_kwh / 1000
     return PathStep(
         "sustainability",
         rule,

@@ -13,7 +13,9 @@ from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, Machine
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 from broker.core.values.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
+from broker.economics.assumptions import Assumptions
 from broker.economics.kinds import Goal
+from broker.economics.parallelism import ParallelPlan
 
 PRIVATE = (CapacityType.OWNED,)
 _RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
@@ -37,25 +39,26 @@ def dollars(amount: float) -> Money:
 
 def training_job(
     situation: DeployDemand,
+    plan: ParallelPlan,
     machines: Sequence[str],
-    nodes: int,
+    assumptions: Assumptions,
     *,
     work_hours: float,
     limit_hours: float,
     checkpoint: CheckpointPlan,
     max_cost: float,
-    linked: bool,
 ) -> Job:
     """The job. Its ``work`` is stated for the first of ``machines``; the others are alternatives. ``max_cost``: USD."""
     first, count = split_machine(machines[0])
+    linked = plan.interconnect == Interconnect.NVLINK
     return Job(
         name=situation.name,
         workload=Workload.TRAINING,
         resources=tuple(_request(machine) for machine in machines),
-        num_nodes=nodes,
+        num_nodes=plan.num_nodes,
         run=_RUN[situation.goal],
         work=Work(duration=hours(work_hours), accelerator=first, count=count),
-        deadline=None if situation.deadline_hours is None else hours(situation.deadline_hours),
+        deadline=None if assumptions.deadline_hours is None else hours(assumptions.deadline_hours),
         max_duration=hours(limit_hours),
         max_cost=dollars(max_cost),
         checkpoint=checkpoint,
@@ -109,12 +112,14 @@ def job_text(job: Job, summary: str) -> str:
     return said + print_job(job)
 
 
-def burst_text(situation: DeployDemand, machine: str, nodes: int, *, daily: float, above: str) -> str:
+def burst_text(
+    situation: DeployDemand, machine: str, nodes: int, *, hours_a_day: float, daily: float, above: str
+) -> str:
     """The job file of one day's burst, on rented machines. ``daily``: its limit, USD; ``above``: the machines that
     serve the steady demand."""
     job = serving_job(
         situation, machine, nodes, monthly=daily, name=f"{situation.name[:34]}-burst",
-        hours_a_day=situation.burst_hours, types=_RENTED,
+        hours_a_day=hours_a_day, types=_RENTED,
     )  # fmt: skip
     return job_text(job, f"demand above what {above} serve: submit it when a burst begins")
 

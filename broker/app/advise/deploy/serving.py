@@ -8,20 +8,29 @@ from math import ceil
 
 from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import burst_text, job_text, policy_text, serving_job
-from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
+from broker.app.advise.deploy.situation import DeployAdvice, DeployDemand, PathStep
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.figures import plural
 from broker.core.values.units import split_machine
-from broker.economics import serving, serving_options
+from broker.economics import serving_options
 from broker.economics.assumptions import Assumptions
-from broker.economics.buy_or_rent import BuyOrRentInputs, BuyOrRentTotals, BuyOrRentVerdict, buy_or_rent
+from broker.economics.buy_or_rent import (
+    WEEKS_PER_YEAR,
+    BuyOrRent,
+    BuyOrRentVerdict,
+    compare,
+    in_use,
+    opinions,
+    server,
+)
 from broker.economics.estimates import about, digits, limit
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.kinds import Precision
+from broker.economics.serving import demand_tokens_per_second
 from broker.economics.serving_options import GpuHourPrices, ServingOption
-from broker.economics.sourcing import SourcingNeed, opinions
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 _SHOWN = 5
@@ -40,7 +49,15 @@ class _Choice:
     nodes: int
     rent_usd_per_hour: float
     purchase_usd: float
-    answer: BuyOrRentTotals
+    answer: BuyOrRent
+
+    @property
+    def owned_usd(self) -> float:
+        return self.answer.present_value_usd(CapacityType.OWNED)
+
+    @property
+    def rented_usd(self) -> float:
+        return self.answer.present_value_usd(CapacityType.ON_DEMAND)
 
     @property
     def gpus(self) -> int:
@@ -51,13 +68,11 @@ class _Choice:
         return self.answer.verdict is not BuyOrRentVerdict.RENT
 
 
-def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> Deployment:
+def serve(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptions) -> DeployAdvice:
     """The advice for a service. Raises InvalidInput if no accelerator with prices holds the model."""
-    traffic = serving.Traffic(
-        situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s,
-        prompt_tokens=situation.prompt_tokens,
-    )  # fmt: skip
-    choices = _choices(situation, traffic, prices, rules)
+    if assumptions.requests_per_minute is None:
+        raise InvalidInput("the traffic is missing", hint="give --requests-per-minute")
+    choices = _choices(situation, prices, assumptions)
     if not choices:
         raise InvalidInput(
             "no accelerator with a price to rent and to buy holds this model",
@@ -68,9 +83,9 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
     owned = situation.owned_only or best.owns
     hybrid = answer.verdict is BuyOrRentVerdict.HYBRID and not situation.owned_only
     verdict = "hybrid" if hybrid else "buy" if owned else "rent"
-    months = situation.months
-    split = _split(situation, best, prices, rules) if verdict == "hybrid" else None
-    monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
+    months = 12 * assumptions.years
+    split = _split(situation, best, prices, assumptions) if verdict == "hybrid" else None
+    monthly = (best.owned_usd if owned else best.rented_usd) / months
     if split is not None:
         monthly = split.usd_per_month
     elif verdict == "hybrid":
@@ -83,24 +98,26 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
     if split is not None:
         summary = (
             f"serve: hybrid, own {_said(split.baseline)} and rent up to {_said(split.burst)} for "
-            f"{situation.burst_hours:g} h/day, {option.precision} weights, {about(monthly)} a month"
+            f"{assumptions.burst_hours:g} h/day, {option.precision} weights, {about(monthly)} a month"
         )
     # Owned machines cost no cash per hour; the limit applies to rented hours.
-    most = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
+    most = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + assumptions.max_cost_margin)
     machine, nodes = split.baseline if split else (f"{best.card.name}:{best.per_machine}", best.nodes)
     bursting = 0.0
     if split is not None:  # the steady part at no more than its rent, and a burst on each day
         most *= split_machine(machine)[1] * nodes / best.gpus
-        bursting = split.burst_usd_per_day * HOURS_PER_MONTH / 24 * (1 + rules.max_cost_margin)
+        bursting = split.burst_usd_per_day * HOURS_PER_MONTH / 24 * (1 + assumptions.max_cost_margin)
     job = serving_job(situation, machine, nodes, monthly=limit(most), types=PAID_FOR if split else ())
     bursts = ""
     if split is not None:
-        most_a_day = limit(split.burst_usd_per_day * (1 + rules.max_cost_margin))
-        bursts = burst_text(situation, *split.burst, daily=most_a_day, above=_said(split.baseline))
+        most_a_day = limit(split.burst_usd_per_day * (1 + assumptions.max_cost_margin))
+        bursts = burst_text(
+            situation, *split.burst, hours_a_day=assumptions.burst_hours, daily=most_a_day, above=_said(split.baseline)
+        )
     policy = policy_text(
         situation,
-        budget=limit(monthly * (1 + rules.max_cost_margin) if not owned else most + bursting),
-        usd_per_gpu_hour=limit(best.rent_usd_per_hour / best.gpus * (1 + rules.max_cost_margin)),
+        budget=limit(monthly * (1 + assumptions.max_cost_margin) if not owned else most + bursting),
+        usd_per_gpu_hour=limit(best.rent_usd_per_hour / best.gpus * (1 + assumptions.max_cost_margin)),
         accelerator=best.card.name,
         gpus=best.gpus,
         order=["owned"] if situation.owned_only else ["owned", "reserved", *(["spot"] if split else []), "on_demand"],
@@ -108,23 +125,23 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
     rent = prices.quote(best.card.name, best.per_machine, best.nodes)
     warnings = (*_warnings(situation, best, monthly, rent, fits=fits), *_buying(situation, best, machine, nodes, owned))
     steps = (
-        _demand(traffic),
+        _demand(assumptions),
         _supply(choices, situation, monthly),
         _right_size(choices, best),
         _hardware(choices, best),
-        _where(situation, best, split, verdict, rules),
+        _where(situation, best, split, verdict, assumptions),
         _parallelism(best),
         *after(
-            situation, best.card, best.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
+            situation, best.card, best.gpus, in_use(assumptions) * HOURS_PER_MONTH,
             DecidedSavings(
-                interruptible=False, committed=owned, quantised=option.precision is not Precision.FP16
-            ), rules,
+                interruptible=False, committed=owned, quantized=option.precision is not Precision.FP16
+            ), assumptions,
         ),
     )  # fmt: skip
-    return Deployment(
+    return DeployAdvice(
         goal=situation.goal,
         verdict=verdict,
-        summary=summary,
+        title=summary,
         accelerator=best.card.name,
         gpus=best.gpus,
         usd=monthly,
@@ -132,8 +149,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
         meets_deadline=True,
         steps=steps,
         warnings=warnings,
-        assumptions=(*situation.model.notes, *_assumptions(situation, option, rules), *answer.assumptions),
-        job=job,
+        assumptions=(*situation.model.notes, *_assumptions(situation, option, assumptions), *answer.assumptions),
         job_file=job_text(job, summary),
         policy_file=policy,
         burst_file=bursts,
@@ -155,23 +171,23 @@ class _Split:
         return self.own_usd_per_month + self.burst_usd_per_day * HOURS_PER_MONTH / 24
 
 
-def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, rules: Assumptions) -> _Split | None:
+def _split(situation: DeployDemand, best: _Choice, prices: CurrentPrices, assumptions: Assumptions) -> _Split | None:
     """The demand in two parts: the steady part is replicas ÷ (peak ÷ steady), rounded up, the rest is burst. None if no
     replica is left for bursts, or a part has no machine with a price."""
     option = best.option
-    steady = ceil(option.replicas / situation.peak_to_baseline)
+    steady = ceil(option.replicas / assumptions.peak_to_baseline)
     if steady >= option.replicas:
         return None
-    owned = _machines(replace(option, gpus=steady * option.gpus_per_replica), prices, rules)
-    rented = _machines(replace(option, gpus=(option.replicas - steady) * option.gpus_per_replica), prices, rules)
+    owned = _machines(replace(option, gpus=steady * option.gpus_per_replica), prices, assumptions)
+    rented = _machines(replace(option, gpus=(option.replicas - steady) * option.gpus_per_replica), prices, assumptions)
     if owned is None or rented is None:
         return None
-    own = best.answer.own_npv_usd / situation.months * owned[0] * owned[1] / best.gpus
+    own = best.owned_usd / (12 * assumptions.years) * owned[0] * owned[1] / best.gpus
     return _Split(
         baseline=(f"{best.card.name}:{owned[0]}", owned[1]),
         burst=(f"{best.card.name}:{rented[0]}", rented[1]),
         own_usd_per_month=own,
-        burst_usd_per_day=rented[2] * situation.burst_hours,
+        burst_usd_per_day=rented[2] * assumptions.burst_hours,
     )
 
 
@@ -179,49 +195,37 @@ def _said(machines: tuple[str, int]) -> str:
     return f"{machines[1]} × {machines[0]}"
 
 
-def _choices(
-    situation: DeployDemand, traffic: serving.Traffic, prices: CurrentPrices, rules: Assumptions
-) -> list[_Choice]:
+def _choices(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptions) -> list[_Choice]:
     """The accelerators that the situation permits, lowest total cost first."""
     cards = []
     for name in known():
         card = lookup(name)
         modern = card.compute_capability is None or card.compute_capability >= FLASH_ATTENTION_2
         quote = prices.gpu_hour(name)
-        if card.street_price is None or quote is None or not modern or card.maturity < rules.least_maturity:
+        if card.street_price is None or quote is None or not modern or card.maturity < assumptions.least_maturity:
             continue
-        if card.consumer and situation.hours_per_day >= 24:
+        if card.consumer and in_use(assumptions) >= 1:
             continue  # not built, and not licensed, to run in racks around the clock
         cards.append((card, GpuHourPrices(on_demand=quote.usd_per_gpu_hour)))
-    options = serving_options.options(
-        traffic,
-        parameters=situation.model.parameters,
-        active=situation.model.active,
-        shape=situation.model.shape,
-        context=situation.context,
-        batch=None,
-        accelerators=cards,
-        precisions=_PRECISIONS,
-        rules=rules,
-    )
-    found = [choice for option in options if (choice := _choice(situation, option, prices, rules))]
+    options = serving_options.options(situation.model, cards, assumptions, _PRECISIONS)
+    found = [choice for option in options if (choice := _choice(option, prices, assumptions))]
 
     def cost(choice: _Choice) -> tuple[bool, bool, float]:
-        own = choice.answer.own_npv_usd
+        own = choice.owned_usd
         rented = not situation.owned_only and not choice.owns
         nowhere = rented and not prices.launchable(choice.card.name)
-        least = own if situation.owned_only else min(own, choice.answer.rent_npv_usd)
+        least = own if situation.owned_only else min(own, choice.rented_usd)
         return choice.option.meets_latency is False, nowhere, least
 
     return sorted(found, key=cost)
 
 
-def _machines(option: ServingOption, prices: CurrentPrices, rules: Assumptions) -> tuple[int, int, float] | None:
+def _machines(option: ServingOption, prices: CurrentPrices, assumptions: Assumptions) -> tuple[int, int, float] | None:
     """Accelerators per machine, number of machines, and their rent per hour (USD): the cheapest way to have whole
     replicas on each machine; among equals, the fewest machines. None without a price."""
-    each = min(option.gpus_per_replica, rules.gpus_per_node)
+    each = min(option.gpus_per_replica, assumptions.gpus_per_node)
     found = []
-    while each <= rules.gpus_per_node:
+    while each <= assumptions.gpus_per_node:
         nodes = ceil(option.gpus / each)
         quote = prices.quote(option.accelerator, each, nodes)
         if quote is not None:
@@ -233,41 +237,31 @@ def _machines(option: ServingOption, prices: CurrentPrices, rules: Assumptions) 
     return each, nodes, usd
 
 
-def _choice(
-    situation: DeployDemand, option: ServingOption, prices: CurrentPrices, rules: Assumptions
-) -> _Choice | None:
+def _choice(option: ServingOption, prices: CurrentPrices, assumptions: Assumptions) -> _Choice | None:
     card = lookup(option.accelerator)
-    assert card.street_price is not None
-    if (machines := _machines(option, prices, rules)) is None:
+    if (machines := _machines(option, prices, assumptions)) is None:
         return None
     per_machine, nodes, rent = machines
     gpus = per_machine * nodes
-    purchase = sum(card.street_price) / 2 * gpus * rules.server_per_card_price
-    years = situation.months / 12
-    lead = rules.lead_time_weeks if years * 52 > rules.lead_time_weeks else 0.0
-    case = BuyOrRentInputs(
-        purchase_usd=purchase,
-        rent_usd_per_hour=rent,
-        years=years,
-        utilisation=situation.hours_per_day / 24,
-        watts=(card.tdp_w or 0.0) * gpus,
-        kwh_usd=rules.kwh_usd,
-        pue=rules.pue,
-        resale_usd=purchase * rules.resale_share,
-        lead_time_weeks=lead,
-        peak_to_baseline=situation.peak_to_baseline,
-    )
-    return _Choice(option, card, per_machine, nodes, rent, purchase, buy_or_rent(case, rules))
+    purchase, watts = server(card, gpus, assumptions)
+    assert purchase is not None
+    lead = assumptions.lead_time_weeks
+    case = replace(
+        assumptions, gpus=gpus, gpus_per_machine=gpus, purchase_usd=purchase, rent_usd_per_hour=rent, watts=watts,
+        lead_time_weeks=lead if assumptions.years * WEEKS_PER_YEAR > lead else 0.0,
+    )  # fmt: skip
+    return _Choice(option, card, per_machine, nodes, rent, purchase, compare(case, vary=False))
 
 
-def _demand(traffic: serving.Traffic) -> PathStep:
-    need = traffic.tokens_per_second * (1 + traffic.headroom)
+def _demand(traffic: Assumptions) -> PathStep:
+    demand = demand_tokens_per_second(traffic)
+    need = demand * (1 + traffic.serving_headroom)
     return PathStep(
         "demand",
         "tokens/s = requests a minute ÷ 60 × tokens × (1 + headroom)",
         {"requests_per_minute": traffic.requests_per_minute, "tokens_per_request": traffic.tokens_per_request,
-         "headroom": traffic.headroom, "required_tokens_per_second": need, "p95_s": traffic.p95_s},
-        f"{digits(traffic.tokens_per_second)} tokens/s, {digits(need)} with headroom",
+         "headroom": traffic.serving_headroom, "required_tokens_per_second": need, "p95_s": traffic.p95_s},
+        f"{digits(demand)} tokens/s, {digits(need)} with headroom",
     )  # fmt: skip
 
 
@@ -300,34 +294,27 @@ def _right_size(choices: list[_Choice], best: _Choice) -> PathStep:
 def _hardware(choices: list[_Choice], best: _Choice) -> PathStep:
     numbers: dict[str, object] = {}
     for one in choices:
-        cheaper = min(one.answer.own_npv_usd, one.answer.rent_npv_usd)
+        cheaper = min(one.owned_usd, one.rented_usd)
         numbers.setdefault(one.card.name, f"{plural(one.gpus, 'card')}, {about(cheaper)} over the whole time")
     kept = dict(list(numbers.items())[:_SHOWN])
     rule = "decoding is bound by memory bandwidth; the cheapest over the whole time that keeps the latency"
     return PathStep("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
 
 
-def _where(situation: DeployDemand, best: _Choice, split: _Split | None, verdict: str, rules: Assumptions) -> PathStep:
+def _where(
+    situation: DeployDemand, best: _Choice, split: _Split | None, verdict: str, assumptions: Assumptions
+) -> PathStep:
     answer = best.answer
-    said = opinions(
-        SourcingNeed(
-            hours_per_day=situation.hours_per_day,
-            months=situation.months,
-            gpus=best.gpus,
-            bursty=situation.peak_to_baseline > rules.bursty_above_peak_to_baseline,
-            steady_baseline=True,
-            sensitive=situation.owned_only,
-        ),
-        rules,
-    )
+    said = opinions(replace(assumptions, gpus=best.gpus), sensitive=situation.owned_only)
+    even = answer.break_even
     numbers = {
-        "own_npv_usd": answer.own_npv_usd, "rent_npv_usd": answer.rent_npv_usd,
-        "rent_until_delivery_usd": answer.waiting_usd, "break_even_hours_per_day": answer.break_even_hours_per_day,
-        "payback_months": answer.payback_months,
+        "owned_usd": best.owned_usd, "rented_usd": best.rented_usd,
+        "rent_until_delivery_usd": even and even.waiting_usd, "break_even_hours_per_day": even and even.hours_per_day,
+        "payback_months": even and even.payback_months,
         "owned": _said(split.baseline) if split else None, "bursts": _said(split.burst) if split else None,
         "own_usd_per_month": split.own_usd_per_month if split else None,
         "burst_usd_per_day": split.burst_usd_per_day if split else None,
-        "rules_of_thumb": "; ".join(f"{one.rule}: {one.says.replace('_', ' ')}" for one in said),
+        "rules_of_thumb": "; ".join(one.rule for one in said),
     }  # fmt: skip
     why = answer.why
     if situation.owned_only:
@@ -352,7 +339,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     notes = []
     if best.option.meets_latency is False:
-        notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
+        notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s")
     if not fits:
         notes.append(f"above the budget: {about(monthly)} a month; the budget is ${situation.budget_usd:,.0f}")
     if rent is not None and rent.not_launched_on and not situation.owned_only:
@@ -381,12 +368,12 @@ def _buying(situation: DeployDemand, best: _Choice, machine: str, nodes: int, ow
         )
 
 
-def _assumptions(situation: DeployDemand, option: ServingOption, rules: Assumptions) -> list[str]:
+def _assumptions(situation: DeployDemand, option: ServingOption, assumptions: Assumptions) -> list[str]:
     return [
-        f"{situation.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
-        f"as many requests at once as fit in memory, at most {rules.serving_most_sequences}",
+        f"{assumptions.prompt_tokens:g} prompt tokens a request (--prompt-tokens), read before the answer",
+        f"as many requests at once as fit in memory, at most {assumptions.serving_most_sequences}",
         option.pace_text or "speeds are roofline estimates: measure on one card before you buy",
-        f"a server costs {rules.server_per_card_price:g} times its cards",
-        f"it sells for {rules.resale_share:.0%} of that at the end",
-        f"energy at ${rules.kwh_usd:g}/kWh, PUE {rules.pue:g}; a year is {HOURS_PER_YEAR:,} hours",
+        f"a server costs {assumptions.server_per_card_price:g} times its cards",
+        f"it sells for {assumptions.resale_share:.0%} of that at the end",
+        f"energy at ${assumptions.kwh_usd:g}/kWh, PUE {assumptions.pue:g}; a year is {HOURS_PER_YEAR:,} hours",
     ]

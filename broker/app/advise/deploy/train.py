@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
-from broker.app.advise.deploy.situation import DeployDemand, Deployment, PathStep
+from broker.app.advise.deploy.situation import DeployAdvice, DeployDemand, PathStep
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.prices import RECORDED, CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import Assumptions
-from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRentInputs, BuyOrRentTotals, buy_or_rent
+from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRent, compare, server
 from broker.economics.estimates import about, digits, limit
 from broker.economics.kinds import Goal, Method
 from broker.economics.throughput import training_flops
@@ -23,52 +24,52 @@ _ALTERNATIVES = 3
 _SHOWN = 6
 
 
-def train(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> Deployment:
+def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptions) -> DeployAdvice:
     """The advice for training. Raises InvalidInput if no accelerator with a price holds the model."""
-    found = ways(situation, prices, rules)
+    found = ways(situation, prices, assumptions)
     if not found:
         raise InvalidInput(
             "no accelerator that has a price holds this model",
             hint="`gpubroker prices poll` asks for prices; a smaller context, LoRA or QLoRA needs less memory",
         )
     best = found[0]
-    late = situation.deadline_hours is not None and best.hours > situation.deadline_hours
+    late = assumptions.deadline_hours is not None and best.hours > assumptions.deadline_hours
     fits = situation.budget_usd is None or best.usd <= situation.budget_usd
-    answer = None if _paid_for(best) else _ownership(best, situation, rules)
-    max_cost = situation.budget_usd or limit(best.usd * (1 + rules.max_cost_margin))
+    answer = None if _paid_for(best) else _ownership(best, assumptions)
+    max_cost = situation.budget_usd or limit(best.usd * (1 + assumptions.max_cost_margin))
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
         f"({_as_words(best)}), {digits(best.hours)} h, {about(best.usd)}"
     )
-    size = _checkpoint(best, rules)
+    size = _checkpoint(best, assumptions)
     job = training_job(
         situation,
+        best.plan,
         _alternatives(best, found),
-        best.plan.num_nodes,
+        assumptions,
         work_hours=best.gpu_hours / best.plan.gpus,
-        limit_hours=situation.deadline_hours or best.hours * (1 + rules.max_cost_margin) + 1,
+        limit_hours=assumptions.deadline_hours or best.hours * (1 + assumptions.max_cost_margin) + 1,
         checkpoint=CheckpointPlan(
-            every=hours(_between(size / best.plan.num_nodes, rules)), size=int(size), restart=timedelta(minutes=5)
+            every=hours(_between(size / best.plan.num_nodes, assumptions)), size=int(size), restart=timedelta(minutes=5)
         ),
         max_cost=max_cost,
-        linked=best.plan.interconnect == "nvlink",
     )
     order = ["owned"] if situation.owned_only else ["owned", "reserved", "spot", "on_demand"]
     policy = policy_text(
         situation,
         budget=max_cost,
-        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_there * (1 + rules.max_cost_margin)),
+        usd_per_gpu_hour=limit(best.quote.usd_per_gpu_there * (1 + assumptions.max_cost_margin)),
         accelerator=best.card.name,
         gpus=best.plan.gpus,
         order=order,
     )
-    warnings = _warnings(best, situation, rules, late=late, fits=fits)
+    warnings = _warnings(best, situation, assumptions, late=late, fits=fits)
     steps = (
-        _demand(situation, rules),
+        _demand(situation, assumptions),
         _supply(found, situation),
         _right_size(found, best),
         _hardware(found, best),
-        _where(best, answer, situation, rules),
+        _where(best, answer, situation, assumptions),
         _parallelism(best),
         *after(
             situation,
@@ -76,17 +77,17 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
             best.plan.gpus,
             best.hours,
             DecidedSavings(
-                interruptible=best.plan.num_nodes <= rules.spot_most_machines,
+                interruptible=best.plan.num_nodes <= assumptions.spot_most_machines,
                 committed=situation.owned_only,
                 spot=best.spot,
             ),
-            rules,
+            assumptions,
         ),
     )
-    return Deployment(
+    return DeployAdvice(
         goal=situation.goal,
         verdict="own" if situation.owned_only or _paid_for(best) else "rent",
-        summary=summary,
+        title=summary,
         accelerator=best.card.name,
         gpus=best.plan.gpus,
         usd=best.usd,
@@ -94,8 +95,7 @@ def train(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) ->
         meets_deadline=not late,
         steps=steps,
         warnings=warnings,
-        assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, best, rules)),
-        job=job,
+        assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, best, assumptions)),
         job_file=job_text(job, summary),
         policy_file=policy,
     )
@@ -110,26 +110,19 @@ def _paid_for(best: Way) -> bool:
     return best.quote.source == RECORDED
 
 
-def _ownership(best: Way, situation: DeployDemand, rules: Assumptions) -> BuyOrRentTotals | None:
+def _ownership(best: Way, assumptions: Assumptions) -> BuyOrRent | None:
     """The cost of buying the accelerators for this run, and for further use of the same length."""
-    price = best.card.street_price
-    if price is None:
+    gpus = best.plan.gpus
+    purchase, watts = server(best.card, gpus, assumptions)
+    if purchase is None:
         return None
-    years = max(situation.months / 12, best.hours / HOURS_PER_YEAR)
-    purchase = sum(price) / 2 * best.plan.gpus * rules.server_per_card_price
-    return buy_or_rent(
-        BuyOrRentInputs(
-            purchase_usd=purchase,
-            rent_usd_per_hour=best.quote.usd_per_hour,
-            years=years,
-            utilisation=min(1.0, best.hours / (years * HOURS_PER_YEAR)),
-            watts=(best.card.tdp_w or 0.0) * best.plan.gpus,
-            kwh_usd=rules.kwh_usd,
-            pue=rules.pue,
-            resale_usd=purchase * rules.resale_share,
-        ),
-        rules,
-    )
+    years = max(assumptions.years, best.hours / HOURS_PER_YEAR)
+    case = replace(
+        assumptions, gpus=gpus, gpus_per_machine=gpus, purchase_usd=purchase, watts=watts, years=years,
+        rent_usd_per_hour=best.quote.usd_per_hour, utilization=min(1.0, best.hours / (years * HOURS_PER_YEAR)),
+        hours_per_day=None, lead_time_weeks=0.0,
+    )  # fmt: skip
+    return compare(case, vary=False)
 
 
 def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
@@ -142,28 +135,28 @@ def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
     return machines[:_ALTERNATIVES]
 
 
-def _checkpoint(best: Way, rules: Assumptions) -> float:
+def _checkpoint(best: Way, assumptions: Assumptions) -> float:
     """The bytes of a checkpoint: weights and optimizer state; with an adapter, only those of the adapter."""
     trained = best.needs.workload.parameters
     if best.method in (Method.LORA, Method.QLORA):
-        trained *= rules.adapter_fraction
-    return trained * (2 + rules.adamw_bytes)
+        trained *= assumptions.adapter_fraction
+    return trained * (2 + assumptions.adamw_bytes)
 
 
-def _between(bytes_a_machine: float, rules: Assumptions) -> float:
+def _between(bytes_a_machine: float, assumptions: Assumptions) -> float:
     """Hours between checkpoints: a quarter of an hour, or longer, so that writing takes at most its permitted share of
     the time. The machines of one job write their parts at the same time."""
-    return max(0.25, bytes_a_machine / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
+    return max(0.25, bytes_a_machine / assumptions.checkpoint_bytes_per_s / assumptions.checkpoint_share / 3600)
 
 
-def _demand(situation: DeployDemand, rules: Assumptions) -> PathStep:
-    tokens, active = tokens_of(situation, rules), situation.model.active
+def _demand(situation: DeployDemand, assumptions: Assumptions) -> PathStep:
+    tokens, active = tokens_of(situation, assumptions), situation.model.active
     flops = training_flops(active, tokens)
     return PathStep(
         "demand",
         "training compute = 6 × parameters × tokens",
-        {"parameters": situation.model.parameters, "tokens": tokens, "context": situation.context, "flops": flops,
-         "deadline_hours": situation.deadline_hours},
+        {"parameters": situation.model.parameters, "tokens": tokens, "context": assumptions.context, "flops": flops,
+         "deadline_hours": assumptions.deadline_hours},
         f"{active / 1e9:g}B × {tokens / 1e9:g}B tokens = {flops:.3g} FLOPs",
     )  # fmt: skip
 
@@ -213,17 +206,19 @@ def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
     )
 
 
-def _where(best: Way, answer: BuyOrRentTotals | None, situation: DeployDemand, rules: Assumptions) -> PathStep:
+def _where(best: Way, answer: BuyOrRent | None, situation: DeployDemand, assumptions: Assumptions) -> PathStep:
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
-    numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": rules.lead_time_weeks}
-    why = f"rent: the run takes {digits(weeks)} weeks, and bought machines come after {rules.lead_time_weeks:g}"
+    numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": assumptions.lead_time_weeks}
+    why = f"rent: the run takes {digits(weeks)} weeks, and bought machines come after {assumptions.lead_time_weeks:g}"
     if answer is not None:
+        own = answer.present_value_usd(CapacityType.OWNED)
+        rent = answer.present_value_usd(CapacityType.ON_DEMAND)
         numbers |= {
-            "own_npv_usd": answer.own_npv_usd,
-            "rent_npv_usd": answer.rent_npv_usd,
-            "break_even_hours_per_day": answer.break_even_hours_per_day,
+            "owned_usd": own,
+            "rented_usd": rent,
+            "break_even_hours_per_day": answer.break_even and answer.break_even.hours_per_day,
         }
-        why += f"; owning would cost {about(answer.own_npv_usd)} against {about(answer.rent_npv_usd)} of rent"
+        why += f"; owning would cost {about(own)} against {about(rent)} of rent"
     if _paid_for(best):
         why = f"{best.quote.where} has them, and its hours are paid for: only ${best.quote.usd_per_gpu_hour:.3g} more"
         why += " per GPU-hour in use"
@@ -246,11 +241,15 @@ def _parallelism(best: Way) -> PathStep:
     )  # fmt: skip
 
 
-def _warnings(best: Way, situation: DeployDemand, rules: Assumptions, *, late: bool, fits: bool) -> tuple[str, ...]:
+def _warnings(
+    best: Way, situation: DeployDemand, assumptions: Assumptions, *, late: bool, fits: bool
+) -> tuple[str, ...]:
     notes = list(best.plan.warnings)
     if late:
-        notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
-    if best.plan.num_nodes > rules.on_demand_most_machines and not _paid_for(best):
+        notes.append(
+            f"not done in time: the fastest way takes {best.hours:,.0f} of {assumptions.deadline_hours:,.0f} h"
+        )
+    if best.plan.num_nodes > assumptions.on_demand_most_machines and not _paid_for(best):
         notes.append(
             f"{best.plan.num_nodes} machines at once are rarely available on demand: reserve them, or a capacity block "
             f"(`gpubroker capacity propose {best.plan.machine} --machines {best.plan.num_nodes} --for "
@@ -273,25 +272,28 @@ def _warnings(best: Way, situation: DeployDemand, rules: Assumptions, *, late: b
     return (*notes, *situation.places.beyond_job_files)
 
 
-def _assumptions(situation: DeployDemand, best: Way, rules: Assumptions) -> list[str]:
-    notes = [rules.mfu_text(best.card.name, situation.model.active), "everything is recomputed in the backward pass"]
+def _assumptions(situation: DeployDemand, best: Way, assumptions: Assumptions) -> list[str]:
+    notes = [
+        assumptions.mfu_text(best.card.name, situation.model.active),
+        "everything is recomputed in the backward pass",
+    ]
     if not _paid_for(best):
-        notes.append(f"{rules.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
-    if charged := rules.price_text(best.card.name):
+        notes.append(f"{assumptions.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
+    if charged := assumptions.price_text(best.card.name):
         notes.append(f"{charged}, {about(best.quote.usd_per_gpu_there)} by the price used here")
     if best.spot:
-        notes.append(rules.spot_text(best.card.name, best.plan.gpus))
-    if situation.tokens is None:
+        notes.append(assumptions.spot_text(best.card.name, best.plan.gpus))
+    if assumptions.tokens is None:
         usual = (
-            f"{rules.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"
+            f"{assumptions.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"
             if situation.goal is Goal.PRETRAIN
-            else f"{rules.fine_tuning_tokens / 1e6:g}M tokens, an ordinary fine-tune"
+            else f"{assumptions.fine_tuning_tokens / 1e6:g}M tokens, an ordinary fine-tune"
         )
         notes.append(f"tokens not given: {usual}")
     notes.append(
-        f"checkpoints are written at {rules.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, every one its part, "
-        f"and take {rules.checkpoint_share:.0%} of the time at most"
+        f"checkpoints are written at {assumptions.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, every one its "
+        f"part, and take {assumptions.checkpoint_share:.0%} of the time at most"
     )
-    if situation.deadline_hours:
-        notes.append(f"{rules.deadline_margin:.0%} of the time is kept for what goes wrong")
+    if assumptions.deadline_hours:
+        notes.append(f"{assumptions.deadline_margin:.0%} of the time is kept for what goes wrong")
     return notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from broker.app.advise.deploy.files import PRIVATE
@@ -18,8 +18,6 @@ from broker.economics.kinds import Goal, Method, Precision, Recomputation
 from broker.economics.memory import MemoryEstimate, estimate
 from broker.economics.parallelism import ParallelPlan, choose
 from broker.economics.throughput import training_time
-
-FULL_RECOMPUTE = Recomputation.FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +38,13 @@ class Way:
         return self.quote.capacity_type is CapacityType.SPOT
 
 
-def tokens_of(situation: DeployDemand, rules: Assumptions) -> float:
+def tokens_of(situation: DeployDemand, assumptions: Assumptions) -> float:
     """The number of training tokens: as stated, else the usual number."""
-    if situation.tokens is not None:
-        return situation.tokens
+    if assumptions.tokens is not None:
+        return assumptions.tokens
     if situation.goal is Goal.PRETRAIN:
-        return rules.pretraining_tokens_per_parameter * situation.model.parameters
-    return rules.fine_tuning_tokens
+        return assumptions.pretraining_tokens_per_parameter * situation.model.parameters
+    return assumptions.fine_tuning_tokens
 
 
 def methods_of(situation: DeployDemand) -> tuple[Method, ...]:
@@ -56,82 +54,88 @@ def methods_of(situation: DeployDemand) -> tuple[Method, ...]:
     return (Method.ADAMW,) if situation.goal is Goal.PRETRAIN else (Method.QLORA, Method.LORA, Method.ADAMW)
 
 
-def ways(situation: DeployDemand, prices: CurrentPrices, rules: Assumptions) -> tuple[Way, ...]:
+def ways(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptions) -> tuple[Way, ...]:
     """The ways with a price that finish in time, adaptations first, then the cheapest; if none finishes in time, the
     fastest first."""
     found = []
     for method in methods_of(situation):
-        precision = None if method is Method.QLORA else Precision.BF16
-        needs = estimate(
-            situation.model.workload(method, precision, context=situation.context, recomputation=FULL_RECOMPUTE),
-            rules=rules,
+        usual = None if method is Method.QLORA else Precision.BF16
+        given = replace(
+            assumptions,
+            precision=assumptions.precision or usual,
+            recomputation=assumptions.recomputation or Recomputation.FULL,
         )
+        needs = estimate(situation.model.workload(method, given), assumptions=assumptions)
         for name in known():
             card = lookup(name)
-            if card.inference_only or card.maturity < rules.least_maturity:
+            if card.inference_only or card.maturity < assumptions.least_maturity:
                 continue
-            found += _on(situation, needs, card, prices, rules)
+            found += _on(situation, needs, card, prices, assumptions)
     if any(way.quote.launchable for way in found):  # machines on which no engine starts jobs are the last resort
         found = [way for way in found if way.quote.launchable]
-    in_time = [way for way in found if (situation.deadline_hours is None or way.hours <= situation.deadline_hours)]
+    in_time = [way for way in found if (assumptions.deadline_hours is None or way.hours <= assumptions.deadline_hours)]
     if in_time:  # full training last: only if requested, or if no adaptation finishes in time
         return tuple(sorted(in_time, key=lambda way: (way.method is Method.ADAMW, way.usd, way.hours)))
     return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
 
 
 def _on(
-    situation: DeployDemand, needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, rules: Assumptions
+    situation: DeployDemand, needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, assumptions: Assumptions
 ) -> list[Way]:
     try:
-        least = choose(needs, card, rules=rules)
+        least = choose(needs, card, assumptions=assumptions)
         alone = training_time(
-            card, parameters=situation.model.active, tokens=tokens_of(situation, rules), gpus=1, rules=rules
+            card,
+            parameters=situation.model.active,
+            tokens=tokens_of(situation, assumptions),
+            gpus=1,
+            assumptions=assumptions,
         )
     except InvalidInput:  # does not fit, or the accelerator's speed is unknown
         return []
     if least.gpus > 1 and least.interconnect == "pcie":
         return []
-    slower = 1 - rules.consumer_heat_loss if card.consumer else 1.0
+    slower = 1 - assumptions.consumer_heat_loss if card.consumer else 1.0
     gpu_hours = alone.gpu_hours / slower
-    gpus = min(_enough(situation, least.gpus, gpu_hours, card, rules), MOST_GPUS // least.gpus * least.gpus)
-    plan = least if gpus == least.gpus else choose(needs, card, gpus=gpus, rules=rules)
+    gpus = min(_enough(situation, least.gpus, gpu_hours, card, assumptions), MOST_GPUS // least.gpus * least.gpus)
+    plan = least if gpus == least.gpus else choose(needs, card, gpus=gpus, assumptions=assumptions)
     _, per_machine = split_machine(plan.machine)
     found = []
     quotes = [prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.ON_DEMAND)]
-    if plan.num_nodes <= rules.spot_most_machines:
+    if plan.num_nodes <= assumptions.spot_most_machines:
         quotes.append(prices.quote(card.name, per_machine, plan.num_nodes, CapacityType.SPOT))
     if situation.owned_only or not situation.places.limited:  # recorded capacity, at its marginal cost
         kinds = PRIVATE if situation.owned_only else PAID_FOR  # sensitive data stays off reserved machines of others
         quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
-        used = _every_paid_card(needs, card, plan, quote, rules)
+        used = _every_paid_card(needs, card, plan, quote, assumptions)
         lasts = gpu_hours / used.gpus
         if quote.capacity_type is CapacityType.SPOT:
-            lasts *= 1 + rules.spot_overhead_on(card.name, used.gpus)[0]
+            lasts *= 1 + assumptions.spot_overhead_on(card.name, used.gpus)[0]
         if quote.capacity_type is not CapacityType.OWNED:  # rented machines are paid for while they start
-            lasts += rules.start_up_hours
+            lasts += assumptions.start_up_hours
         found.append(Way(needs.workload.method, needs, card, used, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
     return found
 
 
 def _every_paid_card(
-    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, rules: Assumptions
+    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, assumptions: Assumptions
 ) -> ParallelPlan:
     """The plan on all accelerators of the machine, all of which are paid for, if it has more than were requested."""
     _, there = split_machine(quote.machine)
     if plan.num_nodes > 1 or card.consumer or there <= plan.gpus or there % plan.gpus:
         return plan
-    return choose(needs, card, gpus=there, rules=rules)
+    return choose(needs, card, gpus=there, assumptions=assumptions)
 
 
-def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, rules: Assumptions) -> int:
+def _enough(situation: DeployDemand, group: int, gpu_hours: float, card: Accelerator, assumptions: Assumptions) -> int:
     """The fewest accelerators, in whole groups and machines, that finish in time with the margin; without a deadline
     the smallest group. Scaling is included in the MFU, which is that of runs on whole clusters."""
-    if situation.deadline_hours is None:
+    if assumptions.deadline_hours is None:
         return group
-    needed = gpu_hours / (situation.deadline_hours * (1 - rules.deadline_margin))
+    needed = gpu_hours / (assumptions.deadline_hours * (1 - assumptions.deadline_margin))
     gpus = ceil(needed / group) * group
-    machine = rules.gpus_per_node
+    machine = assumptions.gpus_per_node
     if gpus > machine:
         if card.consumer:
             return max(group, machine // group * group)

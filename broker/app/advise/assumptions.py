@@ -1,0 +1,107 @@
+"""The assumptions in force: the table, with what the `rules_of_thumb:` of the active policies replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
+from broker.economics.assumptions import DEFAULTS, Assumptions, replaced, table
+from broker.store import quick_queries
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.store.jobs.reading import StoreReading
+
+SECTION = "rules_of_thumb"
+
+
+def active(store_url: str, broker: Callable[[], Broker]) -> Assumptions:
+    """The assumptions of the policies in force. ``broker`` is called only if the quick query cannot answer; advice
+    does not create a store. Raises InvalidInput as `of_files`."""
+    if quick_queries.is_missing(store_url):
+        return DEFAULTS
+    files: Mapping[str, str] | None = quick_queries.policy_files(store_url)
+    if files is None:
+        version = broker().store.active_policy()
+        files = version.files if version else {}
+    return of_files(files)
+
+
+def in_force(look: StoreReading) -> Assumptions:
+    """The assumptions of the policies in force at that view of the store. Raises InvalidInput as `of_files`."""
+    version = look.active_policy()
+    return of_files(version.files if version else {})
+
+
+def of_files(files: Mapping[str, str]) -> Assumptions:
+    """The assumptions of policy files (text by name), else the defaults. Raises InvalidInput, with the position of
+    each problem, for the first file with unknown names, invalid values, or values that contradict an earlier file."""
+    found, said = DEFAULTS, dict[str, tuple[str, object]]()
+    for file, text in sorted(files.items()):
+        if SECTION not in text:
+            continue  # most files have none, and reading YAML is slow
+        from broker.core.documents import read_document  # importing it is slow, too
+
+        document = read_document(text, file=file, kind=POLICY_FILE)
+        section, problems = document.data.get(SECTION), []
+        if not isinstance(section, Mapping):
+            continue  # none, or a mistake of form that the policy loader reports
+        for name, value in section.items():
+            place = f"{file}:{document.problem((SECTION, name), '').line}"
+            where, before = said.setdefault(name, (place, value))
+            try:
+                if before != value:
+                    raise InvalidInput(f"contradicts {where}: {value!r} here, and {before!r} there")
+                found = replaced({name: value}, base=found)
+            except (InvalidInput, UnknownName) as error:
+                message = error.message.removeprefix(f"{name}: ") + (f"; {error.hint}" if error.hint else "")
+                unknown = isinstance(error, UnknownName)
+                problems.append(document.problem((SECTION, name), message, at_key=unknown))
+        if problems:
+            document.refuse(problems)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAssumption:
+    """A row: ``value``: in force, null where it follows from other inputs; ``changed``: it is not the default."""
+
+    name: str
+    value: Any
+    unit: str
+    range: str
+    subject: str
+    source: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AssumptionList:
+    """The rows, in the order of their subjects."""
+
+    assumptions: tuple[ListedAssumption, ...]
+
+
+def listed(assumptions: Assumptions, subject: str | None = None) -> AssumptionList:
+    """The rows about the subject, or all. Raises `UnknownName`."""
+    rows = table()
+    subjects = dict.fromkeys(row.subject for row in rows.values())
+    if subject is not None and subject not in subjects:
+        raise UnknownName("subject", subject, subjects)
+    return AssumptionList(
+        tuple(
+            ListedAssumption(
+                name,
+                value := getattr(assumptions, name),
+                row.unit,
+                str(row.range),
+                row.subject,
+                row.source,
+                value != getattr(DEFAULTS, name),
+            )
+            for name, row in rows.items()
+            if subject in (None, row.subject)
+        )
+    )

@@ -1,0 +1,202 @@
+"""Hardware compared at current prices: value for money, a radar of scores, measured candidates, energy and carbon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from broker.app.advise.prices import CurrentPrices
+from broker.app.advise.size import named_or_all
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import Accelerator, lookup
+from broker.economics.assumptions import Assumptions, named_numbers
+from broker.economics.energy import (
+    Footprint,
+    Scorecard,
+    carbon_kg,
+    footprint,
+    grid_intensity,
+    known_regions,
+    scorecard,
+)
+from broker.economics.estimates import digits
+from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share
+from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value, compare, radar, rank
+from broker.economics.kinds import BoundBy
+
+_TOLD = 5  # prices whose source is shown
+_CLEANEST = 5
+_MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLocation:
+    """A cleaner location, and the emissions of the same energy there."""
+
+    location: str
+    kg_co2e: Estimate
+    grams_per_kwh: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class EcoAdvice:
+    """Energy and carbon of GPU work, a scorecard, and cleaner locations."""
+
+    gpu: str
+    gpus: int
+    hours: Hours
+    utilization: Share
+    location: str
+    footprint: Footprint
+    scorecard: Scorecard
+    cleaner: tuple[CleanerLocation, ...]
+
+    @property
+    def title(self) -> str:
+        used = self.footprint
+        span = f"{digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg"
+        work = f"{self.gpus} × {self.gpu} for {self.hours:g} h"
+        return f"{digits(used.kg_co2e)} kg CO2e: {span} from {digits(used.kwh)} kWh, {work}"
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareAdvice:
+    """Hardware compared. ``per``: what the prices are; ``ranking``: performance per 1000 USD in the limiting resource;
+    ``radar``: scores from 0 to 1, the best of those compared; ``eco``: only for stated hours of work."""
+
+    bound_by: BoundBy
+    per: str
+    trials: tuple[TrialResult, ...]
+    ranking: tuple[Value, ...]
+    radar: tuple[RadarRow, ...]
+    eco: EcoAdvice | None
+    unpriced: Annotated[tuple[str, ...], HIDDEN]
+    assumptions: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        if self.trials:
+            return f"{self.trials[0].name} is the cheapest per unit of your work"
+        what = "TFLOPS" if self.bound_by is BoundBy.COMPUTE else "GB/s"
+        return f"By {what} per $1,000 of {self.per}: {self.ranking[0].accelerator} is best"
+
+
+def hardware(
+    bound_by: BoundBy,
+    accelerators: Sequence[str],
+    trials: Sequence[str],
+    prices: CurrentPrices,
+    assumptions: Assumptions,
+    *,
+    buy: bool = False,
+    hours: float | None = None,
+) -> HardwareAdvice:
+    """The advice on the named accelerators, or on all. ``trials``: measured candidates, as
+    ``NAME:USD_PER_HOUR:UNITS_PER_HOUR``; ``buy``: at street prices; ``hours``: of work, whose energy and carbon are
+    told for the first accelerator. Raises `InvalidInput` if no price is known and nothing was measured, `UnknownName`.
+    """
+    measured = compare(map(_trial, trials)) if trials else ()
+    candidates, unpriced = _candidates(named_or_all(accelerators), prices, buy=buy)
+    if not candidates and not measured and hours is None:
+        raise InvalidInput(
+            "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
+        )
+    notes = ["prices: the middle of street prices per GPU"] if buy else _origins(candidates, prices)
+    if accelerators and unpriced:
+        notes.append(f"omitted, no price known: {', '.join(unpriced)}")
+    ranking = rank(candidates, bound_by)
+    eco = None
+    if hours is not None:
+        card = lookup(accelerators[0] if accelerators else ranking[0].accelerator)
+        eco = emissions(card, hours, bound_by is BoundBy.COMPUTE, assumptions, notes)
+    return HardwareAdvice(
+        bound_by=bound_by,
+        per="purchase price" if buy else "rent",
+        trials=measured,
+        ranking=ranking,
+        radar=radar(candidates, bound_by) if candidates else (),
+        eco=eco,
+        unpriced=tuple(unpriced) if accelerators else (),
+        assumptions=tuple(notes),
+    )
+
+
+def _trial(text: str) -> Trial:
+    name, figures = named_numbers(text, "--trial", "NAME:USD_PER_HOUR:UNITS_PER_HOUR", 2)
+    return Trial(name, *figures)
+
+
+def emissions(card: Accelerator, hours: float, training: bool, assumptions: Assumptions, notes: list[str]) -> EcoAdvice:
+    """Energy and carbon of that many hours, with a note on each assumption."""
+    target = assumptions.training_utilization if training else assumptions.inference_utilization
+    utilization, gpus = assumptions.gpu_utilization or target, assumptions.gpus or 1
+    used = footprint(card, gpus=gpus, hours=hours, utilization=utilization, assumptions=assumptions)
+    every = named_or_all(())
+    notes += [
+        f"GPU utilization {utilization:.0%}, PUE {used.pue:g}",
+        f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
+        f"the range: the grid of these hours against that of its year ({used.range_source})",
+        "manufacture of the hardware and the host around the GPU are not counted",
+    ]
+    if assumptions.model_parameters is None:
+        notes.append("model size is not scored without --assume model_parameters=N")
+    elif assumptions.smallest_parameters is None:
+        notes.append("the model is the smallest sufficient one (smallest_parameters)")
+    return EcoAdvice(
+        gpu=card.name,
+        gpus=gpus,
+        hours=hours,
+        utilization=utilization,
+        location=assumptions.location,
+        footprint=used,
+        scorecard=scorecard(
+            used,
+            card,
+            utilization=utilization,
+            training=training,
+            best_tflops_per_watt=max(one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w),
+            assumptions=assumptions,
+        ),
+        cleaner=cleaner(used, assumptions.location),
+    )
+
+
+def cleaner(used: Footprint, location: str) -> tuple[CleanerLocation, ...]:
+    """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
+    provider = location.split("/")[0].lower() + "/" if "/" in location else ""
+    alike = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
+    found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
+    return tuple(
+        CleanerLocation(grid.region, carbon_kg(used.kwh, grid.grams_per_kwh), grid.grams_per_kwh)
+        for grid in found[:_CLEANEST]
+        if grid.grams_per_kwh < used.intensity.grams_per_kwh
+    )
+
+
+def _candidates(cards: Iterable[Accelerator], prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
+    """Accelerators with a price, and the names of those without one."""
+    found, missing = [], []
+    for card in cards:
+        quote = prices.gpu_hour(card.name) or prices.gpu_hour(card.name, CapacityType.SPOT)
+        usd = prices.stated.get(card.name)
+        if usd is None and buy:
+            usd = sum(card.street_price) / 2 if card.street_price else None
+        elif usd is None and quote is not None:
+            usd = quote.usd_per_gpu_hour
+        if usd is None:
+            missing.append(card.name)
+            continue
+        place = quote.where.split("/")[0] if quote else ""
+        found.append(Candidate(card, usd, marketplace=not buy and place in _MARKETPLACES))
+    return found, missing
+
+
+def _origins(candidates: Sequence[Candidate], prices: CurrentPrices) -> list[str]:
+    """The sources of the prices, of the first few."""
+    quotes = {one.accelerator.name: prices.gpu_hour(one.accelerator.name) for one in candidates[:_TOLD]}
+    told = [f"{name}: {quote.origin}" for name, quote in quotes.items() if quote is not None]
+    more = len(candidates) - _TOLD
+    rest = [f"and {more} more: `gpubroker offers --gpu NAME` shows each"] if more > 0 else []
+    return ["prices: the cheapest on-demand GPU-hour", *told, *rest]

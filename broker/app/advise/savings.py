@@ -1,0 +1,116 @@
+"""Savings in order for a workload, and quoted rules of thumb compared with the arithmetic and current prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.app.advise.prices import CurrentPrices
+from broker.core.market.offers import CapacityType
+from broker.economics.assumptions import Assumptions
+from broker.economics.claims import FLEET_SAVING, RuleCheck
+from broker.economics.estimates import count_text
+from broker.economics.figures import Share, Usd
+from broker.economics.kinds import Fact, Method
+from broker.economics.quoted import MarketFigures, QuotedRule, quoted_rules
+from broker.economics.savings import (
+    PRESENT_UTILIZATION,
+    SavingAdvice,
+    check_fleet_claim,
+    check_together,
+    fewer_gpus,
+    ladder,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsAdvice:
+    """Savings in order. ``remaining_low_usd`` and ``_high_usd``: of the present monthly cost, after all steps that
+    apply; ``fewer_gpus_share``: GPUs saved at the target utilization instead of the present one."""
+
+    utilization: Share
+    target_utilization: Share
+    fewer_gpus_share: Share
+    monthly_usd: Usd | None
+    remaining_low_usd: Usd | None
+    remaining_high_usd: Usd | None
+    steps: tuple[SavingAdvice, ...]
+    rules_of_thumb: tuple[RuleCheck, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"In this order: {sum(one.applies for one in self.steps)} of {len(self.steps)} steps apply"
+
+
+def savings(
+    parameters: float, method: Method | None, facts: Sequence[Fact], monthly_usd: float | None, assumptions: Assumptions
+) -> SavingsAdvice:
+    """The steps for a model of that size. Savings multiply: each applies to the cost that the earlier ones leave."""
+    inference = method is Method.INFERENCE
+    goal = assumptions.inference_utilization if inference else assumptions.training_utilization
+    now = assumptions.gpu_utilization or PRESENT_UTILIZATION
+    steps = ladder(parameters, method, facts, assumptions)
+    last = steps[-1]
+    checks = [check_together(steps)] if inference else []
+    return SavingsAdvice(
+        utilization=now,
+        target_utilization=goal,
+        fewer_gpus_share=max(0.0, fewer_gpus(now, goal)),
+        monthly_usd=monthly_usd,
+        remaining_low_usd=None if monthly_usd is None else monthly_usd * last.remaining_low,
+        remaining_high_usd=None if monthly_usd is None else monthly_usd * last.remaining_high,
+        steps=steps,
+        rules_of_thumb=(*checks, check_fleet_claim(*FLEET_SAVING)),
+        assumptions=(
+            f"a model of {count_text(parameters)} parameters, present GPU utilization {now:.0%}",
+            "expected savings are ranges from practice, relative to the GPU cost before each step",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RulesAdvice:
+    """Quoted rules of thumb. ``holds``: null where no price is known to judge it by."""
+
+    rules_of_thumb: tuple[QuotedRule, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        failing = sum(one.holds is False for one in self.rules_of_thumb)
+        return f"{failing} of {len(self.rules_of_thumb)} quoted rules do not hold"
+
+
+def rules(prices: CurrentPrices, assumptions: Assumptions, *, failing: bool = False) -> RulesAdvice:
+    """All quoted rules, or only those that do not hold."""
+    figures = market_figures(prices)
+    every = quoted_rules(figures, assumptions)
+    return RulesAdvice(
+        tuple(one for one in every if not failing or one.holds is False),
+        (
+            f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
+            "a rule holds for the figures shown, not for every case",
+        ),
+    )
+
+
+def market_figures(prices: CurrentPrices) -> MarketFigures:
+    """The cheapest on-demand GPU-hour of each accelerator, and the prices of spot and reserved machines divided by the
+    on-demand price of the same machine at the same place."""
+    on_demand = {}
+    for name in prices.accelerators():
+        quote = prices.gpu_hour(name)
+        if quote is not None:
+            on_demand[name] = quote.usd_per_gpu_hour
+    places: dict[tuple[object, ...], dict[str, int]] = {}
+    for row in prices.rows:
+        place = (row.provider, row.region, row.instance_type, row.accelerator, row.count)
+        cheapest = places.setdefault(place, {})
+        cheapest[row.capacity_type] = min(row.micros, cheapest.get(row.capacity_type, row.micros))
+
+    def ratios(kind: CapacityType) -> tuple[float, ...]:
+        usual = CapacityType.ON_DEMAND.value
+        return tuple(one[kind.value] / one[usual] for one in places.values() if kind.value in one and usual in one)
+
+    return MarketFigures(on_demand, ratios(CapacityType.SPOT), ratios(CapacityType.RESERVED))
