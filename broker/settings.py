@@ -227,7 +227,7 @@ class Settings(BaseSettings):
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
     ``agreements``: providers with which the organisation has an agreement, by its name: ``hipaa = ["aws", "gcp"]``;
-    `gpubroker advise --compliance` limits advice to them.
+    `--where compliance=hipaa` limits advice to them.
     ``prices``: how each provider is polled, by provider name.
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 # key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
     "advise buy-or-rent --picture": "was removed: --chart draws in the terminal, --json has the figures",
+    "advise capacity": "is now `gpubroker advise buy-or-rent`",
+    "advise cluster-cost": "is now `gpubroker advise cost cluster`",
+    "advise eco": "is now `gpubroker advise hardware --hours N --location PLACE`",
+    "advise embed": "is now `gpubroker advise cost embedding`",
     "advise hardware --picture": "was removed: --chart draws in the terminal, --json has the figures",
+    "advise images": "is now `gpubroker advise cost images`",
+    "advise parallelism": "is now `gpubroker advise size MODEL --gpu NAME`",
+    "advise run-cost": "is now `gpubroker advise cost run`",
+    "advise scale": "is now `gpubroker advise speed MODEL --tokens N`",
+    "advise throughput": "is now `gpubroker advise speed`",
+    "advise unit-cost": "is now `gpubroker advise cost unit`",
     "backtest": "left: in a checkout, `python -m tests.lab.placement` and `python -m tests.lab.reserve` measure that",
     "budget show --picture": "was removed: `gpubroker serve` draws budgets on its page, --chart in the terminal",
     "capacity approve": "is now `gpubroker capacity grant PURCHASE`",
@@ -73,8 +83,43 @@ RENAMES: Mapping[str, str] = {
 }
 
 
+# Options of all commands of `gpubroker advise`: the assumption, or what else it is now.
+ADVICE: Mapping[str, str] = {
+    "--activations-per-weight": "activations_per_weight", "--adapted": "adapted", "--batch": "batch",
+    "--adapter-fraction": "adapter_fraction", "--burst-hours": "burst_hours", "--cold-start": "cold_start_s",
+    "--cold-starts-per-day": "cold_starts_per_day", "--context": "context", "--discount-rate": "discount_rate",
+    "--facility-usd": "facility_usd", "--gpus-per-machine": "gpus_per_machine",
+    "--gpus-per-replica": "gpus_per_replica",
+    "--gradient-bytes": "gradient_bytes", "--gradients-freed": "gradients_freed", "--head-dim": "head_dim",
+    "--headroom": "memory_headroom", "--heads": "heads", "--hidden": "hidden_size", "--hours-per-day": "hours_per_day",
+    "--idle-share": "idle_share", "--kv-heads": "kv_heads", "--kv-precision": "kv_precision", "--kwh-usd": "kwh_usd",
+    "--layers": "layers", "--lead-time-weeks": "lead_time_weeks", "--least-replicas": "least_replicas",
+    "--location": "location", "--logit-bytes": "logit_bytes", "--method": "method", "--months": "years",
+    "--obsolescence": "obsolete_after_years", "--offload": "offload", "--p95": "p95_s",
+    "--peak-to-baseline": "peak_to_baseline", "--pp": "pipeline_degree", "--precision": "precision",
+    "--prefix-cache": "prefix_cache", "--price-decline": "price_decline", "--prompt-tokens": "prompt_tokens",
+    "--pue": "pue", "--purchase-usd": "purchase_usd", "--recompute": "recomputation",
+    "--rent-usd-per-hour": "rent_usd_per_hour", "--resale-usd": "resale_share", "--spare-machines": "spare_machines",
+    "--staff-usd-per-hour": "staff_usd_per_gpu_hour", "--target-utilisation": "training_utilization",
+    "--tokens-per-request": "tokens_per_request", "--tokens-per-second-per-replica": "replica_tokens_per_second",
+    "--tp": "tensor_degree", "--utilisation": "utilization", "--warm-replicas": "warm_replicas", "--watts": "watts",
+    "--zero": "zero", "--rules": "`--assume FILE` of each command",
+    "--parameters": "the argument MODEL, such as 7B", "--config": "the argument MODEL, a file",
+    "--for": "the argument before MODEL", "--provider": "`--where provider=NAME`", "--days": "`--from-history DAYS`",
+    "--region": "`--where region=NAME`", "--residency": "`--where residency=eu`",
+    "--compliance": "`--where compliance=NAME`", "--job-file": "`--write FOLDER`", "--policy-file": "`--write FOLDER`",
+    "--burst-file": "`--write FOLDER`", "--inference": "`--method inference`", "--full-fine-tuning": "`--method adamw`",
+    "--exact-output": "`--is exact-output`", "--quantised": "`--is quantized`", "--batched": "`--is batched`",
+    "--interruptible": "`--is interruptible`", "--checkpointed": "`--is checkpointed`", "--on-spot": "`--is on-spot`",
+    "--committed": "`--is committed`", "--autoscaled": "`--is autoscaled`", "--moves-data": "`--is moves-data`",
+}  # fmt: skip
+
+
 def renamed(command: str, part: str = "") -> str:
     """What to use instead of the option or subcommand ``part`` of a command, or of the command itself; empty if the
     table does not know it."""
     key = f"{command} {part}".strip()
+    if command.startswith("advise") and part in ADVICE:
+        new = ADVICE[part]
+        return f"`gpubroker {key}` is now {new if ' ' in new else f'`--assume {new}=VALUE`'}"
     return f"`gpubroker {key}` {RENAMES[key]}" if key in RENAMES else ""

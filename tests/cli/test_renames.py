@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from broker.cli import renames
+from broker.economics.assumptions import table
 from tests.cli.conftest import Gpubroker
 from tests.cli.test_program import ALL
 
@@ -46,6 +47,16 @@ def test_a_replacement_exists(row: str) -> None:
         command = COMMANDS.get(tuple(words[:found]))
         known = {name for parameter in command.params for name in parameter.opts} if command else set()
         assert options <= known
+
+
+def test_the_assumptions_that_replace_options_of_advice_exist(gpubroker: Gpubroker) -> None:
+    named = [name for name in renames.ADVICE.values() if " " not in name]
+    assert set(named) <= table().keys()
+    done = gpubroker("advise", "size", "7B", "--headroom", "0.2")
+    said = "error: `gpubroker advise size --headroom` is now `--assume memory_headroom=VALUE`\n"
+    assert (done.code, done.err) == (2, said)
+    moved = gpubroker("advise", "deploy", "serve", "7B", "--provider=aws")
+    assert "is now `--where provider=NAME`" in moved.err
 
 
 @pytest.mark.parametrize(

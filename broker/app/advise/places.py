@@ -64,10 +64,6 @@ class Places:
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
 
-KEYS = ("provider", "region", "residency", "compliance")
-"""The keys of ``--where``."""
-
-
 def places_of(
     providers: Sequence[str] = (),
     regions: Sequence[str] = (),

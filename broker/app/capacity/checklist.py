@@ -24,7 +24,7 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
     if not unlike and name not in known and did_you_mean(name, known):
         raise UnknownName("provider", name, known)
     steps = (
-        ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise capacity"),
+        ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise buy-or-rent"),
         ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget show"),
         (
             "Get the offer in writing: machines, network, place, first and last day, price in all, how it is paid, what"

@@ -13,13 +13,14 @@ import typer
 
 from broker.app.advise.assumptions import active
 from broker.app.advise.measured import measured
-from broker.app.advise.places import KEYS, Places, check_providers, places_of
+from broker.app.advise.places import RESIDENCIES, Places, check_providers, places_of
 from broker.app.advise.prices import CurrentPrices, current_offers, held, known
 from broker.app.advise.subject import subject
 from broker.cli import completion
 from broker.cli.terminal import Terminal
+from broker.cli.where import RowFilter
 from broker.core.documents import MAX_BYTES, read_document
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import InvalidInput
 from broker.core.market.offers import Offer
 from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import Assumptions, number_of, replaced, table
@@ -41,6 +42,14 @@ Gpus = Annotated[
 ]
 
 
+PLACES = RowFilter(
+    provider=completion.providers,
+    region=completion.regions,
+    residency=lambda _, incomplete: [name for name in RESIDENCIES if name.startswith(incomplete)],
+    compliance=lambda *_: [],  # the names in [agreements] of gpubroker.toml
+)
+
+
 def row(help: str, metavar: str = "N", *flags: str) -> Any:
     """An option that sets the assumption of its parameter's name; the table says which values it may have."""
     return typer.Option(*flags, metavar=metavar, help=help)
@@ -48,7 +57,7 @@ def row(help: str, metavar: str = "N", *flags: str) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """The options that every command has which looks up prices. In braces: keys of ``--where``."""
+    """The options that every command has which looks up prices."""
 
     price: Annotated[
         list[str] | None,
@@ -57,14 +66,7 @@ class Setting:
             help="USD per GPU-hour instead of the market's, such as 2.50 or H100=2.50. Repeatable.",
         ),
     ] = None
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE,…",
-            help="Only there: provider=aws, region=eu-* (also aws/eu-*), residency=eu, compliance=hipaa (by "
-            "\\[agreements] in gpubroker.toml). Repeatable.",
-        ),
-    ] = None
+    where: Annotated[list[str] | None, PLACES.option] = None
     assume: Annotated[
         list[str] | None,
         typer.Option(
@@ -172,17 +174,12 @@ class Ask:
             return measured(look, assumptions, opened.clock.now())
 
     def _places(self, without: str) -> Places:
-        found: dict[str, list[str]] = {key: [] for key in KEYS}
-        for part in (one for text in self._setting.where or () for one in text.split(",")):
-            key, equals, value = part.strip().partition("=")
-            if key not in found:
-                raise UnknownName("key", key, KEYS, where="--where")
-            if not equals or not value:
-                raise InvalidInput(f"expected {key}=VALUE; got {part!r}", where="--where")
-            found[key].append(value)
-        agreements = self.terminal.settings().agreements if found["compliance"] else {}
-        providers = [] if without == "provider" else found["provider"]
-        return places_of(providers, found["region"], found["residency"], found["compliance"], agreements)
+        found = PLACES.read(self._setting.where)
+        agreements = self.terminal.settings().agreements if "compliance" in found else {}
+        found.pop(without, None)
+        keys = ("provider", "region", "residency", "compliance")
+        providers, regions, residencies, compliance = (found.get(key, []) for key in keys)
+        return places_of(providers, regions, residencies, compliance, agreements)
 
     def _stated_prices(self) -> dict[str, float]:
         """``H100=2.5`` by accelerator; a price without a name is that of the only accelerator."""

@@ -34,7 +34,7 @@ def findings(
 
     Then lists what rules with `action: warn` would have stopped and refused.
 
-    Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
+    Each finding shows its arithmetic. The thresholds are assumptions; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.
     """
     from broker.app.policy import trials

@@ -87,7 +87,7 @@ BAD = [
     ("size 7B --price 3", "names no accelerator"),
     ("size 7B --price H100=0", "above 0"),
     ("size 7B --where cloud=aws", "unknown key 'cloud'"),
-    ("size 7B --where provider", "expected provider=VALUE"),
+    ("size 7B --where provider", "expected KEY=VALUE"),
     ("speed", "the work is missing"),
     ("speed 7B --measured 1000000000", "of the peak"),
     ("speed 7B --measured fast", "--measured"),
