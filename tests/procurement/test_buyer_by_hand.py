@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
+from broker.core.purchases.purchase_events import PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState, after
 from broker.core.values.clock import ManualClock
 from broker.procurement.buyer import CapacityBuyer
-from tests.core.purchases.test_purchase_steps import NOW, PATHS, QUOTE, bought
+from tests.core.purchases.test_purchase_steps import NOW, PATHS, bought
 
 SECOND = timedelta(seconds=1)
 
@@ -49,13 +49,6 @@ def advanced(purchase: Purchase, at: datetime) -> tuple[Purchase, int]:
     store: Any = OnePurchase(purchase)
     buyer = CapacityBuyer(store, lambda quote: store, lambda look: store, ManualClock(at), lambda notice: None)
     return buyer.advance(purchase.id), store.looked
-
-
-def test_five_minutes_before_it_begins_it_is_too_late() -> None:
-    asked = bought()
-    late = QUOTE.starts - timedelta(minutes=5)
-    assert advanced(asked, late - SECOND)[0] == asked
-    assert advanced(asked, late)[0].reason is NotBought.TOO_LATE
 
 
 def test_an_order_is_looked_for_fifty_seconds_after_it_was_sent() -> None:

@@ -181,6 +181,14 @@ def test_a_rule_that_is_new_since_the_approval_asks_again(shop: Shop) -> None:
     assert shop.advance(asked).state is PurchaseState.ORDERED
 
 
+def test_five_minutes_before_it_begins_it_is_too_late(shop: Shop) -> None:
+    asked = shop.intend()
+    shop.clock.time = asked.quote.starts - timedelta(minutes=5, seconds=1)
+    assert shop.advance(asked) == asked
+    shop.clock.time += timedelta(seconds=1)
+    assert shop.advance(asked).reason is NotBought.TOO_LATE
+
+
 OTHERS = POLICY.replace("approvers: [ann, bob, olga]", "approvers: [carl, dora]")
 
 
