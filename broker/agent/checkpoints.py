@@ -38,24 +38,12 @@ LEAST_KEPT = 2  # the newest may turn out to be unusable
 _OF_ONE_NODE = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
 _HIGHEST = 10**12 - 1  # the largest step that fits into an id; a longer number is a hash or a time, not a step
-_NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
 
 
 class TornForOneNode(Exception):
     """A file is torn that the other nodes of the gang do not read: they may restore a checkpoint that this
     node cannot.
     """
-
-
-def step_of(name: str) -> int | None:
-    """The step in an entry's name: the number after "step" or a similar word, else the last number."""
-    stem = re.sub(r"\.[a-z][a-z0-9]*$", "", name, flags=re.IGNORECASE)  # not the 5 of .h5
-    best: tuple[int, int, int] | None = None
-    ranks = {"step": 4, "iter": 3, "iteration": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1}
-    for found in _NUMBER.finditer(stem):
-        candidate = (ranks.get((found[1] or "").lower(), 0), found.start(), int(found[2]))
-        best = max(best, candidate) if best else candidate
-    return best[2] if best else None
 
 
 def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:

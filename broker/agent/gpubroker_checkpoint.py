@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -129,9 +130,41 @@ def resume() -> Path | None:
 
 
 def newest() -> Path | None:
-    """The most recently written entry of the folder, or None."""
-    entries = [p for p in folder().iterdir() if not p.name.startswith(".") and p.suffix not in (".tmp", ".partial")]
-    return max(entries, key=lambda path: path.stat().st_mtime_ns, default=None)
+    """The most recently written finished entry of the folder, one with a step in its name if there is any; or None."""
+    entries = [path for path in folder().iterdir() if not is_unfinished(path.name) and path.exists()]
+    numbered = [path for path in entries if step_of(path.name) is not None]
+    return max(numbered or entries, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+_DRAFT = re.compile(
+    r"^\.|~$|^~|\.part$|^tmp[a-z0-9_]{8}$"
+    r"|(?<![a-z0-9])(tmp\d*|temp(?![^a-z0-9]*\d)|partial|incomplete|unfinished|~)(?![a-z0-9])"
+)
+_NUMBER = re.compile(r"([a-z]*)([^a-z0-9]*)(\d+)(?![a-z0-9]|\.\d)")
+_UNITS = {"step": 4, "iter": 3, "iteration": 3, "ba": 3, "batch": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1, "ep": 1}
+_LONGEST_BARE = 9  # digits of a step without such a word; a longer number is a time or a hash
+_NO_STEP = {"rank", "shard", "part", "worker", "node", "device", "gpu", "state", "seed", "fold", "v", "version", "of"}
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether the name of an entry says that it is still being written, in the way of any framework."""
+    return _DRAFT.search(name.lower()) is not None
+
+
+def step_of(name: str) -> int | None:
+    """The step in the name of an entry: the number after "step" or a similar word, else the last number that stands for
+    itself. Not those of ``resnet50``, ``7b``, ``fp32``, ``loss=0.25``, of ranks, shards, and times."""
+    if "tfevents" in name:
+        return None
+    stem = re.sub(r"\.[a-z][a-z0-9]*$|\d{5}-of-\d{5}", "", name.lower())
+    best: tuple[int, int, int] | None = None
+    for found in _NUMBER.finditer(stem):
+        word, gap, number = found.groups()
+        unit = _UNITS.get(word.rstrip("s"), 0)
+        decimals = gap == "." and not word and stem[: found.start()][-1:].isdigit()
+        if unit or not (word in _NO_STEP or (word and not gap) or decimals or len(number) > _LONGEST_BARE):
+            best = max(best or (0, 0, 0), (unit, found.start(), int(number)))
+    return best[2] if best else None
 
 
 def progress(step: int, total: int | None = None) -> None:

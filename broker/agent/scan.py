@@ -1,6 +1,6 @@
 """Which checkpoints in the program's folder are finished.
 
-Each top-level entry is a checkpoint, except names that begin with a dot or end in ``.tmp`` or ``.partial``, empty
+Each top-level entry is a checkpoint, except unfinished ones by their name (`is_unfinished`), empty
 ones, and symbolic links. An entry is finished when
 
 - it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from broker.agent.checkpoints import step_of
+from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
 from broker.agent.processes import files_written
 
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
@@ -47,10 +47,6 @@ class Finished:
     @property
     def modified(self) -> int:
         return max(file[2] for file in self.signature)
-
-
-def is_unfinished_name(name: str) -> bool:
-    return name.startswith(".") or name.endswith((".tmp", ".partial"))
 
 
 def signature(folder: Path, name: str) -> Signature:
@@ -124,7 +120,7 @@ class Scanner:
         """Mark all present entries as saved: they were restored."""
         self._renamed()
         for entry in self._entries():
-            if not is_unfinished_name(entry.name):
+            if not is_unfinished(entry.name):
                 with contextlib.suppress(OSError):
                     self.saved(entry.name, signature(self._folder, entry.name))
 
@@ -154,7 +150,7 @@ class Scanner:
             with contextlib.suppress(FileNotFoundError):  # the program removed it meanwhile
                 try:
                     info = entry.stat()
-                    if is_unfinished_name(name):
+                    if is_unfinished(name):
                         self._unfinished.add(info.st_ino)
                         continue
                     now = signature(self._folder, name)
@@ -225,8 +221,10 @@ def is_whole(entry: Path) -> bool | None:
     if not entry.is_dir():
         return _whole_file(entry)
     found: bool | None = None
-    for place, _, names in os.walk(entry):
+    for place, folders, names in os.walk(entry):
         folder = Path(place)
+        if any(is_unfinished(name) and not name.startswith(".") for name in (*folders, *names)):
+            return False
         if any(name.endswith(_SHARD) for name in names):
             if _METADATA not in names:
                 return False

@@ -21,11 +21,11 @@ from broker.agent.checkpoints import (
     next_place,
     prune,
     restore,
-    step_of,
     verify,
 )
 from broker.agent.download import GaveUp, Torn
 from broker.agent.formats import BadDocument
+from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
 from broker.agent.names import safe
 from broker.agent.store import ObjectFolder
 
@@ -65,10 +65,43 @@ def put(
         ("model.safetensors", None),
         ("iter_0001000", 1000),
         ("ckpt-12-of-40", 12),
+        ("global_step10", 10),
+        ("ep2-ba100-rank3.pt", 100),
+        ("ckpt-7.data-00000-of-00001", 7),
+        ("rl_model_1000000_steps.zip", 1000000),
+        ("weights.05-0.32.hdf5", 5),
+        ("200", 200),
+        ("step_1700000000", 1700000000),
+        ("zero_to_fp32.py", None),
+        ("resnet50.pt", None),
+        ("llama-7b", None),
+        ("rank_3.pt", None),
+        ("rng_state_0.pth", None),
+        ("model-00001-of-00002.safetensors", None),
+        ("latest_checkpointed_iteration.txt", None),
+        ("events.out.tfevents.1700000000.host.12.0", None),
+        ("run-1700000000", None),
     ],
 )
 def test_the_step_is_in_the_name(name: str, step: int | None) -> None:
     assert step_of(name) == step
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".step_1", "step_1.tmp", "step_1.partial", "200.orbax-checkpoint-tmp-1732835", "200.orbax-checkpoint-tmp"),
+        *("tmp-checkpoint-500", "ckpt.pt.incomplete", "step_9.pt~", "~step_9.pt", "ckpt.pt.tmp.1234", "PARTIAL_7"),
+        *("model.ckpt-1_temp", "step_5-unfinished", "model.pt.part", "tmpq3k_9x2a"),
+    ],
+)
+def test_a_draft_of_any_framework_is_known_by_its_name(name: str) -> None:
+    assert is_unfinished(name)
+
+
+@pytest.mark.parametrize("name", ["step_1", "attempt_3.pt", "template-5", "temp-0.7-step-3", "a~b"])
+def test_other_names_are_no_drafts(name: str) -> None:
+    assert not is_unfinished(name)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9999), st.integers(0, 10**12 - 1)), min_size=2, max_size=20, unique=True))

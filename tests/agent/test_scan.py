@@ -64,7 +64,13 @@ def test_renamed_into_place_is_finished_at_once(seen: SeenScanner, tmp_path: Pat
     assert seen.scan() == ["step_1"], "also if saving it failed the first time"
 
 
-@pytest.mark.parametrize("draft", [".step_1", "step_1.tmp", "step_1.partial"])
+def test_a_folder_with_a_draft_in_it_is_not_whole(tmp_path: Path) -> None:
+    (tmp_path / "7" / "default.orbax-checkpoint-tmp-3").mkdir(parents=True)
+    (tmp_path / "7" / "_CHECKPOINT_METADATA").write_text("{}")
+    assert is_whole(tmp_path / "7") is False
+
+
+@pytest.mark.parametrize("draft", [".step_1", "step_1.tmp", "step_1.partial", "1.orbax-checkpoint-tmp-173"])
 def test_unfinished_names_are_not_checkpoints_until_renamed(seen: SeenScanner, tmp_path: Path, draft: str) -> None:
     (tmp_path / draft).mkdir()
     (tmp_path / draft / "weights").write_text("a")
