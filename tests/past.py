@@ -35,8 +35,7 @@ from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
 from broker.store import Store
 from broker.store.engine.times import to_micros
-from broker.store.tables.jobs import STILL_THERE
-from broker.store.tables.ledger import SUM
+from broker.store.schema.jobs import STILL_THERE
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
 
@@ -154,7 +153,7 @@ def _copy(connection: Connection, table: Table, job_id: str, copies: int, days: 
 
 def _copy_sums(connection: Connection, copies: int, days: int) -> None:
     """Add the sums of the copies: the same on each day with copies; only copied jobs may have spent anything."""
-    names = ", ".join(SUM.c.keys())
+    names = "size, group_id, slot, micros"
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE once AS SELECT {names} FROM spend_sum")
     day, numbers = f"n - n / {days} * {days}", _numbers(connection, copies)
     times = f"(SELECT {day} AS day, count(*) AS times FROM {numbers} GROUP BY 1) AS per_day"

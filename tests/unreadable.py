@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 
 from broker.core.events import record_format
 from broker.store import Store
 from broker.store.engine.times import to_micros
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.schema.jobs import AttemptEventRow, JobRow
 
 
 def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -39,8 +39,8 @@ DAMAGES: Mapping[str, Callable[[str], str]] = {
 def damage_view(store: Store, job_id: str, how: Callable[[str], str] = _newer) -> str:
     """Damage the view of a job; returns the previous view."""
     with store._database.writing() as connection:
-        before = str(connection.scalar(select(JOB.c.view).where(JOB.c.id == job_id)))
-        connection.execute(JOB.update().where(JOB.c.id == job_id).values(view=how(before)))
+        before = str(connection.scalar(select(JobRow.view).where(JobRow.id == job_id)))
+        connection.execute(update(JobRow).where(JobRow.id == job_id).values(view=how(before)))
     return before
 
 
@@ -52,4 +52,4 @@ def add_newer_event(store: Store, job_id: str) -> None:
     body = json.dumps({"format": record_format.FORMAT + 1, "kind": "praised"})
     row = {"job_id": job_id, "seq": seq + 1, "attempt": None, "at": to_micros(store._clock.now()), "kind": "praised"}
     with store._database.writing() as connection:
-        connection.execute(EVENT.insert(), {**row, "body": body})
+        connection.execute(insert(AttemptEventRow), {**row, "body": body})

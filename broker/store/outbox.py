@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, false, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, not_, or_, select, update
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
 from broker.store.engine.statement_cache import begins
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.market import NOTICE
+from broker.store.schema.market import NoticeRow
 
 _MOST_TOGETHER = 50  # the maximum number of notices in one message
 _MOST_DELETED = 500  # the maximum number of notices deleted in one transaction
@@ -64,8 +64,8 @@ class Outbox:
         sent again later. ``waits``: for these targets, only failures and notices made before the given time are due.
         """
         with self._database.writing() as connection:
-            due = select(NOTICE).where(*_due(targets, now, waits or {}))
-            row = connection.execute(due.order_by(NOTICE.c.next_try, NOTICE.c.key).limit(1)).first()
+            due = select(NoticeRow).where(*_due(targets, now, waits or {}))
+            row = connection.execute(due.order_by(NoticeRow.next_try, NoticeRow.key).limit(1)).first()
             return None if row is None else _claimed(connection, row, now, hold)
 
     def claim_with(
@@ -78,11 +78,11 @@ class Outbox:
         if not every and not thread:
             return []
         with self._database.writing() as connection:
-            due = select(NOTICE).where(*_due([first.target], now, waits))
+            due = select(NoticeRow).where(*_due([first.target], now, waits))
             if not every:
-                due = due.where(NOTICE.c.thread == thread)
-            oldest = NOTICE.c.made_at + 0  # what is due, put in order; not every notice by the index of that order
-            rows = connection.execute(due.order_by(oldest, NOTICE.c.key).limit(_MOST_TOGETHER)).all()
+                due = due.where(NoticeRow.thread == thread)
+            oldest = NoticeRow.made_at + 0  # what is due, put in order; not every notice by the index of that order
+            rows = connection.execute(due.order_by(oldest, NoticeRow.key).limit(_MOST_TOGETHER)).all()
             return [_claimed(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
@@ -90,8 +90,8 @@ class Outbox:
         returns their number. Notices that are being sent now are unchanged.
         """
         with self._database.writing() as connection:
-            failed = and_(NOTICE.c.delivered_at.is_(None), NOTICE.c.error != "", NOTICE.c.target.in_(targets))
-            return connection.execute(update(NOTICE).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
+            failed = and_(NoticeRow.delivered_at.is_(None), NoticeRow.error != "", NoticeRow.target.in_(targets))
+            return connection.execute(update(NoticeRow).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
 
     def delivered(self, dispatch: Dispatch, at: datetime) -> None:
         """Record that the notice was sent."""
@@ -103,20 +103,20 @@ class Outbox:
 
     def _settle(self, dispatch: Dispatch, values: dict[str, Any]) -> None:
         with self._database.writing() as connection:
-            mine = (*_is(dispatch.notice.key, dispatch.target), NOTICE.c.delivered_at.is_(None))
-            connection.execute(update(NOTICE).where(*mine).values(**values))
+            mine = (*_is(dispatch.notice.key, dispatch.target), NoticeRow.delivered_at.is_(None))
+            connection.execute(update(NoticeRow).where(*mine).values(**values))
 
     def prune(self, before: datetime) -> int:
         """Delete what was made before then (UTC) and delivered; returns how much that is. A notice with such a key is
         new afterwards. In portions, so that other writers do not wait long."""
-        old = select(NOTICE.c.key, NOTICE.c.target).where(NOTICE.c.made_at < to_micros(before))
-        old = old.where(NOTICE.c.delivered_at.is_not(None)).order_by(NOTICE.c.made_at).limit(_MOST_DELETED)
+        old = select(NoticeRow.key, NoticeRow.target).where(NoticeRow.made_at < to_micros(before))
+        old = old.where(NoticeRow.delivered_at.is_not(None)).order_by(NoticeRow.made_at).limit(_MOST_DELETED)
         count = 0
         while True:
             with self._database.writing() as connection:
                 found = connection.execute(old).all()
                 for row in found:
-                    connection.execute(delete(NOTICE).where(*_is(row.key, row.target)))
+                    connection.execute(delete(NoticeRow).where(*_is(row.key, row.target)))
             count += len(found)
             if len(found) < _MOST_DELETED:
                 return count
@@ -126,32 +126,34 @@ class Outbox:
 
         With ``failed``, only those whose last try failed, or that wait for a target that is not in ``targets``.
         """
-        query = select(NOTICE).order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target).limit(limit)
+        query = (
+            select(NoticeRow).order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target).limit(limit)
+        )
         if failed:
-            wrong = NOTICE.c.error != ""
-            nobodys = false() if targets is None else NOTICE.c.target.not_in(targets)
-            query = query.where(NOTICE.c.delivered_at.is_(None), or_(wrong, nobodys))
+            wrong = NoticeRow.error != ""
+            nobodys = false() if targets is None else NoticeRow.target.not_in(targets)
+            query = query.where(NoticeRow.delivered_at.is_(None), or_(wrong, nobodys))
         with self._database.reading() as connection:
             return [_dispatch(row._mapping) for row in connection.execute(query)]
 
     def of(self, keys: Collection[str]) -> list[Dispatch]:
         """The notices with these keys, newest first."""
         with self._database.reading() as connection:
-            mine = select(NOTICE).where(NOTICE.c.key.in_(keys))
-            rows = connection.execute(mine.order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target))
+            mine = select(NoticeRow).where(NoticeRow.key.in_(keys))
+            rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
             return [_dispatch(row._mapping) for row in rows]
 
     def under(self, prefix: str) -> list[Dispatch]:
         """The notices whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
-            mine = select(NOTICE).where(*begins(connection, NOTICE.c.key, prefix))
-            rows = connection.execute(mine.order_by(NOTICE.c.made_at.desc(), NOTICE.c.key.desc(), NOTICE.c.target))
+            mine = select(NoticeRow).where(*begins(connection, NoticeRow.key, prefix))
+            rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
             return [_dispatch(row._mapping) for row in rows]
 
 
 def add(connection: Connection, notice: Notice, targets: Iterable[str], at: datetime) -> int:
     """`Outbox.add` within the caller's transaction, so that a notice and its cause are stored together."""
-    there = set(connection.scalars(select(NOTICE.c.target).where(NOTICE.c.key == notice.key)))
+    there = set(connection.scalars(select(NoticeRow.target).where(NoticeRow.key == notice.key)))
     new = sorted(set(targets) - there)
     row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body, "thread": notice.thread}
     row |= {
@@ -163,27 +165,30 @@ def add(connection: Connection, notice: Notice, targets: Iterable[str], at: date
         "error": "",
     }
     if new:
-        connection.execute(NOTICE.insert(), [row | {"target": target} for target in new])
+        connection.execute(insert(NoticeRow), [row | {"target": target} for target in new])
     return len(new)
 
 
 def _due(targets: Sequence[str], now: datetime, waits: Mapping[str, datetime]) -> list[ColumnElement[bool]]:
-    c = NOTICE.c
     held = [
-        and_(c.target == target, c.made_at >= to_micros(since), c.severity != Severity.FAILURE.value)
+        and_(
+            NoticeRow.target == target,
+            NoticeRow.made_at >= to_micros(since),
+            NoticeRow.severity != Severity.FAILURE.value,
+        )
         for target, since in waits.items()
     ]
-    return [c.next_try <= to_micros(now), c.target.in_(targets), *map(not_, held)]
+    return [NoticeRow.next_try <= to_micros(now), NoticeRow.target.in_(targets), *map(not_, held)]
 
 
 def _claimed(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
     claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold), "error": ""}
-    connection.execute(update(NOTICE).where(*_is(row.key, row.target)).values(**claimed))
+    connection.execute(update(NoticeRow).where(*_is(row.key, row.target)).values(**claimed))
     return _dispatch({**row._mapping, **claimed})
 
 
 def _is(key: str, target: str) -> tuple[Any, Any]:
-    return NOTICE.c.key == key, NOTICE.c.target == target
+    return NoticeRow.key == key, NoticeRow.target == target
 
 
 def _dispatch(row: Any) -> Dispatch:

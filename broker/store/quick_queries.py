@@ -35,7 +35,7 @@ GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, off
 """
 
 
-# The columns of `broker.store.tables.jobs.MachineTimeRow`. ``until`` of machines that still exist is greater than any
+# The columns of `broker.store.schema.jobs.MachineTimeRow`. ``until`` of machines that still exist is greater than any
 # time.
 _RAN = """
 SELECT team, accelerator, count * nodes, since, CASE WHEN until < 4611686018427387904 THEN until END

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from sqlalchemy import false, select
+from sqlalchemy import delete, false, insert, select, update
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import Offer, OfferQuery
@@ -26,7 +26,7 @@ from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
 from broker.store.policy import policies
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
-from broker.store.tables.jobs import SETTING
+from broker.store.schema.jobs import SettingRow
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
@@ -144,7 +144,7 @@ class Store:
     def check_writable(self) -> None:
         """Raises `StoreProblem` if the store cannot be written, so that callers fail early."""
         with self._database.writing() as connection:
-            connection.execute(SETTING.update().where(false()).values(value=SETTING.c.value))
+            connection.execute(update(SettingRow).where(false()).values(value=SettingRow.value))
 
     def rebuild(self) -> int:
         """Rebuild every projection from events and entries; returns the number of jobs."""
@@ -271,19 +271,19 @@ class Store:
     def set_setting(self, key: str, value: str) -> None:
         """Set a setting of this store."""
         with self._database.writing() as connection:
-            connection.execute(SETTING.delete().where(SETTING.c.key == key))
-            connection.execute(SETTING.insert().values(key=key, value=value))
+            connection.execute(delete(SettingRow).where(SettingRow.key == key))
+            connection.execute(insert(SettingRow).values(key=key, value=value))
 
     def settings_under(self, prefix: str) -> Mapping[str, str]:
         """The settings whose keys begin with ``prefix``."""
         with self._database.reading() as connection:
-            mine = select(SETTING.c.key, SETTING.c.value).where(SETTING.c.key.startswith(prefix, autoescape=True))
+            mine = select(SettingRow.key, SettingRow.value).where(SettingRow.key.startswith(prefix, autoescape=True))
             return {row.key: row.value for row in connection.execute(mine)}
 
     def drop_setting(self, key: str) -> None:
         """Delete a setting of this store. Idempotent."""
         with self._database.writing() as connection:
-            connection.execute(SETTING.delete().where(SETTING.c.key == key))
+            connection.execute(delete(SettingRow).where(SettingRow.key == key))
 
     def keep_setting(self, key: str, value: str) -> str:
         """Return the setting's value; sets it to ``value`` first if it was never set.
@@ -293,9 +293,9 @@ class Store:
         if (known := self.setting(key)) is not None:
             return known  # no write lock for a setting that exists
         with self._database.writing() as connection:
-            kept = connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
+            kept = connection.scalar(select(SettingRow.value).where(SettingRow.key == key))
             if kept is None:
-                connection.execute(SETTING.insert().values(key=key, value=value))
+                connection.execute(insert(SettingRow).values(key=key, value=value))
             return value if kept is None else kept
 
 

@@ -231,12 +231,14 @@ def _rebuilt(world: MoneyWorld) -> Iterator[Violation]:
     """Projections equal those rebuilt from events and entries."""
     from sqlalchemy import select
 
-    from broker.store.tables.jobs import JOB
-    from broker.store.tables.ledger import BALANCE
+    from broker.store.schema.jobs import JobRow
+    from broker.store.schema.ledger import LedgerBalanceRow
 
     def rows() -> list[object]:
         with world.store._database.reading() as connection:
-            return [sorted(map(tuple, connection.execute(select(table))), key=repr) for table in (BALANCE, JOB)]
+            return [
+                sorted(map(tuple, connection.execute(select(table))), key=repr) for table in (LedgerBalanceRow, JobRow)
+            ]
 
     before = rows()
     world.store.rebuild()

@@ -161,15 +161,15 @@ class MoneyWorld:
     def note_admitted(self) -> None:
         """Record that the holds since the last call were admitted under the policy in force."""
         from broker.store.ledger.ledger import entry_of
-        from broker.store.tables.ledger import ENTRY
+        from broker.store.schema.ledger import LedgerEntryRow
 
         with self.store._database.reading() as connection:
-            newest = connection.scalar(select(func.max(ENTRY.c.id))) or 0
+            newest = connection.scalar(select(func.max(LedgerEntryRow.id))) or 0
             if newest <= self._entries:
                 return
             holds = (Movement.HOLD.value, Movement.TOP_UP.value)
-            query = select(ENTRY).where(
-                ENTRY.c.id > self._entries, ENTRY.c.movement.in_(holds), ENTRY.c.account == "held"
+            query = select(LedgerEntryRow).where(
+                LedgerEntryRow.id > self._entries, LedgerEntryRow.movement.in_(holds), LedgerEntryRow.account == "held"
             )
             rows = [entry_of(row) for row in connection.execute(query)]
         self._entries = newest

@@ -21,14 +21,16 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.store import Store, open_store
-from broker.store.tables.ledger import BALANCE
+from broker.store.schema.ledger import LedgerBalanceRow
 from tests.program import ROOT, environment
 from tests.replicas.replica import ENOUGH
 from tests.replicas.shared_cloud import ENGINE, LAUNCH_TAKES, RUNS, SharedCloud
 
 PRICE = Money.usd("3.60")  # an hour: a tenth of a cent a second
 POLICY = "version: 1\npolicy: t\nbudgets: [{{name: all, amount: ${amount}, period: month}}]\n"
-_COMMITTED = select(func.sum(BALANCE.c.held + BALANCE.c.spent)).where(BALANCE.c.money == MoneyKind.CASH.value)
+_COMMITTED = select(func.sum(LedgerBalanceRow.held + LedgerBalanceRow.spent)).where(
+    LedgerBalanceRow.money == MoneyKind.CASH.value
+)
 _LOOK = 0.25  # seconds between two looks of who plays
 
 

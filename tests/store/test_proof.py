@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import delete, insert, select, update
 
 from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
@@ -15,8 +16,8 @@ from broker.store import proof as module
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
 from broker.store.proof import Proof
-from broker.store.tables.jobs import JOB, MACHINE_TIME
-from broker.store.tables.ledger import BALANCE, MOVED, SUM
+from broker.store.schema.jobs import JobRow, MachineTimeRow
+from broker.store.schema.ledger import LedgerBalanceRow, MovementSumRow, SpendSumRow
 from tests.past import finished, started
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -58,20 +59,28 @@ def test_whatever_differs_is_found_once_and_mended(filled: Store) -> None:
     before = {job_id: look_at(filled, job_id) for job_id in ids(filled)}
     sums = sums_of(filled)
     with filled._database.writing() as connection:
-        state = JOB.c.view
-        text = connection.scalar(JOB.select().with_only_columns(state).where(JOB.c.id == viewed))
+        state = JobRow.view
+        text = connection.scalar(select(JobRow).with_only_columns(state).where(JobRow.id == viewed))
         assert text is not None
         changed = text.replace('"user":"', '"user":"x')
-        connection.execute(JOB.update().where(JOB.c.id == viewed).values(view=changed))
-        connection.execute(BALANCE.update().where(BALANCE.c.job_id == balanced).values(spent=BALANCE.c.spent + 1))
-        connection.execute(MOVED.update().where(MOVED.c.job_id == moved).values(movements=MOVED.c.movements + 1))
-        connection.execute(MACHINE_TIME.delete().where(MACHINE_TIME.c.job_id == timed))
-        row = connection.execute(SUM.select().where(SUM.c.micros != 0)).mappings().first()
+        connection.execute(update(JobRow).where(JobRow.id == viewed).values(view=changed))
+        connection.execute(
+            update(LedgerBalanceRow).where(LedgerBalanceRow.job_id == balanced).values(spent=LedgerBalanceRow.spent + 1)
+        )
+        connection.execute(
+            update(MovementSumRow).where(MovementSumRow.job_id == moved).values(movements=MovementSumRow.movements + 1)
+        )
+        connection.execute(delete(MachineTimeRow).where(MachineTimeRow.job_id == timed))
+        row = connection.execute(select(SpendSumRow).where(SpendSumRow.micros != 0)).mappings().first()
         assert row is not None
-        same = (SUM.c.size == row["size"], SUM.c.group_id == row["group_id"], SUM.c.slot == row["slot"])
-        connection.execute(SUM.update().where(*same).values(micros=row["micros"] + 1))
+        same = (
+            SpendSumRow.size == row["size"],
+            SpendSumRow.group_id == row["group_id"],
+            SpendSumRow.slot == row["slot"],
+        )
+        connection.execute(update(SpendSumRow).where(*same).values(micros=row["micros"] + 1))
         later = {**row, "slot": row["slot"] + 5_000_000_000_000_000 // row["size"]}  # years after everything
-        connection.execute(SUM.insert().values(later))
+        connection.execute(insert(SpendSumRow).values(later))
     found = filled.prove()
     assert (found.jobs, found.differing) == (CLOSED + RUNNING, [viewed, balanced, moved])
     assert (found.sums, found.sums_differing) == (sums + 1, 2)
@@ -88,11 +97,11 @@ def look_at(store: Store, job_id: str) -> object:
 def test_what_is_kept_of_a_job_without_events_goes(filled: Store) -> None:
     first = ids(filled)[0]
     with filled._database.writing() as connection:
-        row = dict(connection.execute(JOB.select().where(JOB.c.id == first)).mappings().one())
-        connection.execute(JOB.insert().values({**row, "id": "zz-nobody"}))
+        row = dict(connection.execute(select(JobRow).where(JobRow.id == first)).mappings().one())
+        connection.execute(insert(JobRow).values({**row, "id": "zz-nobody"}))
         connection.execute(
-            BALANCE.insert().values(
-                {**dict(connection.execute(BALANCE.select()).mappings().first() or {}), "job_id": "zz-nobody"}
+            insert(LedgerBalanceRow).values(
+                {**dict(connection.execute(select(LedgerBalanceRow)).mappings().first() or {}), "job_id": "zz-nobody"}
             )
         )
     assert filled.prove().differing == ["zz-nobody"]

@@ -9,7 +9,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, func, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy.orm import join
 
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
@@ -20,7 +21,8 @@ from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.queries import asks
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.access import API_TOKEN, AUDIT, PAGE_SESSION, PERSON
+from broker.store.schema.access import ApiTokenRow, AuditLogRow, PageSessionRow, PersonRow
+from broker.store.schema.row import Row, table_of
 
 
 class AccessReading:
@@ -31,16 +33,16 @@ class AccessReading:
 
     def person(self, name: str) -> Person | None:
         """The person with that name; None if unknown."""
-        row = self._connection.execute(select(PERSON).where(PERSON.c.name == name)).first()
+        row = self._connection.execute(select(PersonRow).where(PersonRow.name == name)).first()
         return None if row is None else value_of(Person, row)
 
     def people(self) -> Sequence[Person]:
         """All persons by name, including disabled ones."""
-        return [value_of(Person, row) for row in self._connection.execute(select(PERSON).order_by(PERSON.c.name))]
+        return [value_of(Person, row) for row in self._connection.execute(select(PersonRow).order_by(PersonRow.name))]
 
     def token(self, id: str) -> ApiToken | None:
         """The token with that id; None if unknown."""
-        row = self._connection.execute(select(API_TOKEN).where(API_TOKEN.c.id == id)).first()
+        row = self._connection.execute(select(ApiTokenRow).where(ApiTokenRow.id == id)).first()
         return None if row is None else value_of(ApiToken, row)
 
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
@@ -55,24 +57,24 @@ class AccessReading:
         row = self._connection.execute(_SESSION_AND_OWNER, {"asked": digest}).first()
         if row is None:
             return None
-        return value_of(PageSession, _part(row, PAGE_SESSION, _OF_TOKEN + len(PERSON.c))), *_owned(row)
+        return value_of(PageSession, _part(row, PageSessionRow, _OF_TOKEN + len(table_of(PersonRow).c))), *_owned(row)
 
     def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
         """Every token, or those of a person, oldest first, including revoked and expired ones."""
-        query = select(API_TOKEN).order_by(API_TOKEN.c.made_at, API_TOKEN.c.id)
+        query = select(ApiTokenRow).order_by(ApiTokenRow.made_at, ApiTokenRow.id)
         if person is not None:
-            query = query.where(API_TOKEN.c.person == person)
+            query = query.where(ApiTokenRow.person == person)
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
     def self_given_tokens(self, person: str) -> Sequence[ApiToken]:
         """The person's unrevoked tokens that they created themself, as by a program's login. Without those of
         sessions.
         """
-        query = select(API_TOKEN).where(
-            API_TOKEN.c.person == person,
-            API_TOKEN.c.made_by == person,
-            API_TOKEN.c.revoked_at.is_(None),
-            API_TOKEN.c.label.not_in(SESSION_LABELS),
+        query = select(ApiTokenRow).where(
+            ApiTokenRow.person == person,
+            ApiTokenRow.made_by == person,
+            ApiTokenRow.revoked_at.is_(None),
+            ApiTokenRow.label.not_in(SESSION_LABELS),
         )
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
@@ -86,9 +88,11 @@ class AccessReading:
         self, *, limit: int, person: str | None = None, subject: str | None = None
     ) -> Sequence[tuple[int, AuditRecord]]:
         """The newest lines of the audit log that match all arguments, with their numbers, newest first."""
-        query = select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
+        query = select(AuditLogRow).order_by(AuditLogRow.number.desc()).limit(limit)
         wanted = {"person": person, "subject": subject}
-        query = query.where(*(AUDIT.c[column] == value for column, value in wanted.items() if value is not None))
+        query = query.where(
+            *(getattr(AuditLogRow, column) == value for column, value in wanted.items() if value is not None)
+        )
         return [(row.number, value_of(AuditRecord, row)) for row in self._connection.execute(query)]
 
 
@@ -97,22 +101,22 @@ class AccessWriting(AccessReading):
 
     def keep_person(self, person: Person) -> None:
         """Store the person; replaces an earlier record."""
-        self._connection.execute(PERSON.delete().where(PERSON.c.name == person.name))
-        self._connection.execute(PERSON.insert().values(columns_of(PERSON, person)))
+        self._connection.execute(delete(PersonRow).where(PersonRow.name == person.name))
+        self._connection.execute(insert(PersonRow).values(columns_of(PersonRow, person)))
 
     def add_token(self, token: ApiToken) -> None:
         """Store a new token."""
-        self._connection.execute(API_TOKEN.insert().values(columns_of(API_TOKEN, token)))
+        self._connection.execute(insert(ApiTokenRow).values(columns_of(ApiTokenRow, token)))
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
         """Revoke the token; returns it with the revocation."""
-        change = API_TOKEN.update().where(API_TOKEN.c.id == token.id)
+        change = update(ApiTokenRow).where(ApiTokenRow.id == token.id)
         self._connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
         return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
     def token_used(self, id: str, at: datetime) -> None:
         """Record a use of the token."""
-        self._connection.execute(API_TOKEN.update().where(API_TOKEN.c.id == id).values(used_at=to_micros(at)))
+        self._connection.execute(update(ApiTokenRow).where(ApiTokenRow.id == id).values(used_at=to_micros(at)))
 
     begin_request = asks(lambda: requests.begin)
     finish_request = asks(lambda: requests.finish)
@@ -134,8 +138,8 @@ class AccessWriting(AccessReading):
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; returns its number."""
-        number = (self._connection.scalar(select(func.max(AUDIT.c.number))) or 0) + 1
-        self._connection.execute(AUDIT.insert().values(columns_of(AUDIT, record, number=number)))
+        number = (self._connection.scalar(select(func.max(AuditLogRow.number))) or 0) + 1
+        self._connection.execute(insert(AuditLogRow).values(columns_of(AuditLogRow, record, number=number)))
         return number
 
 
@@ -158,20 +162,20 @@ class AccessStore:
             yield AccessWriting(connection)
 
 
-_OF_TOKEN = len(API_TOKEN.c)
-_OWNED = API_TOKEN.join(PERSON, PERSON.c.name == API_TOKEN.c.person)
-_TOKEN_AND_OWNER = select(*API_TOKEN.c, *PERSON.c).select_from(_OWNED).where(API_TOKEN.c.id == bindparam("asked"))
+_OF_TOKEN = len(table_of(ApiTokenRow).c)
+_OWNED = join(ApiTokenRow, PersonRow, PersonRow.name == ApiTokenRow.person)
+_TOKEN_AND_OWNER = select(ApiTokenRow, PersonRow).select_from(_OWNED).where(ApiTokenRow.id == bindparam("asked"))
 _SESSION_AND_OWNER = (
-    select(*API_TOKEN.c, *PERSON.c, *PAGE_SESSION.c)
-    .select_from(_OWNED.join(PAGE_SESSION, PAGE_SESSION.c.token == API_TOKEN.c.id))
-    .where(PAGE_SESSION.c.digest == bindparam("asked"))
+    select(ApiTokenRow, PersonRow, PageSessionRow)
+    .select_from(_OWNED.join(PageSessionRow, PageSessionRow.token == ApiTokenRow.id))
+    .where(PageSessionRow.digest == bindparam("asked"))
 )
 
 
-def _part(row: Any, table: Table, at: int) -> SimpleNamespace:
+def _part(row: Any, of: type[Row], at: int) -> SimpleNamespace:
     """The columns of one table in a row of a join; ``at``: the index of the first of them."""
-    return SimpleNamespace(**dict(zip(table.c.keys(), row[at : at + len(table.c)], strict=True)))
+    return SimpleNamespace(**dict(zip(table_of(of).c.keys(), row[at : at + len(table_of(of).c)], strict=True)))
 
 
 def _owned(row: Any) -> tuple[ApiToken, Person]:
-    return value_of(ApiToken, _part(row, API_TOKEN, 0)), value_of(Person, _part(row, PERSON, _OF_TOKEN))
+    return value_of(ApiToken, _part(row, ApiTokenRow, 0)), value_of(Person, _part(row, PersonRow, _OF_TOKEN))

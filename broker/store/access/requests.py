@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from broker.store.engine.times import to_micros
-from broker.store.tables.access import API_REQUEST
+from broker.store.schema.access import ApiRequestRow
 
 _KEPT = timedelta(days=7)  # after that, the same key is a new request
 
@@ -28,26 +28,25 @@ class KeptRequest:
 
 def read(connection: Connection, person: str, key: str) -> KeptRequest | None:
     """The person's request with that idempotency key; None if there is none."""
-    c = API_REQUEST.c
-    row = connection.execute(select(API_REQUEST).where(c.person == person, c.key == key)).first()
+    row = connection.execute(
+        select(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key)
+    ).first()
     return None if row is None else KeptRequest(row.digest, row.status, row.body)
 
 
 def begin(connection: Connection, person: str, key: str, digest: str, at: datetime) -> None:
     """Record a request before anything is changed, and delete old ones."""
-    connection.execute(API_REQUEST.delete().where(API_REQUEST.c.at < to_micros(at - _KEPT)))
+    connection.execute(delete(ApiRequestRow).where(ApiRequestRow.at < to_micros(at - _KEPT)))
     values = {"person": person, "key": key, "digest": digest, "at": to_micros(at), "status": None, "body": ""}
-    connection.execute(API_REQUEST.insert().values(**values))
+    connection.execute(insert(ApiRequestRow).values(**values))
 
 
 def finish(connection: Connection, person: str, key: str, status: int, body: str) -> None:
     """Record the answer to a requested change."""
-    c = API_REQUEST.c
-    change = API_REQUEST.update().where(c.person == person, c.key == key)
+    change = update(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key)
     connection.execute(change.values(status=status, body=body))
 
 
 def forget(connection: Connection, person: str, key: str) -> None:
     """Delete a request that changed nothing, so that the key may be used again."""
-    c = API_REQUEST.c
-    connection.execute(API_REQUEST.delete().where(c.person == person, c.key == key))
+    connection.execute(delete(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key))

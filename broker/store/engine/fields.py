@@ -14,17 +14,16 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from sqlalchemy import Table
-
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.schema.row import Row, table_of
 
 T = TypeVar("T")
 
 
-def columns_of(table: Table, value: object, **more: object) -> dict[str, Any]:
+def columns_of(row: type[Row], value: object, **more: object) -> dict[str, Any]:
     """The row of a value: for each column the argument of that name, else the value's field."""
-    names = [column.name for column in table.c]
+    names = [column.name for column in table_of(row).c]
     return {name: _stored(more[name] if name in more else getattr(value, name)) for name in names}
 
 

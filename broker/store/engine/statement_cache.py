@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import CTE, Column, ColumnElement, Connection, Executable, func, select
+from sqlalchemy import CTE, ColumnElement, Connection, Executable, SQLColumnExpression, func, select
 
 Question = TypeVar("Question", bound=Executable)
 About = TypeVar("About", bound=Hashable)
@@ -28,13 +28,13 @@ def _made_once(make: Callable[[Connection | None, About], Executable], about: Ab
     return make(None, about)
 
 
-def one_of(column: ColumnElement[Any], values: Collection[Any]) -> ColumnElement[bool]:
+def one_of(column: SQLColumnExpression[Any], values: Collection[Any]) -> ColumnElement[bool]:
     """Whether a column has one of these values. A single value uses ``=``: SQLAlchemy renders IN at each execution, as
     its list has any length."""
     return column == next(iter(values)) if len(values) == 1 else column.in_(values)
 
 
-def values_of(column: Column[Any]) -> CTE:
+def values_of(column: SQLColumnExpression[Any]) -> CTE:
     """The distinct values of an index's first column, in order, as ``value``; may contain NULL. Repeatedly queries the
     index for the next larger value: the time grows with the number of values, not of rows."""
     least = select(func.min(column).label("value"))
@@ -43,7 +43,7 @@ def values_of(column: Column[Any]) -> CTE:
     return values.union_all(select(following).where(values.c.value.is_not(None)))
 
 
-def distinct(connection: Connection, column: Column[Any]) -> list[Any]:
+def distinct(connection: Connection, column: SQLColumnExpression[Any]) -> list[Any]:
     """The distinct values of an index's first column, in order, without NULL."""
     return [value for value in connection.scalars(select(values_of(column).c.value)) if value is not None]
 
@@ -51,7 +51,9 @@ def distinct(connection: Connection, column: Column[Any]) -> list[Any]:
 _LAST = "\U0010ffff"  # sorts after every other character
 
 
-def begins(connection: Connection, column: Column[str], prefix: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def begins(
+    connection: Connection, column: SQLColumnExpression[str], prefix: str
+) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """The conditions that a text begins with that: a range by code points. PostgreSQL has its own operators and index
     class (``text_pattern_ops``) for it, as its default order depends on the locale."""
     not_before, before = (">=", "<") if connection.dialect.name == "sqlite" else ("~>=~", "~<~")

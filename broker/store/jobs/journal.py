@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import Connection, bindparam
+from sqlalchemy import Connection, bindparam, delete, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.errors import UnreadableJob
@@ -31,7 +31,7 @@ from broker.store.jobs.new_jobs import NewJobs
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger, metering
 from broker.store.policy import approvals, decisions
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.schema.jobs import AttemptEventRow, JobRow
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
@@ -70,10 +70,10 @@ class StoreWriting(StoreReading):
             self._views.pop(job_id, None)
             return after
         try:
-            self._connection.execute(EVENT.insert(), rows)
+            self._connection.execute(insert(AttemptEventRow), rows)
         except IntegrityError as error:
             raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
-        self._connection.execute(JOB.insert(), _job_row(after))
+        self._connection.execute(insert(JobRow), _job_row(after))
         self._changed([(None, after)])
         return after
 
@@ -90,7 +90,7 @@ class StoreWriting(StoreReading):
             rows += events
             changes.append((view, after))
         if changes:
-            self._connection.execute(EVENT.insert(), rows)
+            self._connection.execute(insert(AttemptEventRow), rows)
             self._connection.execute(_CHANGE_JOB, [_changed_row(after) for _, after in changes])
             self._changed(changes)
         return [after for _, after in changes]
@@ -215,11 +215,11 @@ class StoreWriting(StoreReading):
             except UnreadableJob as error:
                 log.warning("%s (%s)", error, error.hint)
                 continue
-            self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
+            self._connection.execute(delete(JobRow).where(JobRow.id == job_id))
             machine_time.forget(self._connection, job_id)
             if events:
                 view = fold(events)
-                self._connection.execute(JOB.insert().values(_job_row(view)))
+                self._connection.execute(insert(JobRow).values(_job_row(view)))
                 machine_time.keep(self._connection, [(None, view)])
                 rebuilt += 1
         return rebuilt
@@ -228,7 +228,7 @@ class StoreWriting(StoreReading):
 # Columns that never change are not updated, as an update of a column also updates its indexes.
 _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at", "array_id"})
 
-_CHANGE_JOB = JOB.update().where(JOB.c.id == bindparam("of_job"))
+_CHANGE_JOB = update(JobRow).where(JobRow.id == bindparam("of_job"))
 
 
 def _folded(job_id: str, before: JobView | None, items: Sequence[DatedBody]) -> tuple[list[dict[str, Any]], JobView]:

@@ -14,7 +14,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import LiveAttempt
-from broker.store.tables.jobs import JOB, UNCLOSED
+from broker.store.schema.jobs import UNCLOSED, JobRow
 
 log = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))
@@ -77,9 +77,9 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
 # Queued jobs have no attempt yet, so a long queue costs nothing. Each submission reads these rows twice, so only the
 # needed columns are selected.
 _RUNNING = (
-    select(JOB.c.id, JOB.c.live)
-    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, JOB.c.live != "")
-    .order_by(JOB.c.submitted_at, JOB.c.id)
+    select(JobRow.id, JobRow.live)
+    .where(UNCLOSED, JobRow.state != JobState.QUEUED.value, JobRow.live != "")
+    .order_by(JobRow.submitted_at, JobRow.id)
 )
 
 

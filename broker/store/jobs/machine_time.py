@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_sums
-from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
+from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
 
 _KEY = ("job_id", "attempt")
 _CHANGE = (
-    MACHINE_TIME.update()
-    .where(*(MACHINE_TIME.c[name] == bindparam(f"new_{name}") for name in _KEY))
+    update(MachineTimeRow)
+    .where(*(getattr(MachineTimeRow, name) == bindparam(f"new_{name}") for name in _KEY))
     .values({name: bindparam(f"new_{name}") for name in ("since", "until")})
 )
 
@@ -69,7 +69,7 @@ def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView
             elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
                 changed.append(_row(after, attempt))
     if new:
-        connection.execute(MACHINE_TIME.insert(), new)
+        connection.execute(insert(MachineTimeRow), new)
     if changed:
         use_sums.unfold(connection, sorted({row["job_id"] for row in changed}))
         connection.execute(
@@ -104,7 +104,7 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
 
 def forget(connection: Connection, job_id: str) -> None:
     """Delete the rows of a job."""
-    connection.execute(MACHINE_TIME.delete().where(MACHINE_TIME.c.job_id == job_id))
+    connection.execute(delete(MachineTimeRow).where(MachineTimeRow.job_id == job_id))
 
 
 def read(
@@ -113,20 +113,32 @@ def read(
     """The machine time of real machines that existed at ``since`` (UTC) or later, or that of some jobs;
     oldest first.
     """
-    c = MACHINE_TIME.c
-    query = select(*_READ).where(c.money != MoneyKind.SANDBOX.value).order_by(c.since, c.job_id, c.attempt)
+    query = (
+        select(*_READ)
+        .where(MachineTimeRow.money != MoneyKind.SANDBOX.value)
+        .order_by(MachineTimeRow.since, MachineTimeRow.job_id, MachineTimeRow.attempt)
+    )
     if since is not None:
-        query = query.where(c.until >= to_micros(since))
+        query = query.where(MachineTimeRow.until >= to_micros(since))
     if job_ids is not None:
-        query = query.where(c.job_id.in_(job_ids))
+        query = query.where(MachineTimeRow.job_id.in_(job_ids))
     return map(_time, connection.execute(query))
 
 
-_T = MACHINE_TIME.c
 _READ = (
-    _T.job_id, _T.attempt, _T.team, _T.money, _T.provider, _T.capacity_type, _T.accelerator, _T.count, _T.nodes,
-    _T.micros, _T.since, _T.until,
-)  # fmt: skip
+    MachineTimeRow.job_id,
+    MachineTimeRow.attempt,
+    MachineTimeRow.team,
+    MachineTimeRow.money,
+    MachineTimeRow.provider,
+    MachineTimeRow.capacity_type,
+    MachineTimeRow.accelerator,
+    MachineTimeRow.count,
+    MachineTimeRow.nodes,
+    MachineTimeRow.micros,
+    MachineTimeRow.since,
+    MachineTimeRow.until,
+)
 # A month has tens of thousands of rows: a dictionary is faster than a call of the enumeration.
 _MONEY = {kind.value: kind for kind in MoneyKind}
 _TYPES = {kind.value: kind for kind in CapacityType}

@@ -24,7 +24,7 @@ from broker.store.engine.pipeline import insert_rows, pipelined
 from broker.store.jobs import live
 from broker.store.ledger import ledger
 from broker.store.policy import decisions
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.schema.jobs import AttemptEventRow, JobRow
 
 _FIRST = frozenset({Movement.HOLD, Movement.DATE})
 
@@ -68,8 +68,8 @@ class NewJobs:
             decisions.record(connection, *self.decisions)
             ledger.post(connection, self.entries)
             if self.jobs:
-                insert_rows(connection, EVENT, self.events)
-                insert_rows(connection, JOB, self.jobs)
+                insert_rows(connection, AttemptEventRow, self.events)
+                insert_rows(connection, JobRow, self.jobs)
 
 
 def _counts(entry: Entry, budget: BudgetSpec) -> bool:

@@ -13,18 +13,20 @@ from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
-from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
-from broker.store.tables.ledger import BALANCE, ENTRY
+from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
+from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow
 
 _AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
-_LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
-_LAST_EVENTS = select(JOB.c.id, _LAST).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
-_OF_THESE = JOB.c.id.in_(bindparam("jobs", expanding=True))
+_LAST = (
+    select(func.max(AttemptEventRow.seq)).where(AttemptEventRow.job_id == JobRow.id).correlate(JobRow).scalar_subquery()
+)
+_LAST_EVENTS = select(JobRow.id, _LAST).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
+_OF_THESE = JobRow.id.in_(bindparam("jobs", expanding=True))
 _LAST_EVENTS_OF = _LAST_EVENTS.where(_OF_THESE)
 _VIEWS = select(*COLUMNS).where(_OF_THESE)
 # Not a join: SQLite would start it from the balances of all jobs, closed ones included.
-_BALANCES = select(BALANCE.c.job_id, BALANCE.c.money, *BALANCE_COLUMNS).where(
-    BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED))
+_BALANCES = select(LedgerBalanceRow.job_id, LedgerBalanceRow.money, *BALANCE_COLUMNS).where(
+    LedgerBalanceRow.job_id.in_(select(JobRow.id).where(UNCLOSED))
 )
 _KINDS = {kind.value: kind for kind in MoneyKind}  # faster than a call of the enumeration
 
@@ -50,7 +52,7 @@ def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
     """The next ``limit`` ids after ``last`` of jobs with any record, open or closed, in the order of the database."""
     parts = (
         select(column.label("job_id")).distinct().where(column > last).order_by(column).limit(limit).subquery()
-        for column in (JOB.c.id, EVENT.c.job_id, BALANCE.c.job_id, ENTRY.c.job_id)
+        for column in (JobRow.id, AttemptEventRow.job_id, LedgerBalanceRow.job_id, LedgerEntryRow.job_id)
     )
     every = union(*(select(part.c.job_id) for part in parts)).subquery()
     return list(connection.scalars(select(every.c.job_id).order_by(every.c.job_id).limit(limit)))

@@ -16,7 +16,7 @@ from broker.store.engine.statement_cache import begins, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
-from broker.store.tables.jobs import JOB
+from broker.store.schema.jobs import JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,22 @@ class FoundPage:
 
 def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
     """At most ``limit`` jobs after that position, newest first; without tasks of arrays."""
-    c = JOB.c
-    query = select(*quarantine.COLUMNS, c.submitted_at).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit + 1)
-    team = func.coalesce(c.team, "") if _all_open(wanted.states) else c.team
+    query = (
+        select(*quarantine.COLUMNS, JobRow.submitted_at)
+        .order_by(JobRow.submitted_at.desc(), JobRow.id.desc())
+        .limit(limit + 1)
+    )
+    team = func.coalesce(JobRow.team, "") if _all_open(wanted.states) else JobRow.team
     if wanted.visible is not None:
         query = query.where(team.in_(sorted(wanted.visible)))
     if wanted.teams:
         query = query.where(one_of(team, wanted.teams))
     if wanted.users:
-        query = query.where(one_of(c.user_name, wanted.users))
+        query = query.where(one_of(JobRow.user_name, wanted.users))
     if wanted.states:
-        query = query.where(c.state.in_(wanted.states))
+        query = query.where(JobRow.state.in_(wanted.states))
     if after is not None:
-        query = query.where(tuple_(c.submitted_at, c.id) < (to_micros(after.submitted_at), after.id))
+        query = query.where(tuple_(JobRow.submitted_at, JobRow.id) < (to_micros(after.submitted_at), after.id))
     query = query.where(no_task(alone=query.whereclause is None))
     rows = connection.execute(query).all()
     shown, reader = rows[:limit], quarantine.Quarantine()
@@ -83,13 +86,16 @@ def newest(
 
     ``wanted``: values by column; none: any. ``with_tasks``: include tasks of arrays.
     """
-    c = JOB.c
-    query = select(*quarantine.COLUMNS).order_by(c.submitted_at.desc(), c.id.desc()).limit(limit)
+    query = select(*quarantine.COLUMNS).order_by(JobRow.submitted_at.desc(), JobRow.id.desc()).limit(limit)
     for column, values in wanted.items():
         if values:
-            query = query.where(one_of(func.coalesce(c[column], "") if _all_open(states) else c[column], values))
+            query = query.where(
+                one_of(
+                    func.coalesce(getattr(JobRow, column), "") if _all_open(states) else getattr(JobRow, column), values
+                )
+            )
     if states:
-        query = query.where(c.state.in_(states))
+        query = query.where(JobRow.state.in_(states))
     if not with_tasks:
         query = query.where(no_task(alone=query.whereclause is None))
     return connection.execute(query).all()
@@ -107,7 +113,7 @@ def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool =
     ``with_tasks``: include tasks of arrays.
     """
     # In another order than that of the range, PostgreSQL may read all jobs instead of the range.
-    id_ = JOB.c.id
+    id_ = JobRow.id
     order = id_ if connection.dialect.name == "sqlite" else id_.op("USING")(literal_column("~<~"))
     query = select(*quarantine.COLUMNS).where(*begins(connection, id_, prefix))
     if not with_tasks:

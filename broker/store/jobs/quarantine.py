@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from broker.core.errors import UnreadableJob
 from broker.core.events.record_format import UnreadableRecord, read_stamped, stamped
 from broker.core.events.views import JobView
-from broker.store.tables.jobs import JOB
+from broker.store.schema.jobs import JobRow
 
-COLUMNS = (JOB.c.id, JOB.c.name, JOB.c.user_name, JOB.c.state, JOB.c.view)
+COLUMNS = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.state, JobRow.view)
 """The columns that `Quarantine` needs: the view, and those that identify the job to people."""
 
 

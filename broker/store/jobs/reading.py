@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy.orm import join
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody, body_from_json
@@ -28,8 +29,7 @@ from broker.store.jobs.machine_time import MachineTime
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.policy import approvals, decisions, policies
-from broker.store.schema.jobs import ENDED
-from broker.store.tables.jobs import EVENT, JOB, SETTING, UNCLOSED
+from broker.store.schema.jobs import ENDED, UNCLOSED, AttemptEventRow, JobRow, SettingRow
 
 if TYPE_CHECKING:
     from broker.core.purchases.purchases import Purchase
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
-_SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
-_VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
+_SETTING = select(SettingRow.value).where(SettingRow.key == bindparam("key"))
+_VIEW = select(*quarantine.COLUMNS).where(JobRow.id == bindparam("job"))
 
 
 class StoreReading:
@@ -66,14 +66,14 @@ class StoreReading:
 
     def unclosed(self, teams: Collection[str] | None = None) -> Sequence[JobView]:
         """Every job that is not closed, oldest first; with ``teams``, only those of these teams."""
-        query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
+        query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
         if teams is not None:
-            query = query.where(func.coalesce(JOB.c.team, "").in_(sorted(teams)))  # not by the index of all jobs
+            query = query.where(func.coalesce(JobRow.team, "").in_(sorted(teams)))  # not by the index of all jobs
         return self._quarantine.views(self._connection.execute(query))
 
     def has_open_jobs(self) -> bool:
         """Whether any job is not closed."""
-        return self._connection.scalar(select(JOB.c.id).where(UNCLOSED).limit(1)) is not None
+        return self._connection.scalar(select(JobRow.id).where(UNCLOSED).limit(1)) is not None
 
     last_events = asks(lambda: open_jobs.last_events)
 
@@ -93,11 +93,11 @@ class StoreReading:
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""
-        return self._quarantine.views(tasks.rows(self._connection, array, ~JOB.c.closed))
+        return self._quarantine.views(tasks.rows(self._connection, array, ~JobRow.closed))
 
     def tasks_of(self, array: str, states: Sequence[str] = (), limit: int | None = None) -> Sequence[JobView]:
         """The started tasks of an array, or those in these states, oldest first."""
-        in_states = [JOB.c.state.in_(states)] if states else []
+        in_states = [JobRow.state.in_(states)] if states else []
         return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
 
     tasks_succeeded = asks(lambda: tasks.succeeded)
@@ -133,10 +133,10 @@ class StoreReading:
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
         """Every job submitted from ``since`` (None: no limit) to before ``moment`` (UTC), oldest first, streamed."""
-        query = select(*quarantine.COLUMNS).where(JOB.c.submitted_at < to_micros(moment))
+        query = select(*quarantine.COLUMNS).where(JobRow.submitted_at < to_micros(moment))
         if since is not None:
-            query = query.where(JOB.c.submitted_at >= to_micros(since))
-        streamed = self._connection.execute(query.order_by(JOB.c.submitted_at), execution_options=_STREAMED)
+            query = query.where(JobRow.submitted_at >= to_micros(since))
+        streamed = self._connection.execute(query.order_by(JobRow.submitted_at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
@@ -144,11 +144,13 @@ class StoreReading:
         """Every job that ended in the half-open period (UTC; None: no limit), closed or not, earliest end first,
         streamed.
         """
-        query = select(*quarantine.COLUMNS).select_from(EVENT.join(JOB, JOB.c.id == EVENT.c.job_id))
-        query = query.where(ENDED, EVENT.c.at < to_micros(before))
+        query = select(*quarantine.COLUMNS).select_from(
+            join(AttemptEventRow, JobRow, JobRow.id == AttemptEventRow.job_id)
+        )
+        query = query.where(ENDED, AttemptEventRow.at < to_micros(before))
         if since is not None:
-            query = query.where(EVENT.c.at >= to_micros(since))
-        streamed = self._connection.execute(query.order_by(EVENT.c.at), execution_options=_STREAMED)
+            query = query.where(AttemptEventRow.at >= to_micros(since))
+        streamed = self._connection.execute(query.order_by(AttemptEventRow.at), execution_options=_STREAMED)
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
@@ -157,8 +159,12 @@ class StoreReading:
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """The names of users, teams, projects and environments of all jobs, with these four words as keys."""
-        of = JOB.c
-        columns = {"user": of.user_name, "team": of.team, "project": of.project, "environment": of.environment}
+        columns = {
+            "user": JobRow.user_name,
+            "team": JobRow.team,
+            "project": JobRow.project,
+            "environment": JobRow.environment,
+        }
         return {what: frozenset(filter(None, distinct(self._connection, one))) for what, one in columns.items()}
 
     def machine_time(
@@ -171,7 +177,7 @@ class StoreReading:
 
     def events(self, job_id: str) -> Sequence[Event]:
         """A job's stream of events, in order. Raises `UnreadableJob`."""
-        query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
+        query = select(AttemptEventRow).where(AttemptEventRow.job_id == job_id).order_by(AttemptEventRow.seq)
         return [event_from_row(row) for row in self._connection.execute(query)]
 
     entries = asks(lambda: ledger.read)

@@ -18,8 +18,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.tables.jobs import EVENT, JOB
-from broker.store.tables.ledger import BALANCE
+from broker.store.schema.jobs import AttemptEventRow, JobRow
+from broker.store.schema.ledger import LedgerBalanceRow
 
 _AT_ONCE = 500  # the maximum number of jobs per query
 
@@ -30,16 +30,17 @@ def no_task(*, alone: bool) -> ColumnElement[bool]:
     ``alone``: it is the only condition. Beside others, it must not make the database use the index of jobs that are not
     tasks instead of theirs.
     """
-    return JOB.c.array_id.is_(None) if alone else func.coalesce(JOB.c.array_id, "") == ""
+    return JobRow.array_id.is_(None) if alone else func.coalesce(JobRow.array_id, "") == ""
 
 
 def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
     """The number of tasks of each array, by state."""
-    c = JOB.c
-    states: dict[str, dict[JobState, int]] = {array: {} for array in arrays}
-    still_open = dict.fromkeys(arrays, 0)
-    query = select(c.array_id, c.state, c.closed, func.count()).where(c.array_id.in_(arrays), c.array_id.is_not(None))
-    for array, state, closed, count in connection.execute(query.group_by(c.array_id, c.closed, c.state)):
+    states: dict[str | None, dict[JobState, int]] = {array: {} for array in arrays}
+    still_open: dict[str | None, int] = dict.fromkeys(arrays, 0)
+    query = select(JobRow.array_id, JobRow.state, JobRow.closed, func.count()).where(
+        JobRow.array_id.in_(arrays), JobRow.array_id.is_not(None)
+    )
+    for array, state, closed, count in connection.execute(query.group_by(JobRow.array_id, JobRow.closed, JobRow.state)):
         of_array = states[array]
         of_array[JobState(state)] = of_array.get(JobState(state), 0) + count
         still_open[array] += 0 if closed else count
@@ -48,18 +49,20 @@ def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCount
 
 def succeeded(connection: Connection, array: str) -> list[str]:
     """The ids of the tasks of an array that succeeded, in any order."""
-    c = JOB.c
-    return list(connection.scalars(select(c.id).where(c.array_id == array, c.state == JobState.SUCCEEDED.value)))
+    return list(
+        connection.scalars(select(JobRow.id).where(JobRow.array_id == array, JobRow.state == JobState.SUCCEEDED.value))
+    )
 
 
 def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dict[str, list[ReportedValue]]:
     """The values of a metric that those jobs reported with a step, in the order of their reports."""
-    c = EVENT.c
     found: dict[str, list[ReportedValue]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
-        query = select(c.job_id, c.body).where(c.job_id.in_(some), c.kind == "metrics_reported")
-        for job_id, body in connection.execute(query.order_by(c.job_id, c.seq)):
+        query = select(AttemptEventRow.job_id, AttemptEventRow.body).where(
+            AttemptEventRow.job_id.in_(some), AttemptEventRow.kind == "metrics_reported"
+        )
+        for job_id, body in connection.execute(query.order_by(AttemptEventRow.job_id, AttemptEventRow.seq)):
             told = json.loads(body)
             if told.get("step") is not None and metric in told["metrics"]:
                 found.setdefault(job_id, []).append(ReportedValue(told["step"], told["metrics"][metric]))
@@ -70,7 +73,7 @@ def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: 
     """The rows of tasks of the array that satisfy the conditions, in the order of their start, with the columns that
     `broker.store.jobs.quarantine` needs.
     """
-    query = select(*COLUMNS).where(JOB.c.array_id == array, *also).order_by(JOB.c.submitted_at, JOB.c.id)
+    query = select(*COLUMNS).where(JobRow.array_id == array, *also).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query.limit(limit)).all()
 
 
@@ -81,17 +84,22 @@ def money(
 
     Without the dates of holds.
     """
-    b, c = BALANCE.c, JOB.c
     query = (
-        select(c.array_id, b.money, func.sum(b.available), func.sum(b.held), func.sum(b.spent))
-        .join_from(JOB, BALANCE, b.job_id == c.id)
-        .where(c.array_id.in_(arrays), c.array_id.is_not(None))
-        .group_by(c.array_id, b.money)
+        select(
+            JobRow.array_id,
+            LedgerBalanceRow.money,
+            func.sum(LedgerBalanceRow.available),
+            func.sum(LedgerBalanceRow.held),
+            func.sum(LedgerBalanceRow.spent),
+        )
+        .join_from(JobRow, LedgerBalanceRow, LedgerBalanceRow.job_id == JobRow.id)
+        .where(JobRow.array_id.in_(arrays), JobRow.array_id.is_not(None))
+        .group_by(JobRow.array_id, LedgerBalanceRow.money)
     )
     if closed is not None:
-        query = query.where(c.closed if closed else ~c.closed)
+        query = query.where(JobRow.closed if closed else ~JobRow.closed)
     found: dict[str, dict[MoneyKind, Balance]] = {}
     for array, kind, *sums in connection.execute(query):
         available, held, spent = (Money(int(one)) for one in sums)
-        found.setdefault(array, {})[MoneyKind(kind)] = Balance(available, held, spent)
+        found.setdefault(str(array), {})[MoneyKind(kind)] = Balance(available, held, spent)
     return found

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, insert, select
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
@@ -19,7 +19,7 @@ from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
 from broker.ledger.sums import DAY
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.tables.ledger import ANSWER, ENTRY, GROUP, SUM
+from broker.store.schema.ledger import AnomalyAnswerRow, LedgerEntryRow, SpendGroupRow, SpendSumRow
 
 
 def daily_by_team(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
@@ -27,11 +27,18 @@ def daily_by_team(connection: Connection, since: datetime, until: datetime) -> M
     first; only teams that spent anything. Without entries over more than a day.
     """
     first, after = to_micros(since) // DAY, to_micros(until) // DAY
-    groups = select(GROUP.c.id).where(GROUP.c.workload.is_not(None), GROUP.c.money != MoneyKind.SANDBOX.value)
+    groups = select(SpendGroupRow.id).where(
+        SpendGroupRow.workload.is_not(None), SpendGroupRow.money != MoneyKind.SANDBOX.value
+    )
     query = (
-        select(GROUP.c.team, SUM.c.slot, SUM.c.micros)
-        .join(GROUP, GROUP.c.id == SUM.c.group_id)
-        .where(SUM.c.size == DAY, SUM.c.group_id.in_(groups), SUM.c.slot >= first, SUM.c.slot < after)
+        select(SpendGroupRow.team, SpendSumRow.slot, SpendSumRow.micros)
+        .join_from(SpendSumRow, SpendGroupRow, SpendGroupRow.id == SpendSumRow.group_id)
+        .where(
+            SpendSumRow.size == DAY,
+            SpendSumRow.group_id.in_(groups),
+            SpendSumRow.slot >= first,
+            SpendSumRow.slot < after,
+        )
     )
     found: defaultdict[str | None, list[Money]] = defaultdict(lambda: [Money.ZERO] * (after - first))
     for team, slot, micros in connection.execute(query):
@@ -44,7 +51,7 @@ def spending_by_job(
 ) -> Mapping[tuple[str, str], Money]:
     """The spend of each job of the team (USD) in the half-open period (UTC), by its id and user."""
     found: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
-    columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.job_id, ENTRY.c.user_name)
+    columns = (LedgerEntryRow.team, LedgerEntryRow.workload, LedgerEntryRow.job_id, LedgerEntryRow.user_name)
     for paid in paid_in(connection, columns, since, until):
         whose, workload, job_id, user = paid.tags
         if whose == team and workload is not None and job_id is not None:
@@ -56,7 +63,7 @@ def spent_on_own(connection: Connection, team: str | None, since: datetime, unti
     """The part of the spend of a team's jobs (USD) in the half-open period (UTC) that was for owned and reserved
     machines.
     """
-    columns = (ENTRY.c.team, ENTRY.c.workload, ENTRY.c.capacity_type)
+    columns = (LedgerEntryRow.team, LedgerEntryRow.workload, LedgerEntryRow.capacity_type)
     own_types = [kind.value for kind in BOUGHT]
     own = (
         paid.amount
@@ -72,7 +79,7 @@ def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]
         (row.team, date.fromisoformat(row.day)): IncidentAnswer(
             AnomalyAnswer(row.answer), row.answered_by, from_micros(row.answered_at), row.reason
         )
-        for row in connection.execute(select(ANSWER))
+        for row in connection.execute(select(AnomalyAnswerRow))
     }
 
 
@@ -81,7 +88,7 @@ def answer(connection: Connection, team: str, day: date, said: IncidentAnswer) -
 
     Replaces an earlier answer.
     """
-    mine = (ANSWER.c.team == team, ANSWER.c.day == day.isoformat())
-    connection.execute(ANSWER.delete().where(*mine))
+    mine = (AnomalyAnswerRow.team == team, AnomalyAnswerRow.day == day.isoformat())
+    connection.execute(delete(AnomalyAnswerRow).where(*mine))
     values = {"answer": said.answer.value, "answered_at": to_micros(said.at), "answered_by": said.by}
-    connection.execute(ANSWER.insert().values(team=team, day=day.isoformat(), reason=said.reason, **values))
+    connection.execute(insert(AnomalyAnswerRow).values(team=team, day=day.isoformat(), reason=said.reason, **values))

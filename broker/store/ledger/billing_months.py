@@ -16,7 +16,8 @@ from datetime import datetime
 from functools import cache
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, and_, func, insert, or_, select
+from sqlalchemy.orm import outerjoin
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
@@ -29,10 +30,9 @@ from broker.ledger.sums import amount_before
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.month_use import IN_ADVANCE, paid_in
-from broker.store.tables.jobs import MACHINE_TIME
-from broker.store.tables.ledger import ENTRY, STATEMENT
+from broker.store.schema.jobs import MachineTimeRow
+from broker.store.schema.ledger import LedgerEntryRow, StatementRow
 
-_C = ENTRY.c
 _OWN = [kind.value for kind in BOUGHT]
 
 
@@ -58,7 +58,7 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
     on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
     bought_in_advance = Money.ZERO
-    for paid in paid_in(connection, (_C.team, _C.capacity_type), start, end):
+    for paid in paid_in(connection, (LedgerEntryRow.team, LedgerEntryRow.capacity_type), start, end):
         if paid.in_advance:
             bought_in_advance += paid.amount
         else:
@@ -75,7 +75,7 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
 
 def last_entry(connection: Connection) -> int:
     """The number of the newest ledger entry; 0 without any."""
-    return connection.scalar(select(func.max(_C.id))) or 0
+    return connection.scalar(select(func.max(LedgerEntryRow.id))) or 0
 
 
 def recorded_after(connection: Connection, entry: int, months: Sequence[BillingMonth]) -> LateSpending:
@@ -85,12 +85,19 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
     edges = [(month.name, to_micros(month.start), to_micros(month.end)) for month in months]
     if not edges:
         return LateSpending({}, bought_in_advance)
-    query = select(_C.team, _C.micros, _C.covers_from, _C.covers_to, IN_ADVANCE.label("advance")).where(
-        _C.id > entry,
-        _C.account == Account.SPENT.value,
-        _C.money != MoneyKind.SANDBOX.value,
-        _C.covers_to + 0 >= min(left for _, left, _ in edges),  # no index by time: the few newest are found by id
-        _C.covers_from < max(right for _, _, right in edges),
+    query = select(
+        LedgerEntryRow.team,
+        LedgerEntryRow.micros,
+        LedgerEntryRow.covers_from,
+        LedgerEntryRow.covers_to,
+        IN_ADVANCE.label("advance"),
+    ).where(
+        LedgerEntryRow.id > entry,
+        LedgerEntryRow.account == Account.SPENT.value,
+        LedgerEntryRow.money != MoneyKind.SANDBOX.value,
+        LedgerEntryRow.covers_to + 0
+        >= min(left for _, left, _ in edges),  # no index by time: the few newest are found by id
+        LedgerEntryRow.covers_from < max(right for _, _, right in edges),
     )
     for row in connection.execute(query):
         for name, left, right in edges:
@@ -104,13 +111,13 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
 
 def statement(connection: Connection, month: str) -> Statement | None:
     """The statement of a closed month (``2026-10``); None if there is none."""
-    body = connection.scalar(select(STATEMENT.c.body).where(STATEMENT.c.month == month))
+    body = connection.scalar(select(StatementRow.body).where(StatementRow.month == month))
     return None if body is None else _adapter().validate_json(body)
 
 
 def statements(connection: Connection) -> Sequence[Statement]:
     """All statements, newest month first."""
-    bodies = connection.scalars(select(STATEMENT.c.body).order_by(STATEMENT.c.month.desc()))
+    bodies = connection.scalars(select(StatementRow.body).order_by(StatementRow.month.desc()))
     return [_adapter().validate_json(body) for body in bodies]
 
 
@@ -120,7 +127,7 @@ def add_statement(connection: Connection, frozen: Statement) -> None:
         raise ValueError(f"the statement of {frozen.month} is frozen")
     body = _adapter().dump_json(frozen).decode()
     values = {"month": frozen.month, "frozen_at": to_micros(frozen.frozen_at), "frozen_by": frozen.frozen_by}
-    connection.execute(STATEMENT.insert().values(**values, body=body))
+    connection.execute(insert(StatementRow).values(**values, body=body))
 
 
 @cache
@@ -137,29 +144,53 @@ def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntr
     """The entries that may be billed in the month, in whole or in part (see `broker.finops.focus.months`), in posting
     order, streamed. Without simulated money.
     """
-    c, machine = ENTRY.c, MACHINE_TIME.c
     start, end = to_micros(month.start), to_micros(month.end)
     closed, closes = to_micros(month.before.closes), to_micros(month.closes)
-    of_it = and_(c.covers_from < end, or_(c.covers_to > start, c.covers_from >= start))
-    late = and_(c.at >= closed, c.covers_from < start)
-    of_machines = and_(machine.job_id == c.job_id, machine.attempt == c.attempt)
+    of_it = and_(
+        LedgerEntryRow.covers_from < end, or_(LedgerEntryRow.covers_to > start, LedgerEntryRow.covers_from >= start)
+    )
+    late = and_(LedgerEntryRow.at >= closed, LedgerEntryRow.covers_from < start)
+    of_machines = and_(MachineTimeRow.job_id == LedgerEntryRow.job_id, MachineTimeRow.attempt == LedgerEntryRow.attempt)
     query = (
         select(
-            c.movement_id, c.movement, c.micros, c.money, c.at, c.covers_from, c.covers_to, c.note, *TAG_COLUMNS,
-            machine.instance_type, machine.nodes, c.id,
+            LedgerEntryRow.movement_id,
+            LedgerEntryRow.movement,
+            LedgerEntryRow.micros,
+            LedgerEntryRow.money,
+            LedgerEntryRow.at,
+            LedgerEntryRow.covers_from,
+            LedgerEntryRow.covers_to,
+            LedgerEntryRow.note,
+            *TAG_COLUMNS,
+            MachineTimeRow.instance_type,
+            MachineTimeRow.nodes,
+            LedgerEntryRow.id,
         )
-        .select_from(ENTRY.outerjoin(MACHINE_TIME, of_machines))
-        .where(c.account == Account.SPENT.value, c.money != MoneyKind.SANDBOX.value, c.at < closes, or_(of_it, late))
-        .order_by(c.id)
+        .select_from(outerjoin(LedgerEntryRow, MachineTimeRow, of_machines))
+        .where(
+            LedgerEntryRow.account == Account.SPENT.value,
+            LedgerEntryRow.money != MoneyKind.SANDBOX.value,
+            LedgerEntryRow.at < closes,
+            or_(of_it, late),
+        )
+        .order_by(LedgerEntryRow.id)
         .limit(_AT_ONCE)
-    )  # fmt: skip
+    )
     last = 0
-    while rows := connection.execute(query.where(c.id > last)).all():
+    while rows := connection.execute(query.where(LedgerEntryRow.id > last)).all():
         for row in rows:
             id, movement, micros, money, at, since, until, note, *tags, instance_type, nodes, _ = row
             entry = Entry(
-                id, _MOVEMENTS[movement], Account.SPENT, Money(micros), _KINDS[money], from_micros(at),
-                from_micros(since), from_micros(until), tags_of(tuple(tags)), note,
-            )  # fmt: skip
+                id,
+                _MOVEMENTS[movement],
+                Account.SPENT,
+                Money(micros),
+                _KINDS[money],
+                from_micros(at),
+                from_micros(since),
+                from_micros(until),
+                tags_of(tuple(tags)),
+                note,
+            )
             yield SpentEntry(entry, instance_type, nodes)
         last = rows[-1].id

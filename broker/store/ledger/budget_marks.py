@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, insert, select
 
 from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.store import outbox
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.ledger import MARK
+from broker.store.schema.ledger import BudgetMarkRow
 
 
 class BudgetMarks:
@@ -27,10 +27,16 @@ class BudgetMarks:
 
     def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
         """The passed marks, with the time at which this was noticed (UTC)."""
-        c = MARK.c
-        mine = and_(c.budget == budget, c.period_start == to_micros(period_start), c.amount == amount.micros)
+        mine = and_(
+            BudgetMarkRow.budget == budget,
+            BudgetMarkRow.period_start == to_micros(period_start),
+            BudgetMarkRow.amount == amount.micros,
+        )
         with self._database.reading() as connection:
-            return {row.mark: from_micros(row.at) for row in connection.execute(select(c.mark, c.at).where(mine))}
+            return {
+                row.mark: from_micros(row.at)
+                for row in connection.execute(select(BudgetMarkRow.mark, BudgetMarkRow.at).where(mine))
+            }
 
     def passed(
         self,
@@ -49,11 +55,11 @@ class BudgetMarks:
         """
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:
-            mine = and_(*(MARK.c[name] == value for name, value in row.items()))
-            known = set(connection.scalars(select(MARK.c.mark).where(mine)))
+            mine = and_(*(getattr(BudgetMarkRow, name) == value for name, value in row.items()))
+            known = set(connection.scalars(select(BudgetMarkRow.mark).where(mine)))
             new = [mark for mark in notices if mark not in known]
             for mark in new:
-                connection.execute(MARK.insert().values(**row, mark=mark, at=to_micros(at)))
+                connection.execute(insert(BudgetMarkRow).values(**row, mark=mark, at=to_micros(at)))
                 if mark not in quiet:
                     outbox.add(connection, notices[mark], targets[mark], at)
         return new

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, delete, func, select
+from sqlalchemy import Connection, and_, case, delete, func, insert, select
+from sqlalchemy.orm import join
 
 from broker.core.market.capacity import Charge
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -15,8 +16,8 @@ from broker.ledger.entries import EGRESS, Account, Movement
 from broker.ledger.journal import PaidAttempt
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import CHARGE, ENTRY
+from broker.store.schema.jobs import STILL_THERE, JobRow, MachineTimeRow
+from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
 
 API = "api"
 
@@ -48,17 +49,17 @@ class Charges:
     def sources(self, provider: str) -> set[str]:
         """The sources of the provider's charges: ``api``, or names of files."""
         with self._database.reading() as connection:
-            query = select(CHARGE.c.source).where(CHARGE.c.provider == provider).distinct()
+            query = select(ChargeRow.source).where(ChargeRow.provider == provider).distinct()
             return set(connection.scalars(query))
 
 
 def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
     """`Charges.all` within the caller's transaction; only those that end after ``since`` (UTC)."""
-    query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
+    query = select(ChargeRow).order_by(ChargeRow.starts, ChargeRow.provider, ChargeRow.key, ChargeRow.line)
     if provider is not None:
-        query = query.where(CHARGE.c.provider == provider)
+        query = query.where(ChargeRow.provider == provider)
     if since is not None:
-        query = query.where(CHARGE.c.ends > to_micros(since))
+        query = query.where(ChargeRow.ends > to_micros(since))
     return [_charge(row) for row in connection.execute(query)]
 
 
@@ -97,10 +98,10 @@ def _record(
     edges = [row["ends"] for row in fresh.values()] + ([to_micros(whole_of[1])] if whole_of else [])
     if not edges:
         return 0
-    others = and_(CHARGE.c.provider.in_(providers), CHARGE.c.ends >= min(edges))
+    others = and_(ChargeRow.provider.in_(providers), ChargeRow.ends >= min(edges))
     known = {
         tuple(getattr(row, name) for name in _KEY): (row.micros, row.estimated)
-        for row in connection.execute(select(CHARGE).where(others))
+        for row in connection.execute(select(ChargeRow).where(others))
     }
     changed = [key for key, row in fresh.items() if known.get(key) != (row["micros"], row["estimated"])]
     gone = []
@@ -108,10 +109,10 @@ def _record(
         provider, since = whole_of[0], to_micros(whole_of[1])
         gone = [key for key in known.keys() - fresh.keys() if key[0] == provider and key[2] >= since]
     for key in [*(key for key in changed if key in known), *gone]:
-        same = and_(*(CHARGE.c[name] == value for name, value in zip(_KEY, key, strict=True)))
-        connection.execute(delete(CHARGE).where(same))
+        same = and_(*(getattr(ChargeRow, name) == value for name, value in zip(_KEY, key, strict=True)))
+        connection.execute(delete(ChargeRow).where(same))
     if changed:
-        connection.execute(CHARGE.insert(), [fresh[key] for key in changed])
+        connection.execute(insert(ChargeRow), [fresh[key] for key in changed])
     return len(changed) + len(gone)
 
 
@@ -127,7 +128,6 @@ def _charge(row: Any) -> Charge:
     )
 
 
-_T, _C = MACHINE_TIME.c, ENTRY.c
 _TYPES = {kind.value: kind for kind in CapacityType}
 
 
@@ -137,23 +137,41 @@ def paid_attempts(
     """The spend of attempts paid in cash with machines in the half-open period (UTC; None: no limit) that are gone, in
     any order. ``billed``: the part of the ids of movements that adjust to a charge.
     """
-    adjusts = and_(_C.movement == Movement.ADJUST.value, _C.movement_id.like(f"%/{billed}/%"))
-    mine = and_(_C.job_id == _T.job_id, _C.attempt == _T.attempt, _C.account == Account.SPENT.value)
+    adjusts = and_(LedgerEntryRow.movement == Movement.ADJUST.value, LedgerEntryRow.movement_id.like(f"%/{billed}/%"))
+    mine = and_(
+        LedgerEntryRow.job_id == MachineTimeRow.job_id,
+        LedgerEntryRow.attempt == MachineTimeRow.attempt,
+        LedgerEntryRow.account == Account.SPENT.value,
+    )
     query = (
         select(
-            _T.job_id, _T.attempt, _T.provider, _T.capacity_type, _T.since, _T.until, _T.micros, _T.nodes, JOB.c.closed,
-            func.coalesce(func.sum(_C.micros), 0),
-            func.sum(case((adjusts, _C.micros), else_=0)),
-            func.sum(case((_C.movement_id.like(f"%/{EGRESS}/%"), 1), else_=0)),
+            MachineTimeRow.job_id,
+            MachineTimeRow.attempt,
+            MachineTimeRow.provider,
+            MachineTimeRow.capacity_type,
+            MachineTimeRow.since,
+            MachineTimeRow.until,
+            MachineTimeRow.micros,
+            MachineTimeRow.nodes,
+            JobRow.closed,
+            func.coalesce(func.sum(LedgerEntryRow.micros), 0),
+            func.sum(case((adjusts, LedgerEntryRow.micros), else_=0)),
+            func.sum(case((LedgerEntryRow.movement_id.like(f"%/{EGRESS}/%"), 1), else_=0)),
         )
-        .select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id).outerjoin(ENTRY, mine))
-        .where(_T.money == MoneyKind.CASH.value, _T.micros.is_not(None), _T.until < STILL_THERE)
-        .group_by(_T.until, _T.job_id, _T.attempt, JOB.c.closed)  # in the order of the index that finds them
-    )  # fmt: skip
+        .select_from(join(MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id).outerjoin(LedgerEntryRow, mine))
+        .where(
+            MachineTimeRow.money == MoneyKind.CASH.value,
+            MachineTimeRow.micros.is_not(None),
+            MachineTimeRow.until < STILL_THERE,
+        )
+        .group_by(
+            MachineTimeRow.until, MachineTimeRow.job_id, MachineTimeRow.attempt, JobRow.closed
+        )  # in the order of the index that finds them
+    )
     if since is not None:
-        query = query.where(_T.until >= to_micros(since))
+        query = query.where(MachineTimeRow.until >= to_micros(since))
     if until is not None:
-        query = query.where(_T.since < to_micros(until))
+        query = query.where(MachineTimeRow.since < to_micros(until))
     for (
         job_id,
         attempt,
@@ -169,6 +187,6 @@ def paid_attempts(
         moved,
     ) in connection.execute(query):
         yield PaidAttempt(
-            job_id, attempt, provider, _TYPES[kind], from_micros(first), from_micros(last), Money(price), nodes,
+            job_id, attempt, provider, _TYPES[kind], from_micros(first), from_micros(last), Money(price or 0), nodes,
             bool(closed), Money(int(spent)), Money(int(adjusted)), bool(moved),
         )  # fmt: skip

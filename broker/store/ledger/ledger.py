@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    delete,
     func,
     literal,
     or_,
@@ -37,13 +38,14 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums, use_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals
-from broker.store.tables.jobs import JOB
-from broker.store.tables.ledger import BALANCE, ENTRY, METERING, MOVED, STILL_HELD
+from broker.store.schema.jobs import JobRow
+from broker.store.schema.ledger import STILL_HELD, LedgerBalanceRow, LedgerEntryRow, MeteringRow, MovementSumRow
+from broker.store.schema.row import table_of
 
 _AT_ONCE = 5_000  # entries read at once
 _READ_AT_ONCE = 500  # the maximum number of jobs whose entries are in memory at once
 _JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
-_NAMES = BALANCE.columns.keys()
+_NAMES = table_of(LedgerBalanceRow).columns.keys()
 # Looked up in a dictionary: reports read a million rows.
 _MOVEMENTS = {one.value: one for one in Movement}
 _ACCOUNTS = {one.value: one for one in Account}
@@ -55,14 +57,17 @@ _OPEN = text(
 _KEY = ("job_id", "money")
 _DATES = ("holds_from", "holds_to", "burns")
 _CHANGES = (*(account.value for account in Account), *_DATES)
-_KEPT = select(*(BALANCE.c[name] for name in (*_KEY, "held", *_DATES))).where(
-    BALANCE.c.job_id.in_(bindparam("jobs", expanding=True))
+_KEPT = select(*(getattr(LedgerBalanceRow, name) for name in (*_KEY, "held", *_DATES))).where(
+    LedgerBalanceRow.job_id.in_(bindparam("jobs", expanding=True))
 )
 _CHANGE = (
-    update(BALANCE)
-    .where(*(BALANCE.c[name] == bindparam(f"new_{name}") for name in _KEY))
+    update(LedgerBalanceRow)
+    .where(*(getattr(LedgerBalanceRow, name) == bindparam(f"new_{name}") for name in _KEY))
     .values(
-        {account.value: BALANCE.c[account.value] + bindparam(f"new_{account.value}") for account in Account}
+        {
+            account.value: getattr(LedgerBalanceRow, account.value) + bindparam(f"new_{account.value}")
+            for account in Account
+        }
         | {name: bindparam(f"new_{name}") for name in _DATES}
     )
 )
@@ -76,7 +81,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     try:
-        insert_rows(connection, ENTRY, [_to_row(entry) for entry in entries])
+        insert_rows(connection, LedgerEntryRow, [_to_row(entry) for entry in entries])
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
@@ -95,7 +100,7 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
     if in_pipeline(connection):  # the holds of new jobs: the statement fails if they are not the first entries
-        insert_rows(connection, BALANCE, [_balance_row(group, None) for group in by_job.values()])
+        insert_rows(connection, LedgerBalanceRow, [_balance_row(group, None) for group in by_job.values()])
         return
     known = []
     for key, group in by_job.items():
@@ -174,7 +179,9 @@ def balance_of(row: Any) -> Balance:
     return balance_from(row.available, row.held, row.spent, row.holds_from, row.holds_to, row.burns)
 
 
-BALANCE_COLUMNS = tuple(BALANCE.c[name] for name in ("available", "held", "spent", "holds_from", "holds_to", "burns"))
+BALANCE_COLUMNS = tuple(
+    getattr(LedgerBalanceRow, name) for name in ("available", "held", "spent", "holds_from", "holds_to", "burns")
+)
 """The columns of a balance, in the order of the arguments of `balance_from`."""
 
 
@@ -191,9 +198,9 @@ def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> Non
         use_sums.forget(connection)
     else:
         use_sums.unfold(connection, job_ids)
-    for table in (BALANCE, MOVED, METERING):
-        mine = table.delete()
-        connection.execute(mine if job_ids is None else mine.where(table.c.job_id.in_(job_ids)))
+    for table in (LedgerBalanceRow, MovementSumRow, MeteringRow):
+        mine = delete(table)
+        connection.execute(mine if job_ids is None else mine.where(table.job_id.in_(job_ids)))
     if job_ids is None:
         spent_sums.forget(connection)
     for some in _in_portions(connection, job_ids):
@@ -205,10 +212,10 @@ def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> Non
 
 def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Iterator[list[Entry]]:
     """All entries in posting order, or those of some jobs, in batches."""
-    query, last = select(ENTRY).order_by(ENTRY.c.id).limit(_AT_ONCE), 0
+    query, last = select(LedgerEntryRow).order_by(LedgerEntryRow.id).limit(_AT_ONCE), 0
     if job_ids is not None:
-        query = query.where(ENTRY.c.job_id.in_(job_ids))
-    while rows := connection.execute(query.where(ENTRY.c.id > last)).all():
+        query = query.where(LedgerEntryRow.job_id.in_(job_ids))
+    while rows := connection.execute(query.where(LedgerEntryRow.id > last)).all():
         yield [entry_of(row) for row in rows]
         last = rows[-1].id
 
@@ -228,9 +235,9 @@ def streamed(connection: Connection) -> Iterator[Entry]:
 
 def read(connection: Connection, job_id: str | None = None) -> list[Entry]:
     """The ledger, or one job's part of it, in posting order."""
-    query = select(ENTRY).order_by(ENTRY.c.id)
+    query = select(LedgerEntryRow).order_by(LedgerEntryRow.id)
     if job_id is not None:
-        query = query.where(ENTRY.c.job_id == job_id)
+        query = query.where(LedgerEntryRow.job_id == job_id)
     return [entry_of(row) for row in connection.execute(query)]
 
 
@@ -238,7 +245,7 @@ def read_each(connection: Connection, job_ids: Sequence[str]) -> Iterator[tuple[
     """The entries of each of those jobs in posting order, job by job."""
     for first in range(0, len(job_ids), _READ_AT_ONCE):
         found: dict[str, list[Entry]] = {job_id: [] for job_id in job_ids[first : first + _READ_AT_ONCE]}
-        query = select(ENTRY).where(ENTRY.c.job_id.in_(list(found))).order_by(ENTRY.c.id)
+        query = select(LedgerEntryRow).where(LedgerEntryRow.job_id.in_(list(found))).order_by(LedgerEntryRow.id)
         for row in connection.execute(query):
             found[row.job_id].append(entry_of(row))
         yield from found.items()
@@ -246,7 +253,7 @@ def read_each(connection: Connection, job_ids: Sequence[str]) -> Iterator[tuple[
 
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
     """The balance of a job's entries, by kind of money."""
-    rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
+    rows = connection.execute(select(LedgerBalanceRow).where(LedgerBalanceRow.job_id == job_id))
     return {MoneyKind(row.money): balance_of(row) for row in rows}
 
 
@@ -254,19 +261,29 @@ def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[M
     """The balances of those jobs, without jobs that have no entries."""
     found: dict[str, dict[MoneyKind, Balance]] = {}
     for first in range(0, len(job_ids), _JOBS_AT_ONCE):
-        mine = BALANCE.c.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
-        for row in connection.execute(select(BALANCE).where(mine)):
+        mine = LedgerBalanceRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
+        for row in connection.execute(select(LedgerBalanceRow).where(mine)):
             found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
     return found
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     """The holds not yet settled or released that count under that budget."""
-    c = BALANCE.c
-    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, BALANCE.c, budget))
-    columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
+    counted = (
+        STILL_HELD,
+        one_of(LedgerBalanceRow.money, budget.counts),
+        *in_scope(connection, LedgerBalanceRow, budget),
+    )
+    columns = (
+        LedgerBalanceRow.job_id,
+        LedgerBalanceRow.money,
+        LedgerBalanceRow.held,
+        LedgerBalanceRow.holds_from,
+        LedgerBalanceRow.holds_to,
+        LedgerBalanceRow.burns,
+    )
     # Sorted here: with ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
-    rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
+    rows = sorted(connection.execute(select(*columns).where(*counted)).all())
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
@@ -284,7 +301,9 @@ def held_behind(
 
 def held_under(connection: Connection, prefix: str) -> list[str]:
     """The ids beginning with ``prefix`` of jobs that still hold money, in order."""
-    mine = select(BALANCE.c.job_id).where(STILL_HELD, BALANCE.c.job_id.startswith(prefix, autoescape=True))
+    mine = select(LedgerBalanceRow.job_id).where(
+        STILL_HELD, LedgerBalanceRow.job_id.startswith(prefix, autoescape=True)
+    )
     # Sorted here: with DISTINCT or ORDER BY, SQLite would read the balances of all jobs in the order of the primary
     # key.
     return sorted(set(connection.scalars(mine)))
@@ -306,16 +325,30 @@ def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[A
 
 
 def _held_behind(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
-    c, since = JOB.c, bindparam("since", type_=BigInteger)
-    later = or_(c.submitted_at > since, and_(c.submitted_at == since, c.id > bindparam("job")))
-    return _sum_and_rest(connection, budget, c.id == BALANCE.c.job_id, BALANCE.c.spent == 0, c.live == "", later)
+    since = bindparam("since", type_=BigInteger)
+    later = or_(JobRow.submitted_at > since, and_(JobRow.submitted_at == since, JobRow.id > bindparam("job")))
+    return _sum_and_rest(
+        connection, budget, JobRow.id == LedgerBalanceRow.job_id, LedgerBalanceRow.spent == 0, JobRow.live == "", later
+    )
 
 
 def _sum_and_rest(connection: Connection | None, budget: BudgetSpec, *more: ColumnElement[bool]) -> CompoundSelect[Any]:
-    c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
-    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget), *more)
-    sum_of_short = select(func.sum(c.held), edge, edge, literal(0)).where(*counted, c.holds_to <= edge)
-    return union_all(sum_of_short, select(c.held, c.holds_from, c.holds_to, c.burns).where(*counted, c.holds_to > edge))
+    edge = bindparam("edge", type_=BigInteger)
+    counted = (
+        STILL_HELD,
+        one_of(LedgerBalanceRow.money, budget.counts),
+        *in_scope(connection, LedgerBalanceRow, budget),
+        *more,
+    )
+    sum_of_short = select(func.sum(LedgerBalanceRow.held), edge, edge, literal(0)).where(
+        *counted, LedgerBalanceRow.holds_to <= edge
+    )
+    return union_all(
+        sum_of_short,
+        select(
+            LedgerBalanceRow.held, LedgerBalanceRow.holds_from, LedgerBalanceRow.holds_to, LedgerBalanceRow.burns
+        ).where(*counted, LedgerBalanceRow.holds_to > edge),
+    )
 
 
 def _to_row(entry: Entry) -> dict[str, object]:
@@ -343,9 +376,19 @@ def _to_row(entry: Entry) -> dict[str, object]:
 
 
 TAG_COLUMNS = (
-    ENTRY.c.job_id, ENTRY.c.user_name, ENTRY.c.team, ENTRY.c.project, ENTRY.c.workload, ENTRY.c.environment,
-    ENTRY.c.attempt, ENTRY.c.provider, ENTRY.c.region, ENTRY.c.capacity_type, ENTRY.c.accelerator, ENTRY.c.gpus,
-)  # fmt: skip
+    LedgerEntryRow.job_id,
+    LedgerEntryRow.user_name,
+    LedgerEntryRow.team,
+    LedgerEntryRow.project,
+    LedgerEntryRow.workload,
+    LedgerEntryRow.environment,
+    LedgerEntryRow.attempt,
+    LedgerEntryRow.provider,
+    LedgerEntryRow.region,
+    LedgerEntryRow.capacity_type,
+    LedgerEntryRow.accelerator,
+    LedgerEntryRow.gpus,
+)
 """The columns of `Tags`, in the order of its fields."""
 
 

@@ -16,11 +16,12 @@ from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.ledger.sums import QUARTER
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.ledger import ENTRY, METERING
+from broker.store.schema.ledger import LedgerEntryRow, MeteringRow
+from broker.store.schema.row import table_of
 
 _AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
-_NAMES = METERING.columns.keys()
-_OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs")))
+_NAMES = table_of(MeteringRow).columns.keys()
+_OF_JOBS = select(MeteringRow).where(MeteringRow.job_id.in_(bindparam("jobs")))
 _KEEP = text(
     f"INSERT INTO metering ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
     " ON CONFLICT (job_id, attempt) DO UPDATE SET"
@@ -38,16 +39,26 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, 
 
 
 def _posted() -> Select[Any, Any, Any, bool]:
-    c = ENTRY.c
-    egress = c.movement_id.startswith(bindparam("egress"))
-    quarter = c.covers_from // QUARTER
+    egress = LedgerEntryRow.movement_id.startswith(bindparam("egress"))
+    quarter = LedgerEntryRow.covers_from // QUARTER
     # Entries within one quarter of an hour are summed, as the caller compares only such quarters.
-    within = and_(c.covers_to <= (quarter + 1) * QUARTER, c.covers_to > c.covers_from)
-    group = case((within, quarter), else_=-c.id)
+    within = and_(
+        LedgerEntryRow.covers_to <= (quarter + 1) * QUARTER, LedgerEntryRow.covers_to > LedgerEntryRow.covers_from
+    )
+    group = case((within, quarter), else_=-LedgerEntryRow.id)
     return (
-        select(func.sum(c.micros), func.min(c.covers_from), func.max(c.covers_to), egress)
-        .where(c.job_id == bindparam("job"), c.attempt == bindparam("attempt"), c.account == Account.SPENT.value)
-        .where(~c.movement_id.startswith(bindparam("outside")))
+        select(
+            func.sum(LedgerEntryRow.micros),
+            func.min(LedgerEntryRow.covers_from),
+            func.max(LedgerEntryRow.covers_to),
+            egress,
+        )
+        .where(
+            LedgerEntryRow.job_id == bindparam("job"),
+            LedgerEntryRow.attempt == bindparam("attempt"),
+            LedgerEntryRow.account == Account.SPENT.value,
+        )
+        .where(~LedgerEntryRow.movement_id.startswith(bindparam("outside")))
         .group_by(group, egress)
     )
 

@@ -13,17 +13,16 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, select
+from sqlalchemy.orm import aliased, join, outerjoin
 
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import paid_in
-from broker.store.schema.jobs import REPORTED
-from broker.store.tables.jobs import EVENT, IS_THERE, JOB, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import ENTRY
+from broker.store.schema.jobs import IS_THERE, REPORTED, STILL_THERE, AttemptEventRow, JobRow, MachineTimeRow
+from broker.store.schema.ledger import LedgerEntryRow
 
-_T = MACHINE_TIME.c
 _MILLI = 1_000
 _AT_ONCE = 1_000  # the maximum number of jobs per query
 
@@ -45,7 +44,7 @@ def succeeded(connection: Connection, team: str | None, start: datetime, end: da
     """The number of jobs (of the team; None: of all) that succeeded and whose last machine was gone in the half-open
     period (UTC).
     """
-    query = _ended_well(select(func.count(_T.job_id.distinct())), team, start, end)
+    query = _ended_well(select(func.count(MachineTimeRow.job_id.distinct())), team, start, end)
     return int(connection.scalar(query) or 0)
 
 
@@ -53,7 +52,9 @@ def succeeded_jobs(
     connection: Connection, team: str | None, start: datetime, end: datetime, most: int
 ) -> Sequence[str]:
     """The ids of the jobs that `succeeded` counts, the latest end of machines first; at most ``most``."""
-    query = _ended_well(select(_T.job_id), team, start, end).order_by(_T.until.desc(), _T.job_id)
+    query = _ended_well(select(MachineTimeRow.job_id), team, start, end).order_by(
+        MachineTimeRow.until.desc(), MachineTimeRow.job_id
+    )
     found: dict[str, None] = {}
     for job_id in connection.scalars(query):  # one row per attempt; for GROUP BY, SQLite would read all machines
         found[job_id] = None
@@ -65,12 +66,14 @@ def succeeded_jobs(
 def _ended_well(query: Select[Any], team: str | None, start: datetime, end: datetime) -> Select[Any]:
     """The query over attempts, restricted to jobs that succeeded and whose last machine was gone in that period."""
     left, right = to_micros(start), to_micros(end)
-    others = MACHINE_TIME.alias("others")
-    later = exists().where(others.c.job_id == _T.job_id, others.c.until >= right)
+    others = aliased(MachineTimeRow, name="others")
+    later = exists().where(others.job_id == MachineTimeRow.job_id, others.until >= right)
     # An expression, so that SQLite looks up the jobs of those machines, not the machines of all such jobs.
-    succeeded = func.coalesce(JOB.c.state, "") == JobState.SUCCEEDED.value
-    within = (*_real(team), _T.until >= left, _T.until < right)
-    return query.select_from(MACHINE_TIME.join(JOB, JOB.c.id == _T.job_id)).where(*within, succeeded, not_(later))
+    succeeded = func.coalesce(JobRow.state, "") == JobState.SUCCEEDED.value
+    within = (*_real(team), MachineTimeRow.until >= left, MachineTimeRow.until < right)
+    return query.select_from(join(MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id)).where(
+        *within, succeeded, not_(later)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,20 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
     """The accelerator hours of those jobs whose machines had accelerators and are gone."""
     hours, spot, ends = defaultdict[str, float](float), defaultdict[str, float](float), dict[str, int]()
     kinds = defaultdict[str, set[str | None]](set)
-    columns = (_T.job_id, _T.since, _T.until, _T.count, _T.nodes, _T.accelerator, _T.capacity_type)
+    columns = (
+        MachineTimeRow.job_id,
+        MachineTimeRow.since,
+        MachineTimeRow.until,
+        MachineTimeRow.count,
+        MachineTimeRow.nodes,
+        MachineTimeRow.accelerator,
+        MachineTimeRow.capacity_type,
+    )
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
-        query = select(*columns).where(_T.job_id.in_(some), _T.count > 0, _T.until < STILL_THERE)
+        query = select(*columns).where(
+            MachineTimeRow.job_id.in_(some), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_THERE
+        )
         for job_id, since, until, count, nodes, accelerator, kind in connection.execute(query):
             took = (until - since) / 3.6e9 * count * nodes
             hours[job_id] += took
@@ -115,12 +128,15 @@ def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str,
     """The newest reported metrics of each of those jobs that reported any."""
     found: dict[str, Mapping[str, float]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
-        mine = and_(EVENT.c.job_id.in_(job_ids[first : first + _AT_ONCE]), REPORTED)
+        mine = and_(AttemptEventRow.job_id.in_(job_ids[first : first + _AT_ONCE]), REPORTED)
         last = (
-            select(EVENT.c.job_id, func.max(EVENT.c.seq).label("seq")).where(mine).group_by(EVENT.c.job_id).subquery()
+            select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq"))
+            .where(mine)
+            .group_by(AttemptEventRow.job_id)
+            .subquery()
         )
-        of_it = and_(EVENT.c.job_id == last.c.job_id, EVENT.c.seq == last.c.seq)
-        for job_id, body in connection.execute(select(EVENT.c.job_id, EVENT.c.body).join(last, of_it)):
+        of_it = and_(AttemptEventRow.job_id == last.c.job_id, AttemptEventRow.seq == last.c.seq)
+        for job_id, body in connection.execute(select(AttemptEventRow.job_id, AttemptEventRow.body).join(last, of_it)):
             found[job_id] = json.loads(body)["metrics"]
     return found
 
@@ -133,9 +149,9 @@ def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[t
     for first in range(0, len(job_ids), _AT_ONCE):
         some = job_ids[first : first + _AT_ONCE]
         query = (
-            select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body)
-            .where(EVENT.c.job_id.in_(some), EVENT.c.kind.in_(("launch_requested", "attempt_ended")))
-            .order_by(EVENT.c.job_id, EVENT.c.seq)
+            select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body)
+            .where(AttemptEventRow.job_id.in_(some), AttemptEventRow.kind.in_(("launch_requested", "attempt_ended")))
+            .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
         )
         rows += ((job_id, at, body) for job_id, at, body in connection.execute(query))
     return rows
@@ -146,12 +162,22 @@ def gpu_attempts(
 ) -> Sequence[GpuAttempt]:
     """The attempts with the most accelerator time in the half-open period (UTC), the largest first."""
     left, right = to_micros(start), to_micros(end)
-    until = case((_T.until == STILL_THERE, to_micros(now)), else_=_T.until)
-    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
-    time = ((last - first) // _MILLI * _T.count * _T.nodes).label("time")
-    within = and_(_T.until >= left, _T.since < right, _T.accelerator.is_not(None), _T.count > 0)
-    query = select(_T.job_id, _T.attempt, time, _T.micros, _T.count).where(*_real(team), within)
-    rows = connection.execute(query.order_by(time.desc(), _T.job_id, _T.attempt).limit(limit))
+    until = case((MachineTimeRow.until == STILL_THERE, to_micros(now)), else_=MachineTimeRow.until)
+    last, first = (
+        case((until > right, right), else_=until),
+        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
+    )
+    time = ((last - first) // _MILLI * MachineTimeRow.count * MachineTimeRow.nodes).label("time")
+    within = and_(
+        MachineTimeRow.until >= left,
+        MachineTimeRow.since < right,
+        MachineTimeRow.accelerator.is_not(None),
+        MachineTimeRow.count > 0,
+    )
+    query = select(
+        MachineTimeRow.job_id, MachineTimeRow.attempt, time, MachineTimeRow.micros, MachineTimeRow.count
+    ).where(*_real(team), within)
+    rows = connection.execute(query.order_by(time.desc(), MachineTimeRow.job_id, MachineTimeRow.attempt).limit(limit))
     return [
         GpuAttempt(job_id, attempt, int(taken), None if micros is None else Money(micros).share(1, count))
         for job_id, attempt, taken, micros, count in rows
@@ -166,14 +192,16 @@ def reported(
     """
     left, right = to_micros(start), to_micros(end)
     # An outer join, so that SQLite looks up the reports of jobs that ran in the period, not all reports ever made.
-    told = and_(EVENT.c.job_id == _T.job_id, EVENT.c.at < right, REPORTED)
-    ran = (*_real(team), _T.until >= left, _T.since < right)
-    query = select(EVENT.c.job_id, EVENT.c.at, EVENT.c.body).select_from(MACHINE_TIME.outerjoin(EVENT, told))
+    told = and_(AttemptEventRow.job_id == MachineTimeRow.job_id, AttemptEventRow.at < right, REPORTED)
+    ran = (*_real(team), MachineTimeRow.until >= left, MachineTimeRow.since < right)
+    query = select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body).select_from(
+        outerjoin(MachineTimeRow, AttemptEventRow, told)
+    )
     query = query.where(*ran, IS_THERE)
     last: defaultdict[str, list[str]] = defaultdict(lambda: ["", ""])
     # A report occurs once for each attempt of its job, and only two reports of a job are needed, so only those are
     # parsed.
-    for job_id, at, body in connection.execute(query.order_by(EVENT.c.job_id, EVENT.c.seq)):
+    for job_id, at, body in connection.execute(query.order_by(AttemptEventRow.job_id, AttemptEventRow.seq)):
         last[job_id][1] = body
         if at < left:
             last[job_id][0] = body
@@ -186,12 +214,12 @@ def spent_by_jobs(
     """The spend of those jobs (USD) in the half-open period (UTC)."""
     wanted, found = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
     if wanted:
-        for paid in paid_in(connection, (ENTRY.c.job_id,), start, end):
+        for paid in paid_in(connection, (LedgerEntryRow.job_id,), start, end):
             if paid.tags[0] in wanted:
                 found[str(paid.tags[0])] += paid.amount
     return found
 
 
 def _real(team: str | None) -> Sequence[ColumnElement[bool]]:
-    kind = _T.money != MoneyKind.SANDBOX.value
-    return (kind,) if team is None else (kind, _T.team == team)
+    kind = MachineTimeRow.money != MoneyKind.SANDBOX.value
+    return (kind,) if team is None else (kind, MachineTimeRow.team == team)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, TextClause, and_, case, func, select, union_all
+from sqlalchemy import ColumnElement, Connection, SQLColumnExpression, TextClause, and_, case, func, select, union_all
+from sqlalchemy.orm import outerjoin
 
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -23,19 +24,33 @@ from broker.finops.change import Cell, Used
 from broker.ledger.entries import Account
 from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
-from broker.store.schema.jobs import ENDED_BADLY
-from broker.store.schema.ledger import LONG
-from broker.store.tables.jobs import EVENT, IS_THERE, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import ENTRY
+from broker.store.schema.jobs import ENDED_BADLY, IS_THERE, STILL_THERE, AttemptEventRow, MachineTimeRow
+from broker.store.schema.ledger import LONG, LedgerEntryRow
 
 _AT_ONCE = 1_000  # the maximum number of jobs per query
 _MILLI = 1_000
-_C, _T = ENTRY.c, MACHINE_TIME.c
-_OF_ENTRY = (_C.team, _C.project, _C.provider, _C.region, _C.accelerator, _C.capacity_type)
-_OF_MACHINES = (_T.team, _T.project, _T.provider, _T.region, _T.accelerator, _T.capacity_type)
-_RESERVED = _C.capacity_type == CapacityType.RESERVED.value
+
+_OF_ENTRY = (
+    LedgerEntryRow.team,
+    LedgerEntryRow.project,
+    LedgerEntryRow.provider,
+    LedgerEntryRow.region,
+    LedgerEntryRow.accelerator,
+    LedgerEntryRow.capacity_type,
+)
+_OF_MACHINES = (
+    MachineTimeRow.team,
+    MachineTimeRow.project,
+    MachineTimeRow.provider,
+    MachineTimeRow.region,
+    MachineTimeRow.accelerator,
+    MachineTimeRow.capacity_type,
+)
+_RESERVED = LedgerEntryRow.capacity_type == CapacityType.RESERVED.value
 # 1: a payment for capacity that is used later, if at all.
-IN_ADVANCE = case((and_(_C.attempt.is_(None), _RESERVED, _C.money == MoneyKind.CASH.value), 1), else_=0)
+IN_ADVANCE = case(
+    (and_(LedgerEntryRow.attempt.is_(None), _RESERVED, LedgerEntryRow.money == MoneyKind.CASH.value), 1), else_=0
+)
 # After these outcomes the job does not repeat its work: it is done, or no longer wanted.
 _OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
@@ -82,11 +97,21 @@ def used_in(connection: Connection, start: datetime, end: datetime, now: datetim
     for loss in losses.values():
         found.cells.setdefault(loss.cell, Used()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
     for some in _at_once(sorted({job_id for job_id, _ in losses})):
-        lost_money = select(_C.job_id, _C.attempt, _C.micros, _C.covers_from, _C.covers_to, *_OF_ENTRY).where(
-            _C.job_id.in_(some), _C.account == Account.SPENT.value, _C.covers_to >= left, _C.covers_from < right
+        lost_money = select(
+            LedgerEntryRow.job_id,
+            LedgerEntryRow.attempt,
+            LedgerEntryRow.micros,
+            LedgerEntryRow.covers_from,
+            LedgerEntryRow.covers_to,
+            *_OF_ENTRY,
+        ).where(
+            LedgerEntryRow.job_id.in_(some),
+            LedgerEntryRow.account == Account.SPENT.value,
+            LedgerEntryRow.covers_to >= left,
+            LedgerEntryRow.covers_from < right,
         )
         for job_id, attempt, micros, since, until, *tags in connection.execute(lost_money):
-            if lost := losses.get((job_id, attempt)):
+            if attempt is not None and (lost := losses.get((job_id, attempt))):
                 part = _part(micros, since, until, lost.start, lost.end)
                 found.cells.setdefault(Cell(*tags), Used()).wasted += Money(part)
     return found
@@ -103,18 +128,25 @@ class Paid:
 
 
 def paid_in(
-    connection: Connection, columns: Sequence[ColumnElement[Any]], start: datetime, end: datetime
+    connection: Connection, columns: Sequence[SQLColumnExpression[Any]], start: datetime, end: datetime
 ) -> Iterator[Paid]:
     """The spend in the half-open period (UTC), by columns of the ledger, in any order; several amounts may have the
     same tags.
     """
     left, right = to_micros(start), to_micros(end)
-    spent = (_C.account == Account.SPENT.value, _C.money != MoneyKind.SANDBOX.value)
-    within = (_C.covers_from >= left, _C.covers_to >= left, _C.covers_to < right)
-    sums = select(*columns, _C.money, IN_ADVANCE, func.sum(_C.micros)).where(*spent, *within)
-    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, _C.money, IN_ADVANCE)):
+    spent = (LedgerEntryRow.account == Account.SPENT.value, LedgerEntryRow.money != MoneyKind.SANDBOX.value)
+    within = (LedgerEntryRow.covers_from >= left, LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right)
+    sums = select(*columns, LedgerEntryRow.money, IN_ADVANCE, func.sum(LedgerEntryRow.micros)).where(*spent, *within)
+    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, LedgerEntryRow.money, IN_ADVANCE)):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(int(micros)))
-    edge = select(*columns, _C.money, IN_ADVANCE, _C.micros, _C.covers_from, _C.covers_to).where(*spent)
+    edge = select(
+        *columns,
+        LedgerEntryRow.money,
+        IN_ADVANCE,
+        LedgerEntryRow.micros,
+        LedgerEntryRow.covers_from,
+        LedgerEntryRow.covers_to,
+    ).where(*spent)
     edges = union_all(*(edge.where(*one) for one in _at_edges(left, right)))
     for *tags, kind, ahead, micros, since, until in connection.execute(edges):
         yield Paid(tags, MoneyKind(kind), bool(ahead), Money(_part(micros, since, until, left, right)))
@@ -125,10 +157,19 @@ def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | 
     time: so a report of a month does not read what was spent since.
     """
     for begins, ends, edge in (
-        (_C.covers_from < left, and_(_C.covers_to >= left, _C.covers_to < right), left),
-        (_C.covers_from < right, _C.covers_to >= right, right),
+        (
+            LedgerEntryRow.covers_from < left,
+            and_(LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right),
+            left,
+        ),
+        (LedgerEntryRow.covers_from < right, LedgerEntryRow.covers_to >= right, right),
     ):
-        yield begins, ends, _C.covers_to <= edge + DAY, _C.covers_to - _C.covers_from <= DAY
+        yield (
+            begins,
+            ends,
+            LedgerEntryRow.covers_to <= edge + DAY,
+            LedgerEntryRow.covers_to - LedgerEntryRow.covers_from <= DAY,
+        )
         yield begins, ends, LONG
 
 
@@ -148,9 +189,12 @@ def _part(micros: int, since: int, until: int, left: int, right: int) -> int:
 
 
 def _add_machines(connection: Connection, found: UseOfTime, left: int, right: int, now: int) -> None:
-    until = case((_T.until == STILL_THERE, now), else_=_T.until)
-    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
-    each = case((_T.accelerator.is_(None), 1), else_=_T.count) * _T.nodes
+    until = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
+    last, first = (
+        case((until > right, right), else_=until),
+        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
+    )
+    each = case((MachineTimeRow.accelerator.is_(None), 1), else_=MachineTimeRow.count) * MachineTimeRow.nodes
     time = case((last > first, (last - first) // _MILLI * each), else_=0)
     query = select(*_OF_MACHINES, func.sum(time)).where(*_there(left, right)).group_by(*_OF_MACHINES)
     for *tags, milliseconds in connection.execute(query):
@@ -158,16 +202,31 @@ def _add_machines(connection: Connection, found: UseOfTime, left: int, right: in
 
 
 def _there(left: int, right: int) -> Sequence[Any]:
-    return _T.until >= left, _T.since < right, _T.money != MoneyKind.SANDBOX.value
+    return MachineTimeRow.until >= left, MachineTimeRow.since < right, MachineTimeRow.money != MoneyKind.SANDBOX.value
 
 
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
     """The attempts whose work is repeated, each with its time after the last checkpoint within [left, right)."""
-    columns = (_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *_OF_MACHINES, EVENT.c.body)
+    columns = (
+        MachineTimeRow.job_id,
+        MachineTimeRow.attempt,
+        MachineTimeRow.since,
+        MachineTimeRow.until,
+        MachineTimeRow.count,
+        MachineTimeRow.nodes,
+        *_OF_MACHINES,
+        AttemptEventRow.body,
+    )
     # An outer join, so that SQLite looks up the ends of these attempts, not the machines of all attempts that ended
     # badly.
-    ended = and_(EVENT.c.job_id == _T.job_id, EVENT.c.attempt == _T.attempt, ENDED_BADLY)
-    there = select(*columns).select_from(MACHINE_TIME.outerjoin(EVENT, ended)).where(*_there(left, right), IS_THERE)
+    ended = and_(
+        AttemptEventRow.job_id == MachineTimeRow.job_id, AttemptEventRow.attempt == MachineTimeRow.attempt, ENDED_BADLY
+    )
+    there = (
+        select(*columns)
+        .select_from(outerjoin(MachineTimeRow, AttemptEventRow, ended))
+        .where(*_there(left, right), IS_THERE)
+    )
     rows = [row for row in connection.execute(there) if Cause(json.loads(row.body)["cause"]) not in _NOT_REPEATED]
     saved = _last_saved(connection, sorted({row.job_id for row in rows}))
     for row in rows:
@@ -179,14 +238,14 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
             yield _Loss(row.job_id, row.attempt, start, end, cell, each)
 
 
-def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int], int]:
+def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int | None], int]:
     """The time of the last reported checkpoint of each attempt."""
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int | None], int] = {}
     for some in _at_once(job_ids):
-        query = select(EVENT.c.job_id, EVENT.c.attempt, func.max(EVENT.c.at)).where(
-            EVENT.c.job_id.in_(some), EVENT.c.kind == "checkpoint_saved"
+        query = select(AttemptEventRow.job_id, AttemptEventRow.attempt, func.max(AttemptEventRow.at)).where(
+            AttemptEventRow.job_id.in_(some), AttemptEventRow.kind == "checkpoint_saved"
         )
-        for job_id, attempt, at in connection.execute(query.group_by(EVENT.c.job_id, EVENT.c.attempt)):
+        for job_id, attempt, at in connection.execute(query.group_by(AttemptEventRow.job_id, AttemptEventRow.attempt)):
             found[job_id, attempt] = at
     return found
 

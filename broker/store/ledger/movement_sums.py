@@ -13,12 +13,16 @@ from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
 from broker.store.engine.pipeline import insert_rows
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.ledger import MOVED
+from broker.store.schema.ledger import MovementSumRow
 
 _AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
-_OF_JOBS = select(MOVED).where(MOVED.c.job_id.in_(bindparam("jobs"))).order_by(*(MOVED.c[name] for name in _KEY))
+_OF_JOBS = (
+    select(MovementSumRow)
+    .where(MovementSumRow.job_id.in_(bindparam("jobs")))
+    .order_by(*(getattr(MovementSumRow, name) for name in _KEY))
+)
 # SQLite and PostgreSQL have different functions for the smaller and the larger of two values; both support CASE.
 _EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
@@ -61,7 +65,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
             "at": max(row["at"], at),
         }
     if rows:
-        insert_rows(connection, MOVED, [rows[key] for key in sorted(rows)], _ADD)
+        insert_rows(connection, MovementSumRow, [rows[key] for key in sorted(rows)], _ADD)
 
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:

@@ -13,7 +13,21 @@ from datetime import datetime
 from functools import reduce
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, Table, and_, case, cast, func, literal, not_, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    SQLColumnExpression,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+)
+from sqlalchemy.orm import join
 
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -23,23 +37,27 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
 from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
-from broker.store.schema.ledger import WITHOUT_ATTEMPT
-from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import BALANCE, ENTRY, MOVED, STILL_HELD, USE
+from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.ledger import (
+    STILL_HELD,
+    WITHOUT_ATTEMPT,
+    LedgerBalanceRow,
+    LedgerEntryRow,
+    MovementSumRow,
+    UseSumRow,
+)
 
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
 SEPARATOR = "\x1f"  # between the values of several dimensions; no name contains it
-_T = MACHINE_TIME.c
 
 
-def _bought(table: Table) -> ColumnElement[int]:
-    return case((table.c.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
+def _bought(row: type[MachineTimeRow] | type[UseSumRow]) -> ColumnElement[int]:
+    return case((row.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
 
 
-def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
+def _dimensions(c: type[MachineTimeRow] | type[UseSumRow]) -> dict[str, SQLColumnExpression[Any]]:
     """The dimensions common to machine time and its sums; `broker.app.billing.report` explains each."""
-    c = table.c
     return {
         "team": c.team,
         "project": c.project,
@@ -57,9 +75,9 @@ def _dimensions(table: Table) -> dict[str, ColumnElement[Any]]:
 _JOB = "job"
 # Cash spent by an attempt on bought machines is for its machines outside bought capacity, at the on-demand price.
 _RENTED = CapacityType.ON_DEMAND.value
-DIMENSIONS: Mapping[str, ColumnElement[Any]] = {**_dimensions(MACHINE_TIME), _JOB: _T.job_id}
+DIMENSIONS: Mapping[str, SQLColumnExpression[Any]] = {**_dimensions(MachineTimeRow), _JOB: MachineTimeRow.job_id}
 """The dimensions of machine time."""
-_OF_SUMS = _dimensions(USE)
+_OF_SUMS = _dimensions(UseSumRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,45 +127,65 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     found = {} if by_job else _folded(connection, dimension, period)
     group, within = _group(dimension), _within(period, left, right)
     if not by_job:
-        within = and_(within, or_(_T.folded.is_(None), _T.folded.in_(use_slots.cut(left, right))))
+        within = and_(
+            within, or_(MachineTimeRow.folded.is_(None), MachineTimeRow.folded.in_(use_slots.cut(left, right)))
+        )
     now = to_micros(period.now)
-    known = case((_T.until == STILL_THERE, now), else_=_T.until)
+    known = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
     last = case((known > right, right), else_=known)
-    first = case((_T.since < left, left), else_=_T.since)
+    first = case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since)
     hours = case((last > first, cast(last - first, Float) / _HOUR), else_=0.0)
     rows = connection.execute(
         select(
             group,
-            func.sum(hours * _T.count * _T.nodes),
-            func.sum(hours * _T.nodes),
+            func.sum(hours * MachineTimeRow.count * MachineTimeRow.nodes),
+            func.sum(hours * MachineTimeRow.nodes),
             func.count(),
-            func.count(_T.job_id.distinct()),
+            func.count(MachineTimeRow.job_id.distinct()),
         )
         .where(within)
         .group_by(group)
     )
     for name, gpu_hours, machine_hours, attempts, jobs in rows:
         found.setdefault(name, Spent()).use(float(gpu_hours), float(machine_hours), attempts, jobs)
-    moved = MACHINE_TIME.join(MOVED, and_(MOVED.c.job_id == _T.job_id, MOVED.c.attempt == _T.attempt))
-    spent = (within, MOVED.c.movement.in_(SPENDS))
-    whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
-    signed = case((MOVED.c.movement.in_(GIVES_BACK), -MOVED.c.micros), else_=MOVED.c.micros)
-    outside = and_(MOVED.c.money == MoneyKind.CASH.value, _T.money == MoneyKind.AMORTISED.value)
-    group = _group(dimension, {**DIMENSIONS, "capacity_type": case((outside, _RENTED), else_=_T.capacity_type)})
-    bought = case((outside, 0), else_=_bought(MACHINE_TIME))
-    sums = select(group, MOVED.c.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
-    for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MOVED.c.money, bought)):
+    moved = join(
+        MachineTimeRow,
+        MovementSumRow,
+        and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
+    )
+    spent = (within, MovementSumRow.movement.in_(SPENDS))
+    whole = and_(MovementSumRow.covers_from >= left, MovementSumRow.covers_to < right)
+    signed = case((MovementSumRow.movement.in_(GIVES_BACK), -MovementSumRow.micros), else_=MovementSumRow.micros)
+    outside = and_(MovementSumRow.money == MoneyKind.CASH.value, MachineTimeRow.money == MoneyKind.AMORTISED.value)
+    group = _group(
+        dimension, {**DIMENSIONS, "capacity_type": case((outside, _RENTED), else_=MachineTimeRow.capacity_type)}
+    )
+    bought = case((outside, 0), else_=_bought(MachineTimeRow))
+    sums = select(group, MovementSumRow.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
+    for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MovementSumRow.money, bought)):
         found.setdefault(name, Spent()).add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
-    c = ENTRY.c
+
     own = and_(
-        c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money,
-        c.account == Account.SPENT.value, c.covers_to >= left, c.covers_from < right,
-    )  # fmt: skip
+        LedgerEntryRow.job_id == MachineTimeRow.job_id,
+        LedgerEntryRow.attempt == MachineTimeRow.attempt,
+        LedgerEntryRow.movement == MovementSumRow.movement,
+        LedgerEntryRow.money == MovementSumRow.money,
+        LedgerEntryRow.account == Account.SPENT.value,
+        LedgerEntryRow.covers_to >= left,
+        LedgerEntryRow.covers_from < right,
+    )
     entries = (
-        select(group, c.money, bought, c.micros, c.covers_from, c.covers_to)
+        select(
+            group,
+            LedgerEntryRow.money,
+            bought,
+            LedgerEntryRow.micros,
+            LedgerEntryRow.covers_from,
+            LedgerEntryRow.covers_to,
+        )
         # An outer join, so that SQLite reads the entries of the few sums at an edge, not those of all jobs.
-        .select_from(moved.outerjoin(ENTRY, own))
-        .where(*spent, not_(whole), func.coalesce(c.movement_id, "") != "")
+        .select_from(moved.outerjoin(LedgerEntryRow, own))
+        .where(*spent, not_(whole), func.coalesce(LedgerEntryRow.movement_id, "") != "")
     )
     for name, kind, own_machines, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
@@ -160,16 +198,19 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
     ranges = use_slots.covered(*_edges(period))
     if not ranges:
         return {}
-    c, group = USE.c, _group(dimension, _OF_SUMS)
-    slots = or_(*(and_(c.slot >= first, c.slot < before) for first, before in ranges))
-    within = and_(slots, _of_machines(USE, period))
-    bought, found = _bought(USE), dict[str, Spent]()
-    sums = (cast(func.sum(cast(c[name], Float)) / _HOUR, Float) for name in ("gpu_time", "machine_time"))
-    outside = and_(c.money == MoneyKind.AMORTISED.value, c.cash != 0)
+    group = _group(dimension, _OF_SUMS)
+    slots = or_(*(and_(UseSumRow.slot >= first, UseSumRow.slot < before) for first, before in ranges))
+    within = and_(slots, _of_machines(UseSumRow, period))
+    bought, found = _bought(UseSumRow), dict[str, Spent]()
+    sums = (
+        cast(func.sum(cast(getattr(UseSumRow, name), Float)) / _HOUR, Float) for name in ("gpu_time", "machine_time")
+    )
+    outside = and_(UseSumRow.money == MoneyKind.AMORTISED.value, UseSumRow.cash != 0)
     moneys = [
-        func.sum(case((outside, 0), else_=c.cash) if kind is MoneyKind.CASH else c[kind.value]) for kind in MoneyKind
+        func.sum(case((outside, 0), else_=UseSumRow.cash) if kind is MoneyKind.CASH else getattr(UseSumRow, kind.value))
+        for kind in MoneyKind
     ]
-    query = select(group, bought, *sums, func.sum(c.attempts), *moneys).where(within).group_by(group, bought)
+    query = select(group, bought, *sums, func.sum(UseSumRow.attempts), *moneys).where(within).group_by(group, bought)
     for name, own_machines, gpu_hours, machine_hours, attempts, *micros in connection.execute(query):
         spent = found.setdefault(name, Spent())
         spent.use(float(gpu_hours), float(machine_hours), int(attempts), 0)
@@ -177,9 +218,16 @@ def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> d
             if amount:
                 spent.add(kind, Money(int(amount)), bought=bool(own_machines))
     rented = _group(dimension, {**_OF_SUMS, "capacity_type": literal(_RENTED)})
-    for name, micros in connection.execute(select(rented, func.sum(c.cash)).where(within, outside).group_by(rented)):
-        found.setdefault(name, Spent()).add(MoneyKind.CASH, Money(int(micros)), bought=False)
-    once = select(c.slot, c.signature, group.label("name"), c.jobs).distinct().where(within).subquery()
+    for name, cash in connection.execute(
+        select(rented, func.sum(UseSumRow.cash)).where(within, outside).group_by(rented)
+    ):
+        found.setdefault(name, Spent()).add(MoneyKind.CASH, Money(int(cash)), bought=False)
+    once = (
+        select(UseSumRow.slot, UseSumRow.signature, group.label("name"), UseSumRow.jobs)
+        .distinct()
+        .where(within)
+        .subquery()
+    )
     for name, jobs in connection.execute(select(once.c.name, func.sum(once.c.jobs)).group_by(once.c.name)):
         found[name].jobs += int(jobs)
     return found
@@ -189,21 +237,24 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
     """The payments in the period for capacity that is used later, if at all (USD); they are not spend of a machine."""
     if period.sandbox:
         return Money.ZERO
-    c, (left, right) = ENTRY.c, _edges(period)
-    query = select(c.micros, c.covers_from, c.covers_to).where(
-        WITHOUT_ATTEMPT, c.money == MoneyKind.CASH.value, c.capacity_type == CapacityType.RESERVED.value,
-        c.covers_to >= left, c.covers_from < right,
-    )  # fmt: skip
+    (left, right) = _edges(period)
+    query = select(LedgerEntryRow.micros, LedgerEntryRow.covers_from, LedgerEntryRow.covers_to).where(
+        WITHOUT_ATTEMPT,
+        LedgerEntryRow.money == MoneyKind.CASH.value,
+        LedgerEntryRow.capacity_type == CapacityType.RESERVED.value,
+        LedgerEntryRow.covers_to >= left,
+        LedgerEntryRow.covers_from < right,
+    )
     return Money(sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query)))
 
 
 def first_machine_time(connection: Connection) -> datetime | None:
     """When the first machine, real or simulated, came up (UTC), or the beginning of that month; None without any."""
-    one_by_one = or_(_T.folded.is_(None), _T.folded >= use_slots.YEARS_FROM)
-    since = connection.scalar(select(func.min(_T.since)).where(one_by_one))
-    day = connection.scalar(select(func.min(USE.c.slot)).where(USE.c.slot < use_slots.MONTHS_FROM))
-    months = USE.c.slot.between(use_slots.MONTHS_FROM, use_slots.YEARS_FROM - 1)
-    month = connection.scalar(select(func.min(USE.c.slot)).where(months))
+    one_by_one = or_(MachineTimeRow.folded.is_(None), MachineTimeRow.folded >= use_slots.YEARS_FROM)
+    since = connection.scalar(select(func.min(MachineTimeRow.since)).where(one_by_one))
+    day = connection.scalar(select(func.min(UseSumRow.slot)).where(UseSumRow.slot < use_slots.MONTHS_FROM))
+    months = UseSumRow.slot.between(use_slots.MONTHS_FROM, use_slots.YEARS_FROM - 1)
+    month = connection.scalar(select(func.min(UseSumRow.slot)).where(months))
     slots = [use_slots.starts_at(slot) for slot in (day, month) if slot is not None]
     first = min([*slots, *([] if since is None else [since])], default=None)
     return None if first is None else from_micros(first)
@@ -213,19 +264,21 @@ def groups_of(
     connection: Connection, dimension: str, period: SpendingPeriod, job_ids: list[str]
 ) -> set[tuple[str, str]]:
     """The pairs of job and group in which `spent_by` counts these jobs."""
-    query = select(_T.job_id, _group(dimension)).where(_within(period, *_edges(period)), _T.job_id.in_(job_ids))
+    query = select(MachineTimeRow.job_id, _group(dimension)).where(
+        _within(period, *_edges(period)), MachineTimeRow.job_id.in_(job_ids)
+    )
     return {(job_id, name) for job_id, name in connection.execute(query.distinct())}
 
 
 def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of the jobs that hold money."""
     found: dict[str, dict[MoneyKind, Balance]] = {}
-    for row in connection.execute(select(BALANCE).where(STILL_HELD)):
+    for row in connection.execute(select(LedgerBalanceRow).where(STILL_HELD)):
         found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
     return found
 
 
-def _group(dimension: str, of: Mapping[str, ColumnElement[Any]] = DIMENSIONS) -> ColumnElement[str]:
+def _group(dimension: str, of: Mapping[str, SQLColumnExpression[Any]] = DIMENSIONS) -> ColumnElement[str]:
     """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
     if not dimension:
         return literal("")  # a single group
@@ -240,9 +293,13 @@ def _edges(period: SpendingPeriod) -> tuple[int, int]:
 
 
 def _within(period: SpendingPeriod, left: int, right: int) -> ColumnElement[bool]:
-    return and_(_T.until >= literal(left), _T.since < literal(right), _of_machines(MACHINE_TIME, period))
+    return and_(
+        MachineTimeRow.until >= literal(left),
+        MachineTimeRow.since < literal(right),
+        _of_machines(MachineTimeRow, period),
+    )
 
 
-def _of_machines(table: Table, period: SpendingPeriod) -> ColumnElement[bool]:
-    money = table.c.money
+def _of_machines(row: type[MachineTimeRow] | type[UseSumRow], period: SpendingPeriod) -> ColumnElement[bool]:
+    money = row.money
     return money == MoneyKind.SANDBOX.value if period.sandbox else money != MoneyKind.SANDBOX.value

@@ -12,7 +12,20 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, TextClause, and_, bindparam, func, not_, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    TextClause,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    not_,
+    select,
+    text,
+)
 
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
@@ -21,8 +34,8 @@ from broker.ledger.entries import Account, Entry, Tags
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.schema.ledger import ON_OWN
-from broker.store.tables.ledger import ENTRY, GROUP, SUM
+from broker.store.schema.ledger import ON_OWN, LedgerEntryRow, SpendGroupRow, SpendSumRow
+from broker.store.schema.row import Row
 
 # Ordered, so that PostgreSQL, too, uses the index of the few long entries instead of reading the whole ledger.
 _ANY_LONG = (
@@ -34,28 +47,28 @@ _LAST_LONG = text(
     " ORDER BY covers_to DESC LIMIT 1"
 )
 _MONTH = 32 * DAY
-_KEPT_WITHIN = select(SUM).where(
-    SUM.c.size == bindparam("size"),
-    SUM.c.group_id.in_(select(GROUP.c.id)),
-    SUM.c.slot >= bindparam("first"),
-    SUM.c.slot < bindparam("after"),
-    SUM.c.micros != 0,
+_KEPT_WITHIN = select(SpendSumRow).where(
+    SpendSumRow.size == bindparam("size"),
+    SpendSumRow.group_id.in_(select(SpendGroupRow.id)),
+    SpendSumRow.slot >= bindparam("first"),
+    SpendSumRow.slot < bindparam("after"),
+    SpendSumRow.micros != 0,
 )
-_SPENT = ENTRY.c.account == Account.SPENT.value
+_SPENT = LedgerEntryRow.account == Account.SPENT.value
 _SPENT_WITHIN = select(
-    *(ENTRY.c[name] for name in ("micros", "covers_from", "covers_to")),
-    *(ENTRY.c[name] for name in ("money", "user_name", "team", "project", "workload", "environment")),
+    *(getattr(LedgerEntryRow, name) for name in ("micros", "covers_from", "covers_to")),
+    *(getattr(LedgerEntryRow, name) for name in ("money", "user_name", "team", "project", "workload", "environment")),
 ).where(
     _SPENT,
-    ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY,
-    ENTRY.c.covers_to >= bindparam("start"),
-    ENTRY.c.covers_to <= bindparam("end") + DAY,
+    LedgerEntryRow.covers_to - LedgerEntryRow.covers_from <= DAY,
+    LedgerEntryRow.covers_to >= bindparam("start"),
+    LedgerEntryRow.covers_to <= bindparam("end") + DAY,
 )
 _FIRST_AND_LAST = select(
-    select(func.min(ENTRY.c.covers_to) - DAY).where(_SPENT).scalar_subquery(),
-    select(func.max(ENTRY.c.covers_to)).where(_SPENT).scalar_subquery(),
-    select(func.min(SUM.c.slot * SUM.c.size)).scalar_subquery(),
-    select(func.max(SUM.c.slot * SUM.c.size)).scalar_subquery(),
+    select(func.min(LedgerEntryRow.covers_to) - DAY).where(_SPENT).scalar_subquery(),
+    select(func.max(LedgerEntryRow.covers_to)).where(_SPENT).scalar_subquery(),
+    select(func.min(SpendSumRow.slot * SpendSumRow.size)).scalar_subquery(),
+    select(func.max(SpendSumRow.slot * SpendSumRow.size)).scalar_subquery(),
 )
 Which = ColumnElement[bool] | TextClause
 _PATTERN_SIGNS = "*?["
@@ -100,8 +113,8 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 def forget(connection: Connection) -> None:
     """Delete every sum."""
-    connection.execute(SUM.delete())
-    connection.execute(GROUP.delete())
+    connection.execute(delete(SpendSumRow))
+    connection.execute(delete(SpendGroupRow))
 
 
 def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
@@ -119,9 +132,13 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     *sums, any_long = connection.execute(query, about).one()
     total = sum(map(int, sums))
     if any_long:
-        total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
+        total += _one_by_one(
+            connection, budget, left, right, LedgerEntryRow.covers_to - LedgerEntryRow.covers_from > DAY
+        )
     for piece in rest:
-        short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
+        short = and_(
+            LedgerEntryRow.covers_to - LedgerEntryRow.covers_from <= DAY, LedgerEntryRow.covers_to <= piece[1] + DAY
+        )
         total += _one_by_one(connection, budget, *piece, short)
     return Money(total)
 
@@ -132,10 +149,12 @@ def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, en
     Summed from the entries, so the time for this grows with their number in the period.
     """
     left, right = to_micros(start), to_micros(end)
-    c = ENTRY.c
-    whole = and_(c.covers_from >= left, c.covers_to >= left, c.covers_to < right)
-    mine = (one_of(c.money, budget.counts), *in_scope(connection, c, budget))
-    within = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(ON_OWN, *mine, whole)) or 0
+
+    whole = and_(LedgerEntryRow.covers_from >= left, LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right)
+    mine = (one_of(LedgerEntryRow.money, budget.counts), *in_scope(connection, LedgerEntryRow, budget))
+    within = (
+        connection.scalar(select(func.coalesce(func.sum(LedgerEntryRow.micros), 0)).where(ON_OWN, *mine, whole)) or 0
+    )
     return Money(int(within) + _one_by_one(connection, budget, left, right, ON_OWN, not_(whole)))
 
 
@@ -150,13 +169,21 @@ def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: da
     return [Money(found.get(slot, 0)) for slot in range(first, after)]
 
 
-def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
-    c = SUM.c
-    groups = select(GROUP.c.id).where(
-        GROUP.c.workload.is_not(None), one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget)
+def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[*tuple[Any, ...]]:
+    groups = select(SpendGroupRow.id).where(
+        SpendGroupRow.workload.is_not(None),
+        one_of(SpendGroupRow.money, budget.counts),
+        *in_scope(connection, SpendGroupRow, budget),
     )
-    within = (c.size == DAY, c.slot >= bindparam("first"), c.slot < bindparam("after"), c.group_id.in_(groups))
-    return select(c.slot, func.sum(c.micros).label("micros")).where(*within).group_by(c.slot)
+    within = (
+        SpendSumRow.size == DAY,
+        SpendSumRow.slot >= bindparam("first"),
+        SpendSumRow.slot < bindparam("after"),
+        SpendSumRow.group_id.in_(groups),
+    )
+    return (
+        select(SpendSumRow.slot, func.sum(SpendSumRow.micros).label("micros")).where(*within).group_by(SpendSumRow.slot)
+    )
 
 
 def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
@@ -168,29 +195,37 @@ def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
     return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
 
 
-def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
+def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Select[*tuple[Any, ...]]:
     """The last slot of any group that counts under a budget. One index lookup per group."""
-    last = select(func.max(SUM.c.slot)).where(SUM.c.size == QUARTER, SUM.c.group_id == GROUP.c.id).correlate(GROUP)
+    last = (
+        select(func.max(SpendSumRow.slot))
+        .where(SpendSumRow.size == QUARTER, SpendSumRow.group_id == SpendGroupRow.id)
+        .correlate(SpendGroupRow)
+    )
     mine = select(last.scalar_subquery().label("slot"))
-    groups = mine.where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
+    groups = mine.where(
+        one_of(SpendGroupRow.money, budget.counts), *in_scope(connection, SpendGroupRow, budget)
+    ).subquery()
     return select(func.max(groups.c.slot))
 
 
-def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:
+def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[*tuple[Any, ...]]:
     """The query for the spend under a budget in a number of ranges of whole slots, and whether there are entries over
     more than a day. One query, as writers execute it while others wait.
     """
     budget, ranges, dialect = about
-    groups = select(GROUP.c.id).where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget))
+    groups = select(SpendGroupRow.id).where(
+        one_of(SpendGroupRow.money, budget.counts), *in_scope(connection, SpendGroupRow, budget)
+    )
     # PostgreSQL finds the groups first and uses the index for each only if they are an array.
     numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
-    counted = SUM.c.group_id.in_(groups) if numbers is None else SUM.c.group_id == numbers
+    counted = SpendSumRow.group_id.in_(groups) if numbers is None else SpendSumRow.group_id == numbers
     sums = [
-        select(func.coalesce(func.sum(SUM.c.micros), 0))
+        select(func.coalesce(func.sum(SpendSumRow.micros), 0))
         .where(
-            SUM.c.size == bindparam(f"size_{n}"),
-            SUM.c.slot >= bindparam(f"first_{n}"),
-            SUM.c.slot < bindparam(f"after_{n}"),
+            SpendSumRow.size == bindparam(f"size_{n}"),
+            SpendSumRow.slot >= bindparam(f"first_{n}"),
+            SpendSumRow.slot < bindparam(f"after_{n}"),
             counted,
         )
         .scalar_subquery()
@@ -201,8 +236,8 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
     """Every stored sum that is not zero, by tags (JSON), size of the slot, and slot."""
-    groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
-    rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
+    groups = {row.id: row.key for row in connection.execute(select(SpendGroupRow.id, SpendGroupRow.key))}
+    rows = connection.execute(select(SpendSumRow).where(SpendSumRow.micros != 0))
     return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
 
 
@@ -210,7 +245,7 @@ def compare(connection: Connection) -> tuple[int, int]:
     """The number of sums that are not zero, and of those that differ from the entries; compared one month of slots at a
     time.
     """
-    groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
+    groups = {row.id: row.key for row in connection.execute(select(SpendGroupRow.id, SpendGroupRow.key))}
     edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
     there = wrong = 0
     for start in range(min(edges) // DAY * DAY, max(edges) + DAY, _MONTH) if edges else ():
@@ -246,14 +281,13 @@ def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, e
 
 
 def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: Which) -> int:
-    c = ENTRY.c
-    query = select(c.micros, c.covers_from, c.covers_to).where(
-        c.account == Account.SPENT.value,
-        one_of(c.money, budget.counts),
-        *in_scope(connection, ENTRY.c, budget),
+    query = select(LedgerEntryRow.micros, LedgerEntryRow.covers_from, LedgerEntryRow.covers_to).where(
+        LedgerEntryRow.account == Account.SPENT.value,
+        one_of(LedgerEntryRow.money, budget.counts),
+        *in_scope(connection, LedgerEntryRow, budget),
         *which,
-        c.covers_to >= left,
-        c.covers_from < right,
+        LedgerEntryRow.covers_to >= left,
+        LedgerEntryRow.covers_from < right,
     )
     return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
 
@@ -278,7 +312,7 @@ def _is_pattern(names: tuple[str, ...]) -> bool:
     return any(sign in name for name in names for sign in _PATTERN_SIGNS)
 
 
-def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+def in_scope(connection: Connection | None, row: type[Row], budget: BudgetSpec) -> list[ColumnElement[bool]]:
     """The conditions on rows that count.
 
     Patterns are replaced by the matching names in the store, as databases match patterns differently from rules.
@@ -288,10 +322,10 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
     for column, names in _scope(budget).items():
         if _is_pattern(names):
             assert connection is not None
-            occurring = connection.scalars(select(GROUP.c[column]).distinct())
-            conditions.append(columns[column].in_([name for name in occurring if matches(names, name)]))
+            occurring = connection.scalars(select(getattr(SpendGroupRow, column)).distinct())
+            conditions.append(getattr(row, column).in_([name for name in occurring if matches(names, name)]))
         elif names:
-            conditions.append(one_of(columns[column], names))
+            conditions.append(one_of(getattr(row, column), names))
     return conditions
 
 
@@ -315,13 +349,13 @@ def _as_key(tags: Iterable[str | None]) -> str:
     return json.dumps([*tags], separators=(",", ":"))
 
 
-_BY_KEY = select(GROUP.c.id).where(GROUP.c.key == bindparam("key"))
+_BY_KEY = select(SpendGroupRow.id).where(SpendGroupRow.key == bindparam("key"))
 
 
 def _group(connection: Connection, key: str, tags: Mapping[str, str | None]) -> int:
     known = connection.scalar(_BY_KEY, {"key": key})
     if known is not None:
         return int(known)
-    made = connection.execute(GROUP.insert().values(key=key, **tags))
+    made = connection.execute(insert(SpendGroupRow).values(key=key, **tags))
     assert made.inserted_primary_key is not None
     return int(made.inserted_primary_key[0])

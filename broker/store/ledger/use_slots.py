@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from broker.ledger.sums import DAY
 from broker.store.engine.times import to_micros
-from broker.store.tables.jobs import STILL_THERE
+from broker.store.schema.jobs import STILL_THERE
 
 _SECOND = 1_000_000
 _LEVEL = 1 << 40  # more than the seconds of any date

@@ -19,44 +19,58 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, select, text, tuple_, update
+from sqlalchemy import BigInteger, Connection, bindparam, delete, select, text, tuple_, update
 
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import ROUTES, Account
 from broker.store.engine.times import to_micros
 from broker.store.ledger import use_slots
-from broker.store.tables.jobs import JOB, MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import MOVED, USE
+from broker.store.schema.jobs import STILL_THERE, JobRow, MachineTimeRow
+from broker.store.schema.ledger import MovementSumRow, UseSumRow
+from broker.store.schema.row import table_of
 
 AT_ONCE = 1_000
 """The maximum number of jobs folded in one transaction."""
 SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
 GIVES_BACK = frozenset(movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT)
-_T = MACHINE_TIME.c
+
 _PLACE = (
     "money", "user_name", "team", "project", "workload", "environment", "provider", "region", "capacity_type",
     "instance_type", "accelerator",
 )  # fmt: skip
 _ADDED = ("jobs", "attempts", "gpu_time", "machine_time", *(kind.value for kind in MoneyKind))
-_COLUMNS = USE.columns.keys()
+_COLUMNS = table_of(UseSumRow).columns.keys()
 _ADD = text(
     f"INSERT INTO use_sum ({', '.join(_COLUMNS)}) VALUES (:{', :'.join(_COLUMNS)})"  # noqa: S608  # our own names
     " ON CONFLICT (slot, part) DO UPDATE SET "
     + ", ".join(f"{name} = use_sum.{name} + excluded.{name}" for name in _ADDED)
 )
-_OF_JOBS = _T.job_id.in_(bindparam("jobs", expanding=True))
-_TIMES = select(_T.job_id, _T.attempt, _T.since, _T.until, _T.count, _T.nodes, *(_T[name] for name in _PLACE)).where(
-    _OF_JOBS
-)
+_OF_JOBS = MachineTimeRow.job_id.in_(bindparam("jobs", expanding=True))
+_TIMES = select(
+    MachineTimeRow.job_id,
+    MachineTimeRow.attempt,
+    MachineTimeRow.since,
+    MachineTimeRow.until,
+    MachineTimeRow.count,
+    MachineTimeRow.nodes,
+    *(getattr(MachineTimeRow, name) for name in _PLACE),
+).where(_OF_JOBS)
 _MOVED = select(
-    MOVED.c.job_id, MOVED.c.attempt, MOVED.c.money, MOVED.c.movement, MOVED.c.micros, MOVED.c.covers_from,
-    MOVED.c.covers_to,
-).where(MOVED.c.job_id.in_(bindparam("jobs", expanding=True)), MOVED.c.movement.in_(SPENDS))  # fmt: skip
-_FOLDED = select(_T.job_id).distinct().where(_OF_JOBS, _T.folded.is_not(None))
-_DELETE_EMPTY = USE.delete().where(
-    USE.c.slot == bindparam("in_slot", type_=BigInteger), USE.c.part == bindparam("of_part"), USE.c.jobs == 0
+    MovementSumRow.job_id,
+    MovementSumRow.attempt,
+    MovementSumRow.money,
+    MovementSumRow.movement,
+    MovementSumRow.micros,
+    MovementSumRow.covers_from,
+    MovementSumRow.covers_to,
+).where(MovementSumRow.job_id.in_(bindparam("jobs", expanding=True)), MovementSumRow.movement.in_(SPENDS))
+_FOLDED = select(MachineTimeRow.job_id).distinct().where(_OF_JOBS, MachineTimeRow.folded.is_not(None))
+_DELETE_EMPTY = delete(UseSumRow).where(
+    UseSumRow.slot == bindparam("in_slot", type_=BigInteger),
+    UseSumRow.part == bindparam("of_part"),
+    UseSumRow.jobs == 0,
 )
-_MARK = update(MACHINE_TIME).where(_T.job_id == bindparam("job"))
+_MARK = update(MachineTimeRow).where(MachineTimeRow.job_id == bindparam("job"))
 
 Place = tuple[Any, ...]
 
@@ -66,11 +80,15 @@ def fold(connection: Connection, before: datetime, after: tuple[int, str] = (0, 
 
     Returns the position after which the next call continues (``after``); None if there are no more.
     """
-    waiting = select(_T.until, _T.job_id, JOB.c.closed).join(JOB, JOB.c.id == _T.job_id, isouter=True)
-    waiting = waiting.where(
-        _T.folded.is_(None), _T.until <= to_micros(before), tuple_(_T.until, _T.job_id) > tuple_(*after)
+    waiting = select(MachineTimeRow.until, MachineTimeRow.job_id, JobRow.closed).join_from(
+        MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id, isouter=True
     )
-    rows = connection.execute(waiting.order_by(_T.until, _T.job_id).limit(AT_ONCE)).all()
+    waiting = waiting.where(
+        MachineTimeRow.folded.is_(None),
+        MachineTimeRow.until <= to_micros(before),
+        tuple_(MachineTimeRow.until, MachineTimeRow.job_id) > tuple_(*after),
+    )
+    rows = connection.execute(waiting.order_by(MachineTimeRow.until, MachineTimeRow.job_id).limit(AT_ONCE)).all()
     if not rows:
         return None
     _change(connection, sorted({row.job_id for row in rows if row.closed}), 1)
@@ -87,8 +105,8 @@ def unfold(connection: Connection, job_ids: Sequence[str]) -> None:
 
 def forget(connection: Connection) -> None:
     """Delete every sum; all jobs are counted one by one until they are folded again."""
-    connection.execute(update(MACHINE_TIME).where(_T.folded.is_not(None)).values(folded=None))
-    connection.execute(USE.delete())
+    connection.execute(update(MachineTimeRow).where(MachineTimeRow.folded.is_not(None)).values(folded=None))
+    connection.execute(delete(UseSumRow))
 
 
 def _change(connection: Connection, job_ids: Sequence[str], sign: int) -> None:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Doubt
 from broker.store.market.doubts import ENDED
 from broker.store.market.polls import end_offers, supersede
 from broker.store.records import AcceptedDoubts, PollStatus
-from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
 
 
 def accept(
     connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
 ) -> AcceptedDoubts:
     """Accept an adapter's offers that are in doubt: all of them, or those of these pools. See `Store.accept_doubts`."""
-    c = OFFER.c
-    columns = (c.id, POOL.c.key, c.source, c.doubt, c.micros, c.as_of, c.changed_at)
-    wanted = [OFFER.c.polled_by == provider, OFFER.c.doubt.is_not(None), OFFER.c.ended_at.is_(None)]
+    columns = (
+        OfferRow.id,
+        PoolRow.key,
+        OfferRow.source,
+        OfferRow.doubt,
+        OfferRow.micros,
+        OfferRow.as_of,
+        OfferRow.changed_at,
+    )
+    wanted = [OfferRow.polled_by == provider, OfferRow.doubt.is_not(None), OfferRow.ended_at.is_(None)]
     rows = connection.execute(
-        select(*columns).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id).where(*wanted)
+        select(*columns).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id).where(*wanted)
     ).all()
     if pools:
         names = {row.key for row in rows}
@@ -35,7 +42,10 @@ def accept(
             )
         rows = [row for row in rows if row.key in pools]
     latest = connection.execute(
-        select(POLL.c.id, POLL.c.status).where(POLL.c.provider == provider).order_by(POLL.c.id.desc()).limit(1)
+        select(PollRunRow.id, PollRunRow.status)
+        .where(PollRunRow.provider == provider)
+        .order_by(PollRunRow.id.desc())
+        .limit(1)
     ).first()
     suspect = latest is not None and latest.status == PollStatus.SUSPECT.value and not pools
     if not rows and not suspect:
@@ -54,16 +64,18 @@ def accept(
         for row, end in zip(untold, ended, strict=True)
     ]
     if changes:
-        connection.execute(PRICE.insert(), changes)
-    believed = update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(doubt=None, doubt_detail="", trusted=None)
+        connection.execute(insert(PriceChangeRow), changes)
+    believed = (
+        update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(doubt=None, doubt_detail="", trusted=None)
+    )
     if rows:
         connection.execute(believed, [{"b_id": row.id} for row in rows])
     if suspect and latest is not None:
         accepted = {"status": PollStatus.ACCEPTED.value, "gone": len(untold), "complete": True}
-        connection.execute(update(POLL).where(POLL.c.id == latest.id).values(**accepted, error="", hint=""))
-    number = (connection.scalar(select(func.max(ACCEPTANCE.c.number))) or 0) + 1
+        connection.execute(update(PollRunRow).where(PollRunRow.id == latest.id).values(**accepted, error="", hint=""))
+    number = (connection.scalar(select(func.max(PriceAcceptanceRow.number))) or 0) + 1
     what = {f"{row.key}@{row.source}": {"doubt": row.doubt, "micros": row.micros} for row in rows}
     about = {"number": number, "at": at, "accepted_by": by, "provider": provider, "ended": len(untold), "note": note}
-    connection.execute(ACCEPTANCE.insert(), {**about, "what": json.dumps(what, sort_keys=True)})
+    connection.execute(insert(PriceAcceptanceRow), {**about, "what": json.dumps(what, sort_keys=True)})
     supersede(connection)
     return AcceptedDoubts(number, provider, len(untold), len(rows) - len(untold), by)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select, union_all
+from sqlalchemy.orm import aliased
 
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
@@ -16,15 +17,15 @@ from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.market.polls import CODES
-from broker.store.tables.jobs import EVENT, JOB
-from broker.store.tables.market import OFFER, POLL, POOL, PRICE
+from broker.store.schema.jobs import AttemptEventRow, JobRow
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow
 
 _CAN_BE_HAD = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
 _MOST_JOBS = 1_000
 _BATCH = 10_000
-_OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
-    OFFER.c.id.in_(bindparam("series", expanding=True))
+_OFFERS = OFFER_QUERY.add_columns(OfferRow.id, OfferRow.polled_by).where(
+    OfferRow.id.in_(bindparam("series", expanding=True))
 )
 
 
@@ -76,24 +77,24 @@ def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceRe
 def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     """The query for each change of availability of the matching series, and the state of each at ``:since``."""
     since = bindparam("since", type_=BigInteger)
-    mine = select(OFFER.c.id).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+    mine = select(OfferRow.id).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
     wanted = [condition for _, condition in conditions(connection, query)]
-    before = PRICE.alias("before")
-    newest = select(before.c.at).where(before.c.series == OFFER.c.id, before.c.at < since)
+    before = aliased(PriceChangeRow, name="before")
+    newest = select(before.at).where(before.series == OfferRow.id, before.at < since)
     in_force = (
-        select(PRICE.c.series, PRICE.c.at, PRICE.c.availability)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        select(PriceChangeRow.series, PriceChangeRow.at, PriceChangeRow.availability)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
         .join(
-            PRICE,
+            PriceChangeRow,
             and_(
-                PRICE.c.series == OFFER.c.id,
-                PRICE.c.at == newest.order_by(before.c.at.desc()).limit(1).scalar_subquery(),
+                PriceChangeRow.series == OfferRow.id,
+                PriceChangeRow.at == newest.order_by(before.at.desc()).limit(1).scalar_subquery(),
             ),
         )
         .where(*wanted)
     )
-    later = select(PRICE.c.series, PRICE.c.at, PRICE.c.availability).where(
-        PRICE.c.series.in_(mine.where(*wanted)), PRICE.c.at >= since
+    later = select(PriceChangeRow.series, PriceChangeRow.at, PriceChangeRow.availability).where(
+        PriceChangeRow.series.in_(mine.where(*wanted)), PriceChangeRow.at >= since
     )
     c = union_all(in_force, later).subquery().c
     previous = func.lag(c.availability).over(partition_by=c.series, order_by=c.at).label("previous")
@@ -106,9 +107,9 @@ def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[An
 
 
 def _looked_at_query() -> Select[Any]:
-    providers = values_of(POLL.c.provider)
-    well = select(POLL.c.finished).where(POLL.c.provider == providers.c.value, POLL.c.error == "")
-    return select(providers.c.value, well.order_by(POLL.c.finished.desc()).limit(1).scalar_subquery())
+    providers = values_of(PollRunRow.provider)
+    well = select(PollRunRow.finished).where(PollRunRow.provider == providers.c.value, PollRunRow.error == "")
+    return select(providers.c.value, well.order_by(PollRunRow.finished.desc()).limit(1).scalar_subquery())
 
 
 _LOOKED_AT = _looked_at_query()
@@ -124,15 +125,21 @@ def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
     whose machines came up, and those that ended without machines for lack of capacity.
     """
     jobs = (
-        select(JOB.c.id)
-        .where(and_(JOB.c.submitted_at >= since, JOB.c.state != "queued"))
-        .order_by(JOB.c.submitted_at.desc())
+        select(JobRow.id)
+        .where(and_(JobRow.submitted_at >= since, JobRow.state != "queued"))
+        .order_by(JobRow.submitted_at.desc())
         .limit(_MOST_JOBS)
     )
     rows = connection.execute(
-        select(EVENT.c.job_id, EVENT.c.attempt, EVENT.c.at, EVENT.c.kind, EVENT.c.body)
-        .where(EVENT.c.job_id.in_(jobs), EVENT.c.kind.in_(_ATTEMPT))
-        .order_by(EVENT.c.job_id, EVENT.c.seq)
+        select(
+            AttemptEventRow.job_id,
+            AttemptEventRow.attempt,
+            AttemptEventRow.at,
+            AttemptEventRow.kind,
+            AttemptEventRow.body,
+        )
+        .where(AttemptEventRow.job_id.in_(jobs), AttemptEventRow.kind.in_(_ATTEMPT))
+        .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
     )
     told: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:

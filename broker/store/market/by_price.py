@@ -19,12 +19,12 @@ from broker.core.market.offers import Offer, OfferQuery
 from broker.store.engine.statement_cache import distinct, question
 from broker.store.market.market import CPU, conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
-from broker.store.tables.market import OFFER, POOL
+from broker.store.schema.market import OfferRow, PoolRow
 
 _FIRST, _MOST = 2, 512  # rows read at a time for each kind of machine: few at first, as often the first offer suffices
 # From the offers, not the pools: in the index by price, the next number follows directly.
-_NEXT_COUNT = select(func.min(OFFER.c.count)).where(
-    OFFER.c.accelerator == bindparam("accelerator"), OFFER.c.count > bindparam("after"), OFFER.c.ended_at.is_(None)
+_NEXT_COUNT = select(func.min(OfferRow.count)).where(
+    OfferRow.accelerator == bindparam("accelerator"), OfferRow.count > bindparam("after"), OfferRow.ended_at.is_(None)
 )
 
 
@@ -38,7 +38,7 @@ def by_price(connection: Connection, query: OfferQuery, order: OfferOrder) -> It
     wanted = ["" if name == CPU else name for name in query.accelerators]
     streams = [
         _of_machine(connection, accelerator, count, rest)
-        for accelerator in wanted or distinct(connection, POOL.c.accelerator)
+        for accelerator in wanted or distinct(connection, PoolRow.accelerator)
         for count in _counts(connection, accelerator, query)
     ]
 
@@ -73,15 +73,14 @@ def _of_machine(connection: Connection, accelerator: str, count: int, rest: Offe
 
 def _page(connection: Connection | None, rest: OfferQuery) -> Select[Any]:
     """The query for some offers after a price and id, in that order."""
-    c = OFFER.c
     wanted = [condition for _, condition in conditions(connection, rest)]
     if rest.max_price is not None:
-        wanted.append(c.micros <= rest.max_price.micros)
+        wanted.append(OfferRow.micros <= rest.max_price.micros)
     return (
-        OFFER_QUERY.add_columns(c.id)
-        .where(c.accelerator == bindparam("accelerator"), c.count == bindparam("count"))
-        .where(c.ended_at.is_(None), ~c.superseded, *wanted)
-        .where(tuple_(c.micros, c.id) > tuple_(bindparam("micros"), bindparam("id")))
-        .order_by(c.micros, c.id)
+        OFFER_QUERY.add_columns(OfferRow.id)
+        .where(OfferRow.accelerator == bindparam("accelerator"), OfferRow.count == bindparam("count"))
+        .where(OfferRow.ended_at.is_(None), ~OfferRow.superseded, *wanted)
+        .where(tuple_(OfferRow.micros, OfferRow.id) > tuple_(bindparam("micros"), bindparam("id")))
+        .order_by(OfferRow.micros, OfferRow.id)
         .limit(bindparam("most"))
     )

@@ -23,7 +23,7 @@ from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.market.offer_rows import ENDED_AT, ID_AT, MONEY_AT, KnownOffer
 from broker.store.records import PollStatus
-from broker.store.tables.market import ACCEPTANCE, OFFER, POLL, POOL, PRICE
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
 
 _POLLS = 20  # the number of polls whose churn determines the expected churn
 _LONG_AGO = 200  # the number of polls in which the ends of offers in small groups are counted
@@ -73,12 +73,12 @@ def _groups(provider: str, region: str, gpu: str) -> tuple[tuple[str, str], ...]
 
 def _ends(connection: Connection, provider: str, since: int) -> Counter[tuple[str, str]]:
     """The number of ended offers of each group since then, including those that returned."""
-    whose = POOL.c.provider, POOL.c.region, POOL.c.accelerator
+    whose = PoolRow.provider, PoolRow.region, PoolRow.accelerator
     query = (
         select(*whose, func.count())
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .join(PRICE, PRICE.c.series == OFFER.c.id)
-        .where(OFFER.c.polled_by == provider, PRICE.c.at >= since, PRICE.c.availability == ENDED)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+        .join(PriceChangeRow, PriceChangeRow.series == OfferRow.id)
+        .where(OfferRow.polled_by == provider, PriceChangeRow.at >= since, PriceChangeRow.availability == ENDED)
         .group_by(*whose)
     )
     found = Counter[tuple[str, str]]()
@@ -91,9 +91,9 @@ def _ends(connection: Connection, provider: str, since: int) -> Counter[tuple[st
 def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, str]]:
     """Provider, region and accelerator of the provider's current offers, by id."""
     query = (
-        select(OFFER.c.id, POOL.c.provider, POOL.c.region, POOL.c.accelerator)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .where(OFFER.c.polled_by == provider, OFFER.c.ended_at.is_(None))
+        select(OfferRow.id, PoolRow.provider, PoolRow.region, PoolRow.accelerator)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+        .where(OfferRow.polled_by == provider, OfferRow.ended_at.is_(None))
     )
     return {row[0]: (row[1], row[2], row[3]) for row in connection.execute(query)}
 
@@ -102,10 +102,12 @@ def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], boo
     """Of the provider's believed polls, newest first: the fraction of offers that each of the last ones ended, whether
     the last was empty, and the start of each (for more polls, for the ends of small groups).
     """
-    c = POLL.c
-    well = c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value))
+    well = PollRunRow.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value))
     rows = connection.execute(
-        select(c.seen, c.gone, c.started).where(c.provider == provider, well).order_by(c.id.desc()).limit(_LONG_AGO)
+        select(PollRunRow.seen, PollRunRow.gone, PollRunRow.started)
+        .where(PollRunRow.provider == provider, well)
+        .order_by(PollRunRow.id.desc())
+        .limit(_LONG_AGO)
     ).all()
     churn = tuple(row.gone / (row.seen + row.gone) for row in rows[:_POLLS] if row.gone)
     return churn, bool(rows) and not rows[0].seen, tuple(row.started for row in rows)
@@ -192,30 +194,34 @@ def price_levels(connection: Connection, now: int) -> ModelLevels:
     lists. ``now``: microseconds since 1970 UTC. Sorted here, as a window function takes twice as long.
     """
     rows = connection.execute(
-        select(POOL.c.accelerator, POOL.c.capacity_type, POOL.c.provider, OFFER.c.micros, POOL.c.count, OFFER.c.cpus)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        select(
+            PoolRow.accelerator, PoolRow.capacity_type, PoolRow.provider, OfferRow.micros, PoolRow.count, OfferRow.cpus
+        )
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
         .where(
-            OFFER.c.doubt.is_(None),
-            OFFER.c.micros > 0,
-            OFFER.c.money == MoneyKind.CASH.value,
-            or_(OFFER.c.ended_at.is_(None), OFFER.c.ended_at > now - _HISTORY),
+            OfferRow.doubt.is_(None),
+            OfferRow.micros > 0,
+            OfferRow.money == MoneyKind.CASH.value,
+            or_(OfferRow.ended_at.is_(None), OfferRow.ended_at > now - _HISTORY),
         )
     )
     return levels_of(
         (accelerator, kind, provider, micros / units)
         for accelerator, kind, provider, micros, count, cpus in rows
-        if (units := count if accelerator else cpus)
+        if (units := count if accelerator else cpus) and micros
     )
 
 
 def _accepted(connection: Connection, provider: str) -> frozenset[str]:
     """The offers (``pool@source``) of an adapter whose price a person accepted."""
-    rows = connection.scalars(select(ACCEPTANCE.c.what).where(ACCEPTANCE.c.provider == provider))
+    rows = connection.scalars(select(PriceAcceptanceRow.what).where(PriceAcceptanceRow.provider == provider))
     return frozenset(offer for what in rows for offer in json.loads(what))
 
 
 def doubt_untold(connection: Connection, ids: Sequence[int]) -> None:
     """Mark offers that are missing from a suspect poll."""
     if ids:
-        marked = update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(doubt=Doubt.UNTOLD.value, doubt_detail="")
+        marked = (
+            update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(doubt=Doubt.UNTOLD.value, doubt_detail="")
+        )
         connection.execute(marked, [{"b_id": one} for one in ids])

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, null, select
-from sqlalchemy.sql.selectable import FromClause
+from sqlalchemy.orm import aliased
 
 from broker.core.market.offers import Availability, Offer, OfferQuery
 from broker.core.values.money import Money
@@ -18,10 +18,10 @@ from broker.store.market.market import conditions
 from broker.store.market.offer_rows import OFFER_QUERY, PLACE, SAID, to_offers
 from broker.store.market.polls import CODES
 from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
-from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 
 _KINDS = {code: Availability(kind) for kind, code in CODES.items()}
-_known_since = func.coalesce(PRICE.c.learned, PRICE.c.at)
+_known_since = func.coalesce(PriceChangeRow.learned, PriceChangeRow.at)
 _AS_OF = len(PLACE) + 1  # the index of the date in `OFFER_QUERY`
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 _MORE = ("since", "learned", "polled_by")  # the columns after those of an offer
@@ -31,7 +31,7 @@ def series(connection: Connection, query: OfferQuery) -> list[Series]:
     """See `MarketHistory.series`."""
     wanted = [condition for _, condition in conditions(connection, query)]
     rows = connection.execute(
-        OFFER_QUERY.add_columns(OFFER.c.polled_by, OFFER.c.ended_at).where(*wanted).order_by(OFFER.c.id)
+        OFFER_QUERY.add_columns(OfferRow.polled_by, OfferRow.ended_at).where(*wanted).order_by(OfferRow.id)
     ).all()
     found = to_offers([row[:-2] for row in rows])
     return [
@@ -70,37 +70,37 @@ def offers_at(connection: Connection, when: datetime, known_at: datetime | None,
 
 def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
     """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`."""
-    before, told = PRICE.alias("before"), SIGNAL.alias("told")
-    in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
+    before, told = aliased(PriceChangeRow, name="before"), aliased(SignalChangeRow, name="told")
+    in_force = [before.series == OfferRow.id, before.at <= when]
     if known is not None:
-        in_force.append(func.coalesce(before.c.learned, before.c.at) <= known)
+        in_force.append(func.coalesce(before.learned, before.at) <= known)
     newest = _newest(before, in_force)
-    signalled = _newest(told, [told.c.series == OFFER.c.id, told.c.at <= (when if known is None else min(when, known))])
+    signalled = _newest(told, [told.series == OfferRow.id, told.at <= (when if known is None else min(when, known))])
     then = {
-        "micros": PRICE.c.micros,
-        "availability": case({code: kind.value for code, kind in _KINDS.items()}, value=PRICE.c.availability),
+        "micros": PriceChangeRow.micros,
+        "availability": case({code: kind.value for code, kind in _KINDS.items()}, value=PriceChangeRow.availability),
         "unavailable_because": literal(""),
-        "score": SIGNAL.c.score,
-        "interruption_rate": SIGNAL.c.interruption_rate,
+        "score": SignalChangeRow.score,
+        "interruption_rate": SignalChangeRow.interruption_rate,
     }
-    places = [POOL.c[name] for name in PLACE]
-    said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
+    places = [getattr(PoolRow, name) for name in PLACE]
+    said = [then.get(name, getattr(OfferRow, name)).label(name) for name in SAID]
     # Past doubts are not recorded.
     no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
-    values = (PRICE.c.at, PRICE.c.learned, OFFER.c.polled_by)
+    values = (PriceChangeRow.at, PriceChangeRow.learned, OfferRow.polled_by)
     more = (value.label(name) for name, value in zip(_MORE, values, strict=True))
     return (
-        select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *no_doubt, *more)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest))
-        .outerjoin(SIGNAL, and_(SIGNAL.c.series == OFFER.c.id, SIGNAL.c.at == signalled))
-        .where(PRICE.c.availability != ENDED, *(condition for _, condition in conditions(connection, query)))
-        .order_by(OFFER.c.id)
+        select(*places, OfferRow.source, PriceChangeRow.at.label("as_of"), *said, *no_doubt, *more)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+        .join(PriceChangeRow, and_(PriceChangeRow.series == OfferRow.id, PriceChangeRow.at == newest))
+        .outerjoin(SignalChangeRow, and_(SignalChangeRow.series == OfferRow.id, SignalChangeRow.at == signalled))
+        .where(PriceChangeRow.availability != ENDED, *(condition for _, condition in conditions(connection, query)))
+        .order_by(OfferRow.id)
     )
 
 
-def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarSelect[int]:
-    return select(table.c.at).where(*wanted).order_by(table.c.at.desc()).limit(1).scalar_subquery()
+def _newest(row: Any, wanted: Sequence[ColumnElement[bool]]) -> ScalarSelect[int]:
+    return select(row.at).where(*wanted).order_by(row.at.desc()).limit(1).scalar_subquery()
 
 
 def _without_superseded(rows: Sequence[Any]) -> list[Any]:
@@ -120,9 +120,9 @@ def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int
     found = {}
     for provider in providers:
         finished = connection.scalar(
-            select(POLL.c.finished)
-            .where(POLL.c.provider == provider, POLL.c.complete, POLL.c.finished <= by)
-            .order_by(POLL.c.finished.desc())
+            select(PollRunRow.finished)
+            .where(PollRunRow.provider == provider, PollRunRow.complete, PollRunRow.finished <= by)
+            .order_by(PollRunRow.finished.desc())
             .limit(1)
         )
         if finished is not None:
@@ -161,16 +161,16 @@ def signal_points(connection: Connection, offer: Offer, start: datetime, end: da
     one = series_of(connection, offer)
     if one is None:
         return []
-    rows = _in_force_and_later(connection, SIGNAL, one, start, end, [])
+    rows = _in_force_and_later(connection, SignalChangeRow, one, start, end, [])
     return [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
 
 
 def series_of(connection: Connection, offer: Offer) -> int | None:
     """The id of the offer's price series; None if there is none."""
     return connection.scalar(
-        select(OFFER.c.id)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .where(POOL.c.key == offer.pool, OFFER.c.source == offer.source)
+        select(OfferRow.id)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+        .where(PoolRow.key == offer.pool, OfferRow.source == offer.source)
     )
 
 
@@ -182,19 +182,19 @@ def _changes(
     if one is None:
         return []
     known = [] if known_at is None else [_known_since <= to_micros(known_at)]
-    return _in_force_and_later(connection, PRICE, one, start, end, known)
+    return _in_force_and_later(connection, PriceChangeRow, one, start, end, known)
 
 
 def _in_force_and_later(
     connection: Connection,
-    table: FromClause,
+    row: type[PriceChangeRow] | type[SignalChangeRow],
     one: int,
     start: datetime,
     end: datetime,
     known: Sequence[ColumnElement[bool]],
 ) -> list[Any]:
-    at, begin = table.c.at, to_micros(start)
-    mine = select(table).where(table.c.series == one, *known)
+    at, begin = row.at, to_micros(start)
+    mine = select(row).where(row.series == one, *known)
     first = connection.execute(mine.where(at <= begin).order_by(at.desc()).limit(1)).first()
     later = connection.execute(mine.where(at > begin, at <= to_micros(end)).order_by(at)).all()
     return ([first] if first else []) + list(later)

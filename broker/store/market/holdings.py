@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, case, func, or_, select
+from sqlalchemy import Connection, case, func, insert, or_, select, update
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -22,42 +22,42 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.market import HOLDING, HOLDING_PROOF
+from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.market import HoldingProofRow, HoldingRow
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
     """Recorded owned machines, reservations and commitments that were not removed, in the order of addition."""
-    rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
+    rows = connection.execute(select(HoldingRow).where(HoldingRow.removed_at.is_(None)).order_by(HoldingRow.number))
     return [_recorded(row) for row in rows]
 
 
 def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
     """The recorded capacity held at that time (UTC): without later additions, including later removals."""
-    c, moment = HOLDING.c, to_micros(at)
-    there = (c.added_at < moment, or_(c.removed_at.is_(None), c.removed_at >= moment))
-    return [_recorded(row) for row in connection.execute(select(HOLDING).where(*there).order_by(c.number))]
+    moment = to_micros(at)
+    there = (HoldingRow.added_at < moment, or_(HoldingRow.removed_at.is_(None), HoldingRow.removed_at >= moment))
+    return [_recorded(row) for row in connection.execute(select(HoldingRow).where(*there).order_by(HoldingRow.number))]
 
 
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
     """Record a holding. Numbers increase and are never reused."""
-    number = (connection.scalar(select(func.max(HOLDING.c.number))) or 0) + 1
+    number = (connection.scalar(select(func.max(HoldingRow.number))) or 0) + 1
     record = {"number": number, "added_at": at, "added_by": by, "removed_at": None, "removed_by": ""}
-    connection.execute(HOLDING.insert().values(columns_of(HOLDING, holding, **record)))
+    connection.execute(insert(HoldingRow).values(columns_of(HoldingRow, holding, **record)))
     return RecordedHolding(number, holding, from_micros(to_micros(at)), by)
 
 
 def keep_proof(connection: Connection, name: str, content: bytes) -> str:
     """Store a document; returns its SHA-256 (hex). Idempotent: equal content is stored once."""
     digest = sha256(content).hexdigest()
-    if connection.scalar(select(HOLDING_PROOF.c.sha256).where(HOLDING_PROOF.c.sha256 == digest)) is None:
-        connection.execute(HOLDING_PROOF.insert().values(sha256=digest, name=name, content=content))
+    if connection.scalar(select(HoldingProofRow.sha256).where(HoldingProofRow.sha256 == digest)) is None:
+        connection.execute(insert(HoldingProofRow).values(sha256=digest, name=name, content=content))
     return digest
 
 
 def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
     """Name and content of a document that proves a holding. Raises `UnknownName` if it is not stored."""
-    row = connection.execute(select(HOLDING_PROOF).where(HOLDING_PROOF.c.sha256 == digest)).first()
+    row = connection.execute(select(HoldingProofRow).where(HoldingProofRow.sha256 == digest)).first()
     if row is None:
         raise UnknownName("proof of a holding", digest or "none", [])
     return str(row.name), bytes(row.content)
@@ -68,14 +68,14 @@ def remove(connection: Connection, number: int, *, by: str, at: datetime) -> Rec
     known = {recorded.number: recorded for recorded in holdings(connection)}
     if number not in known:
         raise UnknownName("holding", str(number), [str(known_number) for known_number in known])
-    change = HOLDING.update().where(HOLDING.c.number == number)
+    change = update(HoldingRow).where(HoldingRow.number == number)
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
     return known[number]
 
 
 def remove_if_there(connection: Connection, number: int, *, by: str, at: datetime) -> None:
     """Remove a holding of capacity. Idempotent: does nothing if there is none with that number."""
-    change = HOLDING.update().where(HOLDING.c.number == number, HOLDING.c.removed_at.is_(None))
+    change = update(HoldingRow).where(HoldingRow.number == number, HoldingRow.removed_at.is_(None))
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
 
 
@@ -85,9 +85,13 @@ def _recorded(row: Any) -> RecordedHolding:
 
 LOOKS_BACK = timedelta(days=7)
 
-_T = MACHINE_TIME.c
+
 _HELD = [CapacityType.OWNED.value, CapacityType.RESERVED.value]
-_ON_HELD = (_T.capacity_type.in_(_HELD), _T.accelerator.is_not(None), _T.money != MoneyKind.SANDBOX.value)
+_ON_HELD = (
+    MachineTimeRow.capacity_type.in_(_HELD),
+    MachineTimeRow.accelerator.is_not(None),
+    MachineTimeRow.money != MoneyKind.SANDBOX.value,
+)
 _MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
 
 
@@ -99,9 +103,16 @@ class WorkOnHeld:
     def __init__(self, connection: Connection, since: datetime) -> None:
         """Reads the attempts with machines at ``since`` (UTC) or later, once."""
         changes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        query = select(_T.accelerator, _T.since, _T.until, _T.count * _T.nodes)
-        for name, first, last, gpus in connection.execute(query.where(_T.until >= to_micros(since), *_ON_HELD)):
-            changes[name] += [(first, gpus), *([] if last == STILL_THERE else [(last, -gpus)])]
+        query = select(
+            MachineTimeRow.accelerator,
+            MachineTimeRow.since,
+            MachineTimeRow.until,
+            MachineTimeRow.count * MachineTimeRow.nodes,
+        )
+        for name, first, last, gpus in connection.execute(
+            query.where(MachineTimeRow.until >= to_micros(since), *_ON_HELD)
+        ):
+            changes[str(name)] += [(first, gpus), *([] if last == STILL_THERE else [(last, -gpus)])]
         self._of = {name: _WorkCurve.of(sorted(of)) for name, of in changes.items()}
 
     def __call__(self, left: int, right: int) -> Mapping[str, int]:
@@ -158,10 +169,13 @@ def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = Non
 
 def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
     """Accelerator milliseconds of attempts on owned and reserved machines in the half-open period (microseconds)."""
-    until = case((_T.until == STILL_THERE, right), else_=_T.until)
-    last, first = case((until > right, right), else_=until), case((_T.since < left, left), else_=_T.since)
-    time = (last - first) // _MILLI * _T.count * _T.nodes
-    query = select(_T.accelerator, func.sum(time)).where(
-        _T.until >= left, _T.since < right, *_ON_HELD
+    until = case((MachineTimeRow.until == STILL_THERE, right), else_=MachineTimeRow.until)
+    last, first = (
+        case((until > right, right), else_=until),
+        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
+    )
+    time = (last - first) // _MILLI * MachineTimeRow.count * MachineTimeRow.nodes
+    query = select(MachineTimeRow.accelerator, func.sum(time)).where(
+        MachineTimeRow.until >= left, MachineTimeRow.since < right, *_ON_HELD
     )  # fmt: skip
-    return {name: int(total) for name, total in connection.execute(query.group_by(_T.accelerator))}
+    return {name: int(total) for name, total in connection.execute(query.group_by(MachineTimeRow.accelerator))}

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, insert, select
 
 from broker.core.market.kept_answers import KeptAnswer
 from broker.core.values.money import in_microseconds
 from broker.store.engine.revisions import own_version
-from broker.store.tables.market import KEPT_ANSWER
+from broker.store.schema.market import KeptAnswerRow
 
 # After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.
 _LONGEST = in_microseconds(timedelta(days=7))
@@ -19,10 +19,17 @@ _LONGEST = in_microseconds(timedelta(days=7))
 
 def kept(connection: Connection, provider: str, now: int) -> dict[str, KeptAnswer]:
     """See `MarketHistory.kept_answers`."""
-    c = KEPT_ANSWER.c
     rows = connection.execute(
-        select(c.address, c.etag, c.last_modified, c.content, c.digest).where(
-            c.provider == provider, c.version == own_version(), c.at.between(now - _LONGEST, now)
+        select(
+            KeptAnswerRow.address,
+            KeptAnswerRow.etag,
+            KeptAnswerRow.last_modified,
+            KeptAnswerRow.content,
+            KeptAnswerRow.digest,
+        ).where(
+            KeptAnswerRow.provider == provider,
+            KeptAnswerRow.version == own_version(),
+            KeptAnswerRow.at.between(now - _LONGEST, now),
         )
     )
     return {
@@ -34,11 +41,10 @@ def kept(connection: Connection, provider: str, now: int) -> dict[str, KeptAnswe
 
 def keep(connection: Connection, provider: str, answers: Mapping[str, KeptAnswer], now: int) -> None:
     """Store these documents; deletes earlier ones of the same addresses and those that are too old."""
-    c = KEPT_ANSWER.c
     if not answers:
         return
-    old = c.address.in_(list(answers)) | ~c.at.between(now - _LONGEST, now)
-    connection.execute(delete(KEPT_ANSWER).where(c.provider == provider, old))
+    old = KeptAnswerRow.address.in_(list(answers)) | ~KeptAnswerRow.at.between(now - _LONGEST, now)
+    connection.execute(delete(KeptAnswerRow).where(KeptAnswerRow.provider == provider, old))
     rows = [
         {
             "provider": provider,
@@ -52,4 +58,4 @@ def keep(connection: Connection, provider: str, answers: Mapping[str, KeptAnswer
         }
         for address, answer in answers.items()
     ]
-    connection.execute(KEPT_ANSWER.insert(), rows)
+    connection.execute(insert(KeptAnswerRow), rows)

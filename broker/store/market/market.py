@@ -16,10 +16,10 @@ from broker.core.values.money import Money
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
-from broker.store.tables.market import OFFER, POOL, PRICE
+from broker.store.schema.market import OfferRow, PoolRow, PriceChangeRow
 
 CPU = "cpu"  # as an accelerator in a query: machines without one
-_CURRENT = and_(OFFER.c.ended_at.is_(None), ~OFFER.c.superseded)
+_CURRENT = and_(OfferRow.ended_at.is_(None), ~OfferRow.superseded)
 _WILD = frozenset("*?[")
 
 
@@ -36,8 +36,8 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
 def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     wanted = [condition for _, condition in conditions(connection, query)]
     if query.max_price is not None:
-        wanted.append(OFFER.c.micros <= query.max_price.micros)
-    return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)
+        wanted.append(OfferRow.micros <= query.max_price.micros)
+    return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OfferRow.id)
 
 
 def has_patterns(query: OfferQuery) -> bool:
@@ -47,7 +47,7 @@ def has_patterns(query: OfferQuery) -> bool:
 
 def count_offers(connection: Connection) -> int:
     """The number of current offers."""
-    return connection.scalar(select(func.count()).select_from(OFFER).where(_CURRENT)) or 0
+    return connection.scalar(select(func.count()).select_from(OfferRow).where(_CURRENT)) or 0
 
 
 def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: bool = False) -> dict[Reason, int]:
@@ -72,7 +72,7 @@ def _rejected_of_all(connection: Connection | None, query: OfferQuery) -> Select
 def _rejected_of_real(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     wanted = conditions(connection, query)
     left_out = ~and_(*(condition for _, condition in wanted))
-    simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
+    simulated = and_(left_out, OfferRow.money == MoneyKind.SANDBOX.value)
     reasons = [(~condition, reason.value) for reason, condition in wanted]
     return _counted([(simulated, Reason.SANDBOX_NOT_ASKED_FOR.value), *reasons])
 
@@ -82,7 +82,7 @@ def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
     total = func.count().label("total")
     return (
         select(reason, total)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
         .where(_CURRENT)
         .group_by(reason)
         .order_by(total.desc(), reason)
@@ -91,23 +91,24 @@ def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
 
 def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
     """The conditions of a query, each with its reason for rejection. ``connection``: needed only for patterns."""
-    c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
-        found.append((Reason.WRONG_PROVIDER, one_of(c.provider, _matching(connection, "provider", query.providers))))
+        found.append(
+            (Reason.WRONG_PROVIDER, one_of(PoolRow.provider, _matching(connection, "provider", query.providers)))
+        )
     if query.regions:
-        found.append((Reason.WRONG_REGION, one_of(c.region, _matching(connection, "region", query.regions))))
+        found.append((Reason.WRONG_REGION, one_of(PoolRow.region, _matching(connection, "region", query.regions))))
     if query.capacity_types:
         types = [kind.value for kind in query.capacity_types]
-        found.append((Reason.WRONG_CAPACITY_TYPE, one_of(c.capacity_type, types)))
+        found.append((Reason.WRONG_CAPACITY_TYPE, one_of(PoolRow.capacity_type, types)))
     if query.accelerators:
         names = ["" if name == CPU else name for name in query.accelerators]
         reason = Reason.NOT_A_CPU_OFFER if names == [""] else Reason.WRONG_ACCELERATOR
-        found.append((reason, one_of(c.accelerator, names)))
+        found.append((reason, one_of(PoolRow.accelerator, names)))
     if query.count is not None:
-        enough = c.count >= query.count
+        enough = PoolRow.count >= query.count
         if CPU in query.accelerators:
-            enough = enough | (c.accelerator == "")
+            enough = enough | (PoolRow.accelerator == "")
         found.append((Reason.TOO_FEW_ACCELERATORS, enough))
     return found
 
@@ -118,23 +119,27 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
     if not any(_WILD & set(pattern) for pattern in patterns):
         return list(patterns)
     assert connection is not None
-    names = connection.scalars(select(POOL.c[column]).distinct())
+    names = connection.scalars(select(getattr(PoolRow, column)).distinct())
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def names(connection: Connection, what: str) -> list[str]:
     """Every ``provider``, ``region`` or ``accelerator`` of the pools."""
-    return list(connection.scalars(select(POOL.c[what]).distinct()))
+    return list(connection.scalars(select(getattr(PoolRow, what)).distinct()))
 
 
 _SERIES = (
-    select(OFFER.c.id)
-    .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-    .where(POOL.c.key == bindparam("pool"), OFFER.c.source == bindparam("source"))
+    select(OfferRow.id)
+    .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+    .where(PoolRow.key == bindparam("pool"), OfferRow.source == bindparam("source"))
 )
-_PRICED = select(PRICE.c.at, PRICE.c.micros).where(PRICE.c.series == bindparam("series"), PRICE.c.micros.is_not(None))
-_IN_FORCE = _PRICED.where(PRICE.c.at <= bindparam("start")).order_by(PRICE.c.at.desc()).limit(1)
-_TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindparam("end")).order_by(PRICE.c.at)
+_PRICED = select(PriceChangeRow.at, PriceChangeRow.micros).where(
+    PriceChangeRow.series == bindparam("series"), PriceChangeRow.micros.is_not(None)
+)
+_IN_FORCE = _PRICED.where(PriceChangeRow.at <= bindparam("start")).order_by(PriceChangeRow.at.desc()).limit(1)
+_TOLD_LATER = _PRICED.where(PriceChangeRow.at > bindparam("start"), PriceChangeRow.at <= bindparam("end")).order_by(
+    PriceChangeRow.at
+)
 
 
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:

@@ -27,7 +27,7 @@ from broker.store.records import (
     Series,
     SignalPoint,
 )
-from broker.store.tables.market import OFFER, POLL
+from broker.store.schema.market import OfferRow, PollRunRow
 
 
 class MarketHistory:
@@ -162,27 +162,30 @@ class MarketHistory:
 def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     runs = last_polls(connection)
     # Ordered by number, not by date: a clock may have been set back.
-    providers = values_of(POLL.c.provider)
-    well = (POLL.c.provider == providers.c.value, POLL.c.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)))
-    newest = select(POLL.c.id).where(*well).order_by(POLL.c.id.desc()).limit(1).scalar_subquery()
+    providers = values_of(PollRunRow.provider)
+    well = (
+        PollRunRow.provider == providers.c.value,
+        PollRunRow.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)),
+    )
+    newest = select(PollRunRow.id).where(*well).order_by(PollRunRow.id.desc()).limit(1).scalar_subquery()
     ids = select(newest).select_from(providers)
-    rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(ids)))
+    rows = connection.execute(select(PollRunRow.provider, PollRunRow.finished).where(PollRunRow.id.in_(ids)))
     successes = {provider: from_micros(finished) for provider, finished in rows}
-    c = OFFER.c
-    dated = c.reference.is_(False)  # reference prices have no age limit
-    too_old = and_(dated, c.max_age.is_not(None), c.as_of + c.max_age < to_micros(now))
+
+    dated = OfferRow.reference.is_(False)  # reference prices have no age limit
+    too_old = and_(dated, OfferRow.max_age.is_not(None), OfferRow.as_of + OfferRow.max_age < to_micros(now))
     told = connection.execute(
         select(
-            c.polled_by,
+            OfferRow.polled_by,
             func.count(),
             func.sum(case((too_old, 1), else_=0)),
-            func.min(c.as_of),
-            func.max(c.as_of),
-            func.min(case((dated, c.max_age))),
-            func.count(c.doubt),
+            func.min(OfferRow.as_of),
+            func.max(OfferRow.as_of),
+            func.min(case((dated, OfferRow.max_age))),
+            func.count(OfferRow.doubt),
         )
-        .where(c.ended_at.is_(None), ~c.superseded)
-        .group_by(c.polled_by)
+        .where(OfferRow.ended_at.is_(None), ~OfferRow.superseded)
+        .group_by(OfferRow.polled_by)
     )
     offers = {row[0]: tuple(row[1:]) for row in told}
     found = {}

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from broker.core.market.offers import Availability, Billing, CapacityType, Doubt, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros
-from broker.store.tables.market import OFFER, POOL
+from broker.store.schema.market import OfferRow, PoolRow
 
 # The columns of an offer besides its date, in the order of `said`.
 SAID = (
@@ -41,13 +41,13 @@ ID_AT, ENDED_AT, DOUBT_AT, SAID_AT = 2, 5, 7, slice(-len(SAID), None)
 MONEY_AT = SAID.index("money") - len(SAID)
 PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 OFFER_QUERY = select(
-    *(POOL.c[name] for name in PLACE),
-    OFFER.c.source,
-    OFFER.c.as_of,
-    *(OFFER.c[name] for name in SAID),
-    OFFER.c.doubt,
-    OFFER.c.doubt_detail,
-).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+    *(getattr(PoolRow, name) for name in PLACE),
+    OfferRow.source,
+    OfferRow.as_of,
+    *(getattr(OfferRow, name) for name in SAID),
+    OfferRow.doubt,
+    OfferRow.doubt_detail,
+).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
 
 _TICK = timedelta(microseconds=1)
 _CAPACITY = {kind.value: kind for kind in CapacityType}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, exists, func, select, text
 
-from broker.store.tables.jobs import SETTING
-from broker.store.tables.market import ACCEPTANCE, HOLDING, PURCHASE
-from broker.store.tables.policy import POLICY
+from broker.store.schema.jobs import SettingRow
+from broker.store.schema.market import HoldingRow, PriceAcceptanceRow, PurchaseRow
+from broker.store.schema.policy import PolicySetRow
 
 CHANGED = "market_changed"
 """The setting with the number of the newest poll that changed more than the dates of offers."""
@@ -34,12 +34,12 @@ class PlanStamp:
 
 
 _STAMP = select(
-    select(func.coalesce(func.max(POLICY.c.number), 0)).scalar_subquery(),
-    select(SETTING.c.value).where(SETTING.c.key == "runs").scalar_subquery(),
-    select(SETTING.c.value).where(SETTING.c.key == CHANGED).scalar_subquery(),
-    select(func.coalesce(func.max(ACCEPTANCE.c.number), 0)).scalar_subquery(),
-    exists(select(HOLDING.c.number)),
-    exists(select(PURCHASE.c.id).where(~PURCHASE.c.closed)),
+    select(func.coalesce(func.max(PolicySetRow.number), 0)).scalar_subquery(),
+    select(SettingRow.value).where(SettingRow.key == "runs").scalar_subquery(),
+    select(SettingRow.value).where(SettingRow.key == CHANGED).scalar_subquery(),
+    select(func.coalesce(func.max(PriceAcceptanceRow.number), 0)).scalar_subquery(),
+    exists(select(HoldingRow.number)),
+    exists(select(PurchaseRow.id).where(~PurchaseRow.closed)),
 )
 
 

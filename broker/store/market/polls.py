@@ -11,7 +11,8 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable, Table, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import Connection, Executable, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy.orm import aliased
 
 from broker.core.market.judging import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
@@ -24,7 +25,7 @@ from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_
 from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
 from broker.store.market.plan_stamp import tell_of_change
 from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
-from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 
 # Codes of `price_change.availability`, besides ENDED.
 CODES = {
@@ -134,7 +135,7 @@ def record_poll(
     if not details.get("keep_unchanged", True):
         _forget_the_same(connection, row)
     row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
-    connection.execute(POLL.insert(), row)
+    connection.execute(insert(PollRunRow), row)
     return value_of(PollRun, SimpleNamespace(**row))
 
 
@@ -166,7 +167,7 @@ def _samples(
     """
     if complete or CONVERTED in samples:
         return samples
-    before = select(POLL.c.samples).where(POLL.c.provider == provider).order_by(POLL.c.id.desc()).limit(1)
+    before = select(PollRunRow.samples).where(PollRunRow.provider == provider).order_by(PollRunRow.id.desc()).limit(1)
     told: dict[str, Sequence[str]] = json.loads(connection.scalar(before) or "{}")
     return {**samples, CONVERTED: told[CONVERTED]} if told.get(CONVERTED) else samples
 
@@ -190,24 +191,35 @@ def _is_believed(row: KnownOffer) -> bool:
 
 # The number of the last poll of any provider, and the start of the provider's newest poll.
 _BEFORE = select(
-    select(func.max(POLL.c.id)).scalar_subquery(),
-    select(func.max(POLL.c.started)).where(POLL.c.provider == bindparam("provider")).scalar_subquery(),
+    select(func.max(PollRunRow.id)).scalar_subquery(),
+    select(func.max(PollRunRow.started)).where(PollRunRow.provider == bindparam("provider")).scalar_subquery(),
 )
 
 
 def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
     """Delete the provider's previous poll if it also changed nothing and ended in the same way."""
-    newest = select(func.max(POLL.c.id)).where(POLL.c.provider == row["provider"]).scalar_subquery()
-    same = (POLL.c[name] == row[name] for name in ("complete", "status", "error", "skipped"))
-    connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
+    newest = select(func.max(PollRunRow.id)).where(PollRunRow.provider == row["provider"]).scalar_subquery()
+    same = (getattr(PollRunRow, name) == row[name] for name in ("complete", "status", "error", "skipped"))
+    connection.execute(delete(PollRunRow).where(PollRunRow.id == newest, PollRunRow.changed == 0, *same))
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
     """The provider's offers by (pool, source), read from the driver's cursor, as rows of SQLAlchemy take longer."""
-    c = OFFER.c
-    known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at, c.doubt, c.trusted)
-    columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
-    query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
+    known = (
+        OfferRow.id,
+        OfferRow.as_of,
+        OfferRow.changed_at,
+        OfferRow.ended_at,
+        OfferRow.signalled_at,
+        OfferRow.doubt,
+        OfferRow.trusted,
+    )
+    columns = (PoolRow.key, OfferRow.source, *known, *(getattr(OfferRow, name) for name in SAID))
+    query = (
+        select(*columns)
+        .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+        .where(OfferRow.polled_by == provider)
+    )
     return {row[:2]: row for row in connection.execute(query).cursor.fetchall()}
 
 
@@ -271,14 +283,14 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
     if not writes.fresh:
         return
     forget_levels(connection)
-    next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
+    next_pool, next_series = _next_id(connection, PoolRow), _next_id(connection, OfferRow)
     pools: dict[str, int] = {}
     for batch in _batches(writes.fresh):
         keys = [key for key, *_ in batch]
-        known_pools = connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(keys)))
+        known_pools = connection.execute(select(PoolRow.key, PoolRow.id).where(PoolRow.key.in_(keys)))
         pools |= {row.key: row.id for row in known_pools}
-        same_pool = OFFER.c.pool_id.in_([pools[key] for key in keys if key in pools])
-        known_offers = select(OFFER.c.pool_id, OFFER.c.source).where(same_pool)
+        same_pool = OfferRow.pool_id.in_([pools[key] for key in keys if key in pools])
+        known_offers = select(OfferRow.pool_id, OfferRow.source).where(same_pool)
         others = {(row.pool_id, row.source) for row in connection.execute(known_offers)}
         new_pools: list[dict[str, Any]] = []
         new_offers: list[dict[str, Any]] = []
@@ -301,12 +313,12 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
             )
             _change(writes, next_series, as_of, words[0], CODES[words[1]])
             next_series += 1
-        _many(connection, POOL.insert(), new_pools)
-        _many(connection, OFFER.insert(), new_offers)
+        _many(connection, insert(PoolRow), new_pools)
+        _many(connection, insert(OfferRow), new_offers)
 
 
-def _next_id(connection: Connection, table: Table) -> int:
-    return (connection.scalar(select(func.max(table.c.id))) or 0) + 1
+def _next_id(connection: Connection, row: type[PoolRow] | type[OfferRow]) -> int:
+    return (connection.scalar(select(func.max(row.id))) or 0) + 1
 
 
 def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -322,15 +334,15 @@ def _many(connection: Connection, statement: Executable, rows: Sequence[Mapping[
 def _write(connection: Connection, writes: _PollWrites) -> None:
     def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
         named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
-        _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
+        _many(connection, update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**named, **fixed), rows)
 
     _touch(connection, writes)
     change(writes.updated, ended_at=None)
     change(writes.doubted)
     end_offers(connection, writes.ended)
     doubt_untold(connection, writes.untold)
-    _many(connection, PRICE.insert(), writes.changes)
-    _many(connection, SIGNAL.insert(), writes.signals)
+    _many(connection, insert(PriceChangeRow), writes.changes)
+    _many(connection, insert(SignalChangeRow), writes.signals)
 
 
 def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> None:
@@ -338,7 +350,9 @@ def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> No
     gone = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
     dates: dict[str, Any] = {name: bindparam(name) for name in ("changed_at", "ended_at")}
     no_doubt = {"doubt": None, "doubt_detail": ""}
-    _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**dates, **gone, **no_doubt), ended)
+    _many(
+        connection, update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**dates, **gone, **no_doubt), ended
+    )
 
 
 def _touch(connection: Connection, writes: _PollWrites) -> None:
@@ -351,33 +365,39 @@ def _touch(connection: Connection, writes: _PollWrites) -> None:
         for _, in_a_row in groupby(enumerate(sorted(ids)), key=lambda place: place[1] - place[0]):
             members = [series for _, series in in_a_row]
             rows.append({"b_first": members[0], "b_last": members[-1], "as_of": as_of, "run": writes.run})
-    within = OFFER.c.id.between(bindparam("b_first"), bindparam("b_last"))
-    _many(connection, update(OFFER).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
+    within = OfferRow.id.between(bindparam("b_first"), bindparam("b_last"))
+    _many(connection, update(OfferRow).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
 
 
 def supersede(connection: Connection) -> None:
     """Mark reference prices as superseded while a live source, or a list with a later date, has a price of the same
     machine.
     """
-    listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
+    listed, live, live_pool = (
+        aliased(PoolRow, name="listed"),
+        aliased(OfferRow, name="live"),
+        aliased(PoolRow, name="live_pool"),
+    )
     same = [
-        live_pool.c[name].is_not_distinct_from(listed.c[name])
+        getattr(live_pool, name).is_not_distinct_from(getattr(listed, name))
         for name in ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
     ]
     told_live = exists().where(
-        listed.c.id == OFFER.c.pool_id,
+        listed.id == OfferRow.pool_id,
         *same,
-        live.c.pool_id == live_pool.c.id,
-        or_(~live.c.reference, and_(live.c.source != OFFER.c.source, live.c.as_of > OFFER.c.as_of)),
-        live.c.ended_at.is_(None),
-        live.c.micros.is_not(None),
+        live.pool_id == live_pool.id,
+        or_(~live.reference, and_(live.source != OfferRow.source, live.as_of > OfferRow.as_of)),
+        live.ended_at.is_(None),
+        live.micros.is_not(None),
     )
-    connection.execute(update(OFFER).where(OFFER.c.reference).values(superseded=told_live))
+    connection.execute(update(OfferRow).where(OfferRow.reference).values(superseded=told_live))
 
 
-_PROVIDERS = values_of(POLL.c.provider)
-_NEWEST = select(func.max(POLL.c.id)).where(POLL.c.provider == _PROVIDERS.c.value).scalar_subquery()
-_LAST = select(POLL).where(POLL.c.id.in_(select(_NEWEST).select_from(_PROVIDERS))).order_by(POLL.c.provider)
+_PROVIDERS = values_of(PollRunRow.provider)
+_NEWEST = select(func.max(PollRunRow.id)).where(PollRunRow.provider == _PROVIDERS.c.value).scalar_subquery()
+_LAST = (
+    select(PollRunRow).where(PollRunRow.id.in_(select(_NEWEST).select_from(_PROVIDERS))).order_by(PollRunRow.provider)
+)
 
 
 def last_polls(connection: Connection) -> dict[str, PollRun]:
@@ -387,9 +407,9 @@ def last_polls(connection: Connection) -> dict[str, PollRun]:
 
 def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
     """Polls of a provider, or of all, newest first."""
-    query = select(POLL).order_by(POLL.c.id.desc()).limit(limit)
+    query = select(PollRunRow).order_by(PollRunRow.id.desc()).limit(limit)
     if provider is not None:
-        query = query.where(POLL.c.provider == provider)
+        query = query.where(PollRunRow.provider == provider)
     if since is not None:
-        query = query.where(POLL.c.finished >= to_micros(since))
+        query = query.where(PollRunRow.finished >= to_micros(since))
     return [value_of(PollRun, row) for row in connection.execute(query)]

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, delete, func, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, select
 
 from broker.core.events.views import JobView
 from broker.store.engine.times import to_micros
 from broker.store.records import PollStatus, PrunedPrices
-from broker.store.tables.market import OFFER, POLL, POOL, PRICE, SIGNAL
+from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
+from broker.store.schema.row import Row
 
 BATCH = 500  # series per transaction, so that other writers do not wait long
 
@@ -73,19 +74,19 @@ def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
     if not wanted:
         return {}
     rows = connection.execute(
-        select(POOL.c.key, OFFER.c.source, OFFER.c.id).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        select(PoolRow.key, OfferRow.source, OfferRow.id).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
     )
     return {row.id: wanted[row.key, row.source] for row in rows if (row.key, row.source) in wanted}
 
 
 def all_series(connection: Connection) -> list[int]:
     """The ids of all series."""
-    return list(connection.scalars(select(OFFER.c.id).order_by(OFFER.c.id)))
+    return list(connection.scalars(select(OfferRow.id).order_by(OfferRow.id)))
 
 
 def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
     """Delete the changes of these series (consecutive ids) that are not needed."""
-    for series, at in _in_force(connection, PRICE, cut.at, batch, priced=True):
+    for series, at in _in_force(connection, PriceChangeRow, cut.at, batch):
         if series in cut.uses:
             known, unused = _unused(connection, series, at, cut.uses[series])
             cut.dropped["prices"] += len(unused)
@@ -93,31 +94,34 @@ def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
             if unused and not cut.dry:
                 connection.execute(_DROP_ONE, [{"of": series, "when": moment} for moment in unused])
             continue
-        cut.dropped["prices"] += _drop(connection, PRICE, and_(PRICE.c.series == series, PRICE.c.at < at), dry=cut.dry)
-    for series, at in _in_force(connection, SIGNAL, cut.at, batch, priced=False):
-        old = and_(SIGNAL.c.series == series, SIGNAL.c.at < at)
-        cut.dropped["signals"] += _drop(connection, SIGNAL, old, dry=cut.dry)
+        cut.dropped["prices"] += _drop(
+            connection, PriceChangeRow, and_(PriceChangeRow.series == series, PriceChangeRow.at < at), dry=cut.dry
+        )
+    for series, at in _in_force(connection, SignalChangeRow, cut.at, batch):
+        old = and_(SignalChangeRow.series == series, SignalChangeRow.at < at)
+        cut.dropped["signals"] += _drop(connection, SignalChangeRow, old, dry=cut.dry)
 
 
 def _in_force(
-    connection: Connection, table: Table, at: int, batch: Sequence[int], *, priced: bool
+    connection: Connection, row: type[PriceChangeRow] | type[SignalChangeRow], at: int, batch: Sequence[int]
 ) -> list[tuple[int, int]]:
     """The series of the batch with changes before ``at`` that may be deleted, each with the time of the first change to
     keep: the one in force at ``at`` or, if that has no price, the last one with a price, which bills use.
     """
-    c = table.c
-    newest = func.max(c.at)
-    last_priced = func.max(case((c.micros.is_not(None), c.at))) if priced else newest
+    newest = func.max(row.at)
+    last_priced = func.max(case((PriceChangeRow.micros.is_not(None), row.at))) if row is PriceChangeRow else newest
     rows = connection.execute(
-        select(c.series, newest, last_priced, func.min(c.at))
-        .where(c.series.between(batch[0], batch[-1]), c.at <= at)
-        .group_by(c.series)
+        select(row.series, newest, last_priced, func.min(row.at))
+        .where(row.series.between(batch[0], batch[-1]), row.at <= at)
+        .group_by(row.series)
     )
     found = [(series, min(newest, newest if other is None else other), first) for series, newest, other, first in rows]
     return [(series, kept_from) for series, kept_from, first in found if first < kept_from]
 
 
-_DROP_ONE = delete(PRICE).where(PRICE.c.series == bindparam("of"), PRICE.c.at == bindparam("when"))
+_DROP_ONE = delete(PriceChangeRow).where(
+    PriceChangeRow.series == bindparam("of"), PriceChangeRow.at == bindparam("when")
+)
 
 
 def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tuple[int, list[int]]:
@@ -126,8 +130,10 @@ def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tup
     An attempt needs the change in force at its decision, the last one with a price by then, and all until its machine
     was gone. Decisions at ``before`` or later need none of these.
     """
-    query = select(PRICE.c.at, PRICE.c.micros.is_not(None)).where(PRICE.c.series == series, PRICE.c.at < before)
-    changes = [(at, priced) for at, priced in connection.execute(query.order_by(PRICE.c.at))]
+    query = select(PriceChangeRow.at, PriceChangeRow.micros.is_not(None)).where(
+        PriceChangeRow.series == series, PriceChangeRow.at < before
+    )
+    changes = [(at, priced) for at, priced in connection.execute(query.order_by(PriceChangeRow.at))]
     moments, priced = [at for at, _ in changes], [at for at, has_price in changes if has_price]
     unused: list[int] = []
     judged = 0  # number of changes processed
@@ -145,14 +151,14 @@ def cut_polls(connection: Connection, cut: Cut) -> None:
     """Delete old poll runs, except each provider's newest, its newest successful one, and its newest complete one
     before the cut-off."""
     kept: set[int] = set()
-    by_then = POLL.c.finished < cut.at
-    for wanted in (True, POLL.c.status == PollStatus.OK.value, POLL.c.complete & by_then):
-        query = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
+    by_then = PollRunRow.finished < cut.at
+    for wanted in (True, PollRunRow.status == PollStatus.OK.value, PollRunRow.complete & by_then):
+        query = select(func.max(PollRunRow.id)).group_by(PollRunRow.provider)
         kept |= set(connection.scalars(query if wanted is True else query.where(wanted)))
-    cut.dropped["polls"] += _drop(connection, POLL, and_(by_then, POLL.c.id.not_in(kept)), dry=cut.dry)
+    cut.dropped["polls"] += _drop(connection, PollRunRow, and_(by_then, PollRunRow.id.not_in(kept)), dry=cut.dry)
 
 
-def _drop(connection: Connection, table: Table, which: ColumnElement[bool], *, dry: bool) -> int:
+def _drop(connection: Connection, table: type[Row], which: ColumnElement[bool], *, dry: bool) -> int:
     if dry:
         return connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     return connection.execute(delete(table).where(which)).rowcount

@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import cache
 
 from pydantic import TypeAdapter
-from sqlalchemy import select, update
+from sqlalchemy import delete, insert, select, update
 
 from broker.core.market.watches import Watch, WatchState
 from broker.core.notices import Notice
 from broker.store import outbox
 from broker.store.engine.database import Database
-from broker.store.tables.market import WATCH
+from broker.store.schema.market import PriceWatchRow
 
 
 class Watches:
@@ -25,21 +25,24 @@ class Watches:
     def add(self, watch: Watch) -> bool:
         """Store a watch; False, without a change, if the name exists."""
         with self._database.writing() as connection:
-            if connection.execute(select(WATCH.c.name).where(WATCH.c.name == watch.name)).first() is not None:
+            if (
+                connection.execute(select(PriceWatchRow.name).where(PriceWatchRow.name == watch.name)).first()
+                is not None
+            ):
                 return False
             body, state = _watch().dump_json(watch).decode(), _state().dump_json(WatchState()).decode()
-            connection.execute(WATCH.insert().values(name=watch.name, body=body, state=state))
+            connection.execute(insert(PriceWatchRow).values(name=watch.name, body=body, state=state))
             return True
 
     def remove(self, name: str) -> bool:
         """Delete a watch; returns whether it existed."""
         with self._database.writing() as connection:
-            return bool(connection.execute(WATCH.delete().where(WATCH.c.name == name)).rowcount)
+            return bool(connection.execute(delete(PriceWatchRow).where(PriceWatchRow.name == name)).rowcount)
 
     def all(self) -> list[tuple[Watch, WatchState]]:
         """Every watch with its state, by name."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(WATCH).order_by(WATCH.c.name)).all()
+            rows = connection.execute(select(PriceWatchRow).order_by(PriceWatchRow.name)).all()
         return [(_watch().validate_json(row.body), _state().validate_json(row.state)) for row in rows]
 
     def move(
@@ -57,8 +60,8 @@ class Watches:
         old, new = (_state().dump_json(state).decode() for state in (before, after))
         body = _watch().dump_json(watch).decode()
         with self._database.writing() as connection:
-            mine = (WATCH.c.name == watch.name, WATCH.c.body == body, WATCH.c.state == old)
-            if not connection.execute(update(WATCH).where(*mine).values(state=new)).rowcount:
+            mine = (PriceWatchRow.name == watch.name, PriceWatchRow.body == body, PriceWatchRow.state == old)
+            if not connection.execute(update(PriceWatchRow).where(*mine).values(state=new)).rowcount:
                 return False
             if notice is not None:
                 outbox.add(connection, notice, targets, at)

@@ -12,7 +12,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, exists, func, literal, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 
 from broker.core.errors import UnknownName
 from broker.core.market.offers import MoneyKind
@@ -22,17 +33,16 @@ from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.schema.policy import OPEN_USE
-from broker.store.tables.jobs import EVENT, JOB, UNCLOSED
-from broker.store.tables.ledger import BALANCE
-from broker.store.tables.policy import STANDING_GRANT, STANDING_USE
+from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
+from broker.store.schema.ledger import LedgerBalanceRow
+from broker.store.schema.policy import OPEN_USE, StandingGrantRow, StandingUseRow
 
 KINDS = ("approval_asked", "approval_given", "approval_refused")
 # Literals, so that the database can use its partial index of these events.
-_ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KINDS])
+_ABOUT_APPROVAL = AttemptEventRow.kind.in_([literal_column(f"'{kind}'") for kind in KINDS])
 # The spend and holds of jobs under a grant, without prepaid capacity.
-_USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
-_COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
+_USED = func.coalesce(func.sum(LedgerBalanceRow.held + LedgerBalanceRow.spent), 0)
+_COUNTS = LedgerBalanceRow.money != MoneyKind.AMORTISED.value
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
 _JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _IN_USE = (Account.HELD, Account.SPENT)
@@ -41,13 +51,17 @@ _IN_USE = (Account.HELD, Account.SPENT)
 def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
     """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first, each with the
     spend and holds of the jobs that use it."""
-    rows = connection.execute(select(STANDING_GRANT).order_by(STANDING_GRANT.c.number))
+    rows = connection.execute(select(StandingGrantRow).order_by(StandingGrantRow.number))
     grants = [grant for grant in map(_grant, rows) if at is None or grant.active(at)]
     if not grants:
         return []
-    c = STANDING_USE.c
-    used = select(c.number, _USED.label("used")).join(BALANCE, BALANCE.c.job_id == c.job_id).where(_COUNTS, OPEN_USE)
-    mine = used.where(c.number.in_([grant.number for grant in grants])).group_by(c.number)
+
+    used = (
+        select(StandingUseRow.number, _USED.label("used"))
+        .join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
+        .where(_COUNTS, OPEN_USE)
+    )
+    mine = used.where(StandingUseRow.number.in_([grant.number for grant in grants])).group_by(StandingUseRow.number)
     by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(mine)}
     return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
 
@@ -59,65 +73,68 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
         if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
             moved[entry.tags.job_id] += entry.amount.micros
     changed = {job_id: micros for job_id, micros in moved.items() if micros}
-    for job_id, numbers in _used_by(connection, list(changed), STANDING_USE.c.closed).items():
+    for job_id, numbers in _used_by(connection, list(changed), StandingUseRow.closed).items():
         _add(connection, numbers, literal(changed[job_id], BigInteger))
 
 
 def close(connection: Connection, job_ids: Sequence[str]) -> None:
     """Close jobs: add their spend to the grants that they used, so that their balances are not read again."""
     for job_id, numbers in _used_by(connection, job_ids, OPEN_USE).items():
-        spent = select(_USED).where(BALANCE.c.job_id == job_id, _COUNTS).scalar_subquery()
+        spent = select(_USED).where(LedgerBalanceRow.job_id == job_id, _COUNTS).scalar_subquery()
         _add(connection, numbers, spent)
-        connection.execute(STANDING_USE.update().where(STANDING_USE.c.job_id == job_id).values(closed=True))
+        connection.execute(update(StandingUseRow).where(StandingUseRow.job_id == job_id).values(closed=True))
 
 
 def _used_by(connection: Connection, job_ids: Sequence[str], which: Any) -> dict[str, list[int]]:
     """The numbers of the grants that these jobs used, by job, restricted to those whose use is ``which``."""
     found: dict[str, list[int]] = defaultdict(list)
-    c = STANDING_USE.c
+
     for first in range(0, len(job_ids), _JOBS_AT_ONCE):
-        mine = c.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
-        for job_id, number in connection.execute(select(c.job_id, c.number).where(mine, which)):
+        mine = StandingUseRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
+        for job_id, number in connection.execute(
+            select(StandingUseRow.job_id, StandingUseRow.number).where(mine, which)
+        ):
             found[job_id].append(number)
     return found
 
 
 def rebuild(connection: Connection) -> None:
     """Recompute the use by closed jobs."""
-    connection.execute(STANDING_GRANT.update().values(closed_use=0))
-    connection.execute(STANDING_USE.update().values(closed=False))
-    used = select(STANDING_USE.c.job_id).distinct().join(JOB, JOB.c.id == STANDING_USE.c.job_id)
-    close(connection, list(connection.scalars(used.where(JOB.c.closed))))
+    connection.execute(update(StandingGrantRow).values(closed_use=0))
+    connection.execute(update(StandingUseRow).values(closed=False))
+    used = select(StandingUseRow.job_id).distinct().join(JobRow, JobRow.id == StandingUseRow.job_id)
+    close(connection, list(connection.scalars(used.where(JobRow.closed))))
 
 
 def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> None:
-    c = STANDING_GRANT.c
-    connection.execute(STANDING_GRANT.update().where(c.number.in_(numbers)).values(closed_use=c.closed_use + micros))
+    connection.execute(
+        update(StandingGrantRow)
+        .where(StandingGrantRow.number.in_(numbers))
+        .values(closed_use=StandingGrantRow.closed_use + micros)
+    )
 
 
 def share(connection: Connection, number: int, job_id: str) -> Money:
     """This job's share of a standing grant's use; zero if it does not use it."""
-    c = STANDING_USE.c
-    mine = select(_USED).join(BALANCE, BALANCE.c.job_id == c.job_id)
-    found = connection.scalar(mine.where(_COUNTS, c.number == number, c.job_id == job_id))
+    mine = select(_USED).join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
+    found = connection.scalar(mine.where(_COUNTS, StandingUseRow.number == number, StandingUseRow.job_id == job_id))
     return Money(int(found or 0))
 
 
 def use(connection: Connection, number: int, job_id: str) -> None:
     """Count the job's holds and spend against a standing grant from now on. Idempotent."""
-    c = STANDING_USE.c
-    known = select(c.number).where(c.number == number, c.job_id == job_id)
+    known = select(StandingUseRow.number).where(StandingUseRow.number == number, StandingUseRow.job_id == job_id)
     if connection.scalar(known) is None:
-        connection.execute(STANDING_USE.insert().values(number=number, job_id=job_id))
+        connection.execute(insert(StandingUseRow).values(number=number, job_id=job_id))
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
     """Store a standing grant under the next number; returns it with that number. Numbers are never reused."""
-    number = (connection.scalar(select(func.max(STANDING_GRANT.c.number))) or 0) + 1
+    number = (connection.scalar(select(func.max(StandingGrantRow.number))) or 0) + 1
     whom = {"rules": grant.rules, "users": grant.users, "teams": grant.teams, "projects": grant.projects}
     at, until = to_micros(grant.at), to_micros(grant.until)
     connection.execute(
-        STANDING_GRANT.insert().values(
+        insert(StandingGrantRow).values(
             number=number,
             granted_by=grant.by,
             at=at,
@@ -139,15 +156,19 @@ def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> Sta
         raise UnknownName("standing grant", str(number), [str(one) for one in known])
     if known[number].revoked_at is not None:
         return known[number]
-    c = STANDING_GRANT.c
-    change = STANDING_GRANT.update().where(c.number == number)
+
+    change = update(StandingGrantRow).where(StandingGrantRow.number == number)
     connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
     return replace(known[number], revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
 
 def asked_about(connection: Connection, limit: int) -> Sequence[str]:
     """The ids of jobs with approval requests or answers, newest request or answer first."""
-    newest = select(EVENT.c.job_id).where(_ABOUT_APPROVAL).order_by(EVENT.c.at.desc(), EVENT.c.job_id)
+    newest = (
+        select(AttemptEventRow.job_id)
+        .where(_ABOUT_APPROVAL)
+        .order_by(AttemptEventRow.at.desc(), AttemptEventRow.job_id)
+    )
     words = limit
     while True:
         # A job may have several events: read more, newest first, until there are enough jobs.
@@ -160,14 +181,18 @@ def asked_about(connection: Connection, limit: int) -> Sequence[str]:
 
 def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[Any]:
     """The rows of the approval events of those jobs, in the order of each stream."""
-    query = select(EVENT).where(EVENT.c.job_id.in_(job_ids), _ABOUT_APPROVAL).order_by(EVENT.c.job_id, EVENT.c.seq)
+    query = (
+        select(AttemptEventRow)
+        .where(AttemptEventRow.job_id.in_(job_ids), _ABOUT_APPROVAL)
+        .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
+    )
     return connection.execute(query).all()
 
 
 def maybe_asking(connection: Connection) -> Sequence[Any]:
     """The rows of open jobs with approval events, for `broker.store.jobs.quarantine`, oldest first."""
-    about = exists().where(EVENT.c.job_id == JOB.c.id, _ABOUT_APPROVAL)
-    query = select(*COLUMNS).where(UNCLOSED, about).order_by(JOB.c.submitted_at, JOB.c.id)
+    about = exists().where(AttemptEventRow.job_id == JobRow.id, _ABOUT_APPROVAL)
+    query = select(*COLUMNS).where(UNCLOSED, about).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query).all()
 
 

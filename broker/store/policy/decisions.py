@@ -18,17 +18,17 @@ from broker.ledger.journal import Judgement
 from broker.store.engine.fields import value_of
 from broker.store.engine.pipeline import insert_rows
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.policy import DECISION
+from broker.store.schema.policy import DecisionRow
 
 log = logging.getLogger(__name__)
-_NEWEST_FIRST = DECISION.c.id.desc()
-_OF_STARTS = DECISION.c.action != ActionKind.CONTINUE.value
+_NEWEST_FIRST = DecisionRow.id.desc()
+_OF_STARTS = DecisionRow.action != ActionKind.CONTINUE.value
 
 
 def record(connection: Connection, *found: Decision) -> None:
     """Store decisions."""
     if found:
-        insert_rows(connection, DECISION, [_row(decision) for decision in found])
+        insert_rows(connection, DecisionRow, [_row(decision) for decision in found])
 
 
 def _row(decision: Decision) -> dict[str, object]:
@@ -58,13 +58,13 @@ def read(
 ) -> list[Decision]:
     """The decisions that match all arguments, newest first. ``since``: UTC. Decisions that this version cannot read are
     logged and omitted."""
-    query = select(DECISION).order_by(_NEWEST_FIRST).limit(limit)
+    query = select(DecisionRow).order_by(_NEWEST_FIRST).limit(limit)
     if since is not None:
-        query = query.where(DECISION.c.at >= to_micros(since))
+        query = query.where(DecisionRow.at >= to_micros(since))
     if job_id is not None:
-        query = query.where(DECISION.c.job_id == job_id)
+        query = query.where(DecisionRow.job_id == job_id)
     if action is not None:
-        query = query.where(DECISION.c.action == action.value)
+        query = query.where(DecisionRow.action == action.value)
     return list(_readable(connection, query))
 
 
@@ -73,14 +73,14 @@ def judged_by(connection: Connection, job_id: str) -> str | None:
 
     Reads far less than `read`.
     """
-    query = select(DECISION.c.policy_version).where(DECISION.c.job_id == job_id, _OF_STARTS)
+    query = select(DecisionRow.policy_version).where(DecisionRow.job_id == job_id, _OF_STARTS)
     return connection.scalar(query.order_by(_NEWEST_FIRST).limit(1))
 
 
 def last_judged(connection: Connection, job_id: str, attempt: int) -> Judgement | None:
     """The last judgement of that attempt's start, not of the running attempt; None if unknown."""
-    mine = (DECISION.c.job_id == job_id, DECISION.c.attempt == attempt, _OF_STARTS)
-    query = select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer).where(*mine)
+    mine = (DecisionRow.job_id == job_id, DecisionRow.attempt == attempt, _OF_STARTS)
+    query = select(DecisionRow.at, DecisionRow.policy_version, DecisionRow.answer).where(*mine)
     row = connection.execute(query.order_by(_NEWEST_FIRST).limit(1)).first()
     return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
 

@@ -8,20 +8,20 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, insert, select
 
 from broker.core.errors import InvalidInput
 from broker.store.engine.fields import value_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.records import PolicyVersion
-from broker.store.tables.policy import POLICY
+from broker.store.schema.policy import PolicySetRow
 
-_NUMBER = select(func.max(POLICY.c.number))
+_NUMBER = select(func.max(PolicySetRow.number))
 
 
 def active(connection: Connection) -> PolicyVersion | None:
     """The policy set in force; None if none was ever activated."""
-    row = connection.execute(select(POLICY).order_by(POLICY.c.number.desc()).limit(1)).first()
+    row = connection.execute(select(PolicySetRow).order_by(PolicySetRow.number.desc()).limit(1)).first()
     return None if row is None else _version(row)
 
 
@@ -43,7 +43,7 @@ def check_base(connection: Connection, base: int) -> None:
 
 def history(connection: Connection) -> list[PolicyVersion]:
     """Every policy version, newest first."""
-    return [_version(row) for row in connection.execute(select(POLICY).order_by(POLICY.c.number.desc()))]
+    return [_version(row) for row in connection.execute(select(PolicySetRow).order_by(PolicySetRow.number.desc()))]
 
 
 def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: datetime, note: str) -> PolicyVersion:
@@ -55,7 +55,7 @@ def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: d
         return before
     number = before.number + 1 if before else 1
     row = {"number": number, "activated_at": to_micros(at), "activated_by": by, "sha256": digest}
-    connection.execute(POLICY.insert().values(**row, files=text, note=note))
+    connection.execute(insert(PolicySetRow).values(**row, files=text, note=note))
     return PolicyVersion(number, from_micros(to_micros(at)), by, digest, dict(files), note)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from broker.core.errors import UnknownName
 from broker.core.events.record_format import read_stamped, stamped
@@ -15,7 +15,7 @@ from broker.core.purchases.purchase_events import Intended, PurchaseEvent
 from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, after, folded_purchase, intended
 from broker.core.purchases.quotes import CapacityQuote
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.tables.market import PURCHASE, PURCHASE_EVENT, QUOTE
+from broker.store.schema.market import PurchaseEventRow, PurchaseQuoteRow, PurchaseRow
 
 # How long a stored quote can be bought by its number. Providers withdraw their offers much sooner.
 _QUOTES_KEPT = timedelta(days=7)
@@ -33,61 +33,61 @@ def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) 
     moment = to_micros(at)
     body = stamped(event.model_dump_json())
     values = {"purchase_id": id, "seq": changed.seq, "at": moment, "kind": event.kind, "body": body}
-    connection.execute(PURCHASE_EVENT.insert().values(**values))
+    connection.execute(insert(PurchaseEventRow).values(**values))
     view = {"view": changed.model_dump_json(), "closed": changed.state.closed}
     if before is None:
-        connection.execute(PURCHASE.insert().values(id=id, intended_at=moment, **view))
+        connection.execute(insert(PurchaseRow).values(id=id, intended_at=moment, **view))
     else:
-        connection.execute(PURCHASE.update().where(PURCHASE.c.id == id).values(**view))
+        connection.execute(update(PurchaseRow).where(PurchaseRow.id == id).values(**view))
     return changed
 
 
 def read(connection: Connection, id: str) -> Purchase | None:
     """One purchase of capacity; None if the id is unknown."""
-    view = connection.scalar(select(PURCHASE.c.view).where(PURCHASE.c.id == id))
+    view = connection.scalar(select(PurchaseRow.view).where(PurchaseRow.id == id))
     return None if view is None else _purchase(view)
 
 
 def listed(connection: Connection, *, closed: bool = False) -> Sequence[Purchase]:
     """The open purchases, oldest first; with ``closed``, all."""
-    query = select(PURCHASE.c.view).order_by(PURCHASE.c.intended_at, PURCHASE.c.id)
+    query = select(PurchaseRow.view).order_by(PurchaseRow.intended_at, PurchaseRow.id)
     if not closed:
-        query = query.where(~PURCHASE.c.closed)
+        query = query.where(~PurchaseRow.closed)
     return [_purchase(view) for view in connection.scalars(query)]
 
 
 def events(connection: Connection, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
     """A purchase's events with their times (UTC), in order."""
-    query = select(PURCHASE_EVENT).where(PURCHASE_EVENT.c.purchase_id == id).order_by(PURCHASE_EVENT.c.seq)
+    query = select(PurchaseEventRow).where(PurchaseEventRow.purchase_id == id).order_by(PurchaseEventRow.seq)
     return [(from_micros(row.at), read_stamped(row.body, _events().validate_json)) for row in connection.execute(query)]
 
 
 def rebuild(connection: Connection) -> None:
     """Rebuild every purchase from its events."""
-    for id in list(connection.scalars(select(PURCHASE.c.id))):
+    for id in list(connection.scalars(select(PurchaseRow.id))):
         found = folded_purchase(id, events(connection, id))
         values = {"view": found.model_dump_json(), "closed": found.state.closed}
-        connection.execute(PURCHASE.update().where(PURCHASE.c.id == id).values(**values))
+        connection.execute(update(PurchaseRow).where(PurchaseRow.id == id).values(**values))
 
 
 def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: datetime) -> Sequence[int]:
     """Store quotes under the next numbers, which are never reused, and delete old ones."""
-    first = (connection.scalar(select(func.max(QUOTE.c.number))) or 0) + 1
+    first = (connection.scalar(select(func.max(PurchaseQuoteRow.number))) or 0) + 1
     bodies = [quote.model_dump_json() for quote in quotes]
     numbers = list(range(first, first + len(bodies)))
     if bodies:  # otherwise the newest number could be deleted and reused
         moment = to_micros(at)
-        connection.execute(QUOTE.delete().where(QUOTE.c.at < to_micros(at - _QUOTES_KEPT)))
+        connection.execute(delete(PurchaseQuoteRow).where(PurchaseQuoteRow.at < to_micros(at - _QUOTES_KEPT)))
         rows = [{"number": number, "at": moment, "body": body} for number, body in zip(numbers, bodies, strict=True)]
-        connection.execute(QUOTE.insert(), rows)
+        connection.execute(insert(PurchaseQuoteRow), rows)
     return numbers
 
 
 def quote(connection: Connection, number: int) -> CapacityQuote:
     """The quote with that number. Raises `UnknownName`."""
-    body = connection.scalar(select(QUOTE.c.body).where(QUOTE.c.number == number))
+    body = connection.scalar(select(PurchaseQuoteRow.body).where(PurchaseQuoteRow.number == number))
     if body is None:
-        known = connection.scalars(select(QUOTE.c.number).order_by(QUOTE.c.number.desc()).limit(20))
+        known = connection.scalars(select(PurchaseQuoteRow.number).order_by(PurchaseQuoteRow.number.desc()).limit(20))
         raise UnknownName("quote", str(number), [str(one) for one in known])
     return CapacityQuote.model_validate_json(body)
 

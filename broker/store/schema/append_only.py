@@ -5,12 +5,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, UniqueConstraint, event
 
-from broker.store.schema.row import Row
+from broker.store.schema.row import Row, table_of
 
 
 def append_only(table: type[Row]) -> None:
     """Let the database refuse changes and deletions of the table's rows."""
-    event.listen(table.metadata.tables[str(table.__tablename__)], "after_create", _protect)
+    event.listen(table_of(table), "after_create", _protect)
 
 
 def _protect(table: Table, connection: Connection, **_: Any) -> None:

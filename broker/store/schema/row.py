@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Index, Integer, TextClause, false
+from sqlalchemy import BigInteger, ColumnElement, Index, Integer, Table, TextClause, false
 from sqlalchemy.orm import Mapped, declared_attr
 from sqlmodel import Field, SQLModel
 
@@ -35,6 +35,11 @@ class Row(SQLModel):
     @declared_attr.directive
     def __tablename__(cls) -> str:  # called with the class
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Row")).lower()
+
+
+def table_of(row: type[Row]) -> Table:
+    """The table of a class, for statements that name its columns."""
+    return row.metadata.tables[str(row.__tablename__)]
 
 
 def partial_index(name: str, *columns: Any, where: ColumnElement[bool] | TextClause) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from broker.app.market.book import check_book
 from broker.app.wiring import Broker
@@ -68,7 +69,7 @@ def test_the_row_that_moved_most_is_first_with_its_page(broker: Broker) -> None:
 def test_a_price_in_doubt_moves_nothing(broker: Broker) -> None:
     tell(broker, live(broker, "2"))
     with broker.store._database.writing() as connection:
-        from broker.store.tables.market import OFFER
+        from broker.store.schema.market import OfferRow
 
-        connection.execute(OFFER.update().values(doubt=Doubt.TOO_LOW.value))
+        connection.execute(update(OfferRow).values(doubt=Doubt.TOO_LOW.value))
     assert all(row.live is None for row in check_book(broker).rows)

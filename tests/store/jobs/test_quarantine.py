@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from broker.core.errors import StoreProblem, UnreadableJob
 from broker.core.events import events as ev
@@ -25,7 +25,7 @@ from broker.placement.planner import make_plan
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.store import Store
 from broker.store.jobs.reading import StoreReading
-from broker.store.tables.jobs import EVENT, JOB
+from broker.store.schema.jobs import AttemptEventRow, JobRow
 from tests.reconciler.rehearsal import offer
 from tests.unreadable import DAMAGES, add_newer_event, damage_view
 
@@ -89,13 +89,13 @@ def test_its_money_and_its_machines_count_all_the_same(three: Store, how: Callab
 
 def test_machines_of_a_kind_that_only_a_newer_version_knows_are_counted(three: Store) -> None:
     with three._database.writing() as connection:
-        text = connection.scalar(select(JOB.c.live).where(JOB.c.id == "b"))
+        text = connection.scalar(select(JobRow.live).where(JobRow.id == "b"))
         assert text is not None
         newer = [
             [*("barter" if value == "cash" else value for value in one), "a new field"] for one in json.loads(text)
         ]
-        connection.execute(JOB.update().where(JOB.c.id == "b").values(live=json.dumps(newer)))
-        connection.execute(JOB.update().where(JOB.c.id == "c").values(live="nonsense"))
+        connection.execute(update(JobRow).where(JobRow.id == "b").values(live=json.dumps(newer)))
+        connection.execute(update(JobRow).where(JobRow.id == "c").values(live="nonsense"))
     with three.reading() as look:
         assert [(one.job_id, one.money) for one in look.live_attempts()] == [(j, MoneyKind.CASH) for j in ("a", "b")]
 
@@ -127,11 +127,11 @@ def test_an_event_of_a_newer_version_sets_its_job_aside(three: Store) -> None:
 def test_projections_are_made_anew_but_for_what_cannot_be_read(three: Store) -> None:
     add_newer_event(three, "b")
     with three._database.reading() as connection:
-        kept = connection.execute(select(JOB).where(JOB.c.id == "b")).one()
+        kept = connection.execute(select(JobRow).where(JobRow.id == "b")).one()
     damage_view(three, "c", DAMAGES["unknown key in the job"])
     assert three.rebuild() == 2
     with three._database.reading() as connection:
-        assert connection.execute(select(JOB).where(JOB.c.id == "b")).one() == kept
+        assert connection.execute(select(JobRow).where(JobRow.id == "b")).one() == kept
     with three.reading() as look:
         assert [view.id for view in look.unclosed()] == ["a", "c"], "what the events tell is read again"
         assert look.balance("b")[MoneyKind.CASH].held == Money.usd("10")
@@ -146,5 +146,5 @@ def test_no_prices_are_forgotten_that_an_unreadable_job_may_refer_to(three: Stor
 
 def test_each_body_carries_its_format(three: Store) -> None:
     with three._database.reading() as connection:
-        bodies = list(connection.scalars(select(EVENT.c.body))) + list(connection.scalars(select(JOB.c.view)))
+        bodies = list(connection.scalars(select(AttemptEventRow.body))) + list(connection.scalars(select(JobRow.view)))
     assert {json.loads(body)["format"] for body in bodies} == {record_format.FORMAT}

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Unpack
 
 import pytest
+from sqlalchemy import select, update
 
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
@@ -21,7 +22,7 @@ from broker.ledger.meter import Meter
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.ledger import ledger
-from broker.store.tables.ledger import BALANCE, SUM
+from broker.store.schema.ledger import LedgerBalanceRow, SpendSumRow
 from tests.store.fields import TagFields
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -110,7 +111,7 @@ def test_a_hold_that_came_to_nothing_leaves_no_dates_to_the_next(store: Store) -
         post(store, tuple(move_again(posted, "j2")))
     with store.reading() as look:
         assert look.balance("j2")[MoneyKind.CASH].burn is None
-        row = look._connection.execute(BALANCE.select().where(BALANCE.c.job_id == "j2")).one()
+        row = look._connection.execute(select(LedgerBalanceRow).where(LedgerBalanceRow.job_id == "j2")).one()
         assert (row.holds_from, row.holds_to, row.burns) == (0, 0, 0)
     post(store, moved(Movement.HOLD, 8, (1, 3), job="j2"))
     assert burn(store, "j2") == between(8, 1, 3, 4)
@@ -174,8 +175,8 @@ def test_what_is_kept_of_some_jobs_is_made_anew_without_the_others(store: Store,
     with store.writing() as tx:
         tx.keep_meters({job: {1: Meter.new(T, Money(1))} for job in ("j1", "j2")})
         assert isinstance(tx, StoreWriting)
-        tx._connection.execute(BALANCE.update().values(spent=BALANCE.c.spent + 1))
-        tx._connection.execute(SUM.update().values(micros=SUM.c.micros + 1))
+        tx._connection.execute(update(LedgerBalanceRow).values(spent=LedgerBalanceRow.spent + 1))
+        tx._connection.execute(update(SpendSumRow).values(micros=SpendSumRow.micros + 1))
         ledger.rebuild(tx._connection, ["j1"])
     with store.reading() as look:
         assert look.balance("j1") == {MoneyKind.CASH: Balance(Money(-10), Money(6), Money(4))}

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Unpack
 
 import pytest
+from sqlalchemy import delete, insert, select, update
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
@@ -16,7 +17,7 @@ from broker.ledger.sums import DAY, QUARTER
 from broker.store import Store
 from broker.store.ledger import spent_sums
 from broker.store.proof import Proof
-from broker.store.tables.ledger import GROUP, SUM
+from broker.store.schema.ledger import SpendGroupRow, SpendSumRow
 from tests.store.fields import TagFields
 from tests.store.ledger.test_balances import HOUR, T, moved, post
 
@@ -94,10 +95,10 @@ def test_sums_are_kept_by_tags_and_slot(store: Store) -> None:
     key, other = '["cash","ada","t","p","w","e"]', '["cash","ada",null,null,null,null]'
     with store.reading() as look:
         assert look.kept_sums() == {(key, DAY, TODAY): 10, (key, QUARTER, quarter): 5, (key, QUARTER, quarter + 1): 5}
-        groups = look._connection.execute(GROUP.select().order_by(GROUP.c.id)).all()
-    assert [tuple(row)[1:] for row in groups] == [
-        (key, "cash", "ada", "t", "p", "w", "e"),
-        (other, "cash", "ada", None, None, None, None),
+        groups = look._connection.execute(select(SpendGroupRow).order_by(SpendGroupRow.id)).all()
+    assert [list(row)[1:] for row in groups] == [
+        [key, "cash", "ada", "t", "p", "w", "e"],
+        [other, "cash", "ada", None, None, None, None],
     ]
 
 
@@ -159,11 +160,13 @@ def test_all_that_is_kept_is_compared_however_many_months_there_are(store: Store
         assert len(look.kept_sums()) == 3 + 4 + 94 + 2
     assert store.prove() == Proof(0, [], 103, 0)
     with store._database.writing() as connection:
-        days = SUM.c.size == DAY
-        [march, first, second, may] = [row.slot for row in connection.execute(SUM.select().where(days)).all()]
+        days = SpendSumRow.size == DAY
+        [march, first, second, may] = [row.slot for row in connection.execute(select(SpendSumRow).where(days)).all()]
         assert (march, second - first) == (TODAY, 1)
-        connection.execute(SUM.update().where(days, SUM.c.slot == may).values(micros=SUM.c.micros + 1))
-        connection.execute(SUM.delete().where(days, SUM.c.slot == first))
+        connection.execute(
+            update(SpendSumRow).where(days, SpendSumRow.slot == may).values(micros=SpendSumRow.micros + 1)
+        )
+        connection.execute(delete(SpendSumRow).where(days, SpendSumRow.slot == first))
     assert store.prove() == Proof(0, [], 102, 2)
     assert store.prove() == Proof(0, [], 103, 0)
 
@@ -173,8 +176,8 @@ def test_a_sum_far_from_all_entries_is_found(store: Store, slot: int) -> None:
     """Three years before or after."""
     post(store, spend(10, 0, 0.25))
     with store._database.writing() as connection:
-        [group] = connection.scalars(GROUP.select().with_only_columns(GROUP.c.id)).all()
-        connection.execute(SUM.insert().values(size=QUARTER, group_id=group, slot=slot, micros=1))
+        [group] = connection.scalars(select(SpendGroupRow).with_only_columns(SpendGroupRow.id)).all()
+        connection.execute(insert(SpendSumRow).values(size=QUARTER, group_id=group, slot=slot, micros=1))
     assert store.prove() == Proof(0, [], 3, 1)
     assert store.prove() == Proof(0, [], 2, 0)
 
@@ -183,7 +186,7 @@ def test_sums_that_were_lost_are_found_and_made_anew_however_far_apart(store: St
     """Nothing but the entries tells where to look."""
     post(store, spend(10, 0, 0.25), spend(20, 9000, 9000.25))
     with store._database.writing() as connection:
-        connection.execute(SUM.delete())
+        connection.execute(delete(SpendSumRow))
     assert store.prove() == Proof(0, [], 0, 4)
     assert store.prove() == Proof(0, [], 4, 0)
 
@@ -192,15 +195,15 @@ def test_the_last_moment_is_compared_too(store: Store) -> None:
     """What lasts no time, where the second portion begins, on April 2."""
     post(store, spend(10, 0, 0.25), spend(20, 31 * 24 - 12, 31 * 24 - 12))
     with store._database.writing() as connection:
-        connection.execute(SUM.delete())
+        connection.execute(delete(SpendSumRow))
     assert store.prove() == Proof(0, [], 0, 4)
 
 
 def test_groups_are_made_anew_with_the_sums(store: Store) -> None:
     post(store, spend(10, 0, 0.25, team="nlp"))
     with store._database.writing() as connection:
-        connection.execute(SUM.delete())
-        connection.execute(GROUP.update().values(team="vision"))
+        connection.execute(delete(SpendSumRow))
+        connection.execute(update(SpendGroupRow).values(team="vision"))
     assert store.prove() == Proof(0, [], 0, 2)
     assert spent(store, MIDNIGHT, MIDNIGHT + ONE_DAY, teams=("nlp",)) == (10, 10)
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
@@ -21,8 +22,8 @@ from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store
 from broker.store.ledger import use_slots
 from broker.store.ledger.spending import SpendingPeriod, Spent
-from broker.store.tables.jobs import MACHINE_TIME, STILL_THERE
-from broker.store.tables.ledger import USE
+from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.ledger import UseSumRow
 from tests.past import HOUR, started
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -91,7 +92,7 @@ def alike(one: dict[str, Spent], other: dict[str, Spent]) -> bool:
 
 def in_sums(store: Store) -> list[int | None]:
     with store._database.reading() as connection:
-        return [row.folded for row in connection.execute(MACHINE_TIME.select())]
+        return [row.folded for row in connection.execute(select(MachineTimeRow))]
 
 
 def test_every_report_says_what_it_said_before_jobs_were_folded(store: Store) -> None:
@@ -131,7 +132,7 @@ def test_a_job_leaves_the_sums_when_something_is_posted_about_it(store: Store) -
     with store.writing() as tx:
         tx.post(late)
     with store._database.reading() as connection:
-        folded = {row.job_id for row in connection.execute(MACHINE_TIME.select()) if row.folded is not None}
+        folded = {row.job_id for row in connection.execute(select(MachineTimeRow)) if row.folded is not None}
     assert folded == {other}
     after = told(store, "", None, None)[""]
     assert sum(after.money.values(), Money.ZERO) == sum(before.money.values(), Money.ZERO) + Money.usd("5"), (
@@ -143,7 +144,7 @@ def test_a_job_leaves_the_sums_when_something_is_posted_about_it(store: Store) -
     with store.writing() as tx:
         tx.renew([one, other])
     with store._database.reading() as connection:
-        assert connection.execute(USE.select()).all() == []
+        assert connection.execute(select(UseSumRow)).all() == []
 
 
 @given(MICROS, MICROS, MICROS, MICROS)
