@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -13,11 +14,41 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from broker.agent.names import shown
+from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError
 from broker.core.values import figures
 from broker.core.values.money import Money
-from broker.page.menu import menu
 from broker.page.visitors import RENEWED_EVERY, Renewal, Visitor, new_key
+
+
+@dataclass(frozen=True, slots=True)
+class MenuEntry:
+    """One entry. ``permission``: the one that its page needs."""
+
+    path: str
+    name: str
+    permission: Permission | None
+
+
+MENU = (
+    MenuEntry("/", "Overview", None),
+    MenuEntry("/jobs", "Jobs", Permission.SEE_JOBS),
+    MenuEntry("/queue", "Queue", Permission.SEE_JOBS),
+    MenuEntry("/approvals", "Approvals", Permission.SEE_JOBS),
+    MenuEntry("/budgets", "Budgets", Permission.SEE_BUDGETS),
+    MenuEntry("/reports", "Reports", Permission.SEE_BUDGETS),
+    MenuEntry("/policies", "Policies", Permission.SEE_POLICIES),
+    MenuEntry("/offers", "Offers", Permission.SEE_MARKET),
+    MenuEntry("/capacity", "Capacity", Permission.SEE_ALL_TEAMS),
+    MenuEntry("/people", "People", Permission.SEE_PEOPLE),
+    MenuEntry("/health", "Health", Permission.SEE_MARKET),
+)
+
+
+def menu(visitor: Visitor) -> Sequence[MenuEntry]:
+    """The entries that the visitor may open."""
+    return [one for one in MENU if one.permission is None or visitor.may(one.permission)]
+
 
 STATIC = files("broker.page") / "static"
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
 
-from fastapi.responses import Response
+from fastapi import Query, Request
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
+from broker.app.access.audit import audit_log
+from broker.app.access.once import ChangeAnswer, once
+from broker.app.access.people import people
+from broker.app.access.tokens import tokens
+from broker.app.billing.focus import export
+from broker.app.billing.showback import freeze, sharing_rules
+from broker.app.jobs.preview import NoFeasibleCapacity
+from broker.app.outside import launches
+from broker.app.outside.overdue import overdue, reported
+from broker.app.outside.skypilot_requests import answered
+from broker.app.outside.slurm_arrays import begin_task
+from broker.app.outside.slurm_requests import SlurmAsks, admitted
+from broker.app.policy import active
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
@@ -52,22 +71,166 @@ from broker.app.results.units import UnitMetrics
 from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
+from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
 from broker.server import (
-    admission,
     changing,
     contents,
-    governing,
     kept,
     looking,
     policy_routes,
     procuring,
     reporting,
-    statements,
+    shown_policies,
     streaming,
     submitting,
 )
+from broker.server.changes import request_of
+from broker.server.changing import Key, told
+from broker.server.looking import By, answer
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
+
+MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+_PIECE = 1 << 16  # bytes
+
+FocusVersion = Annotated[str, Query(max_length=10, description="1.2 or 1.4.")]
+FocusForm = Annotated[Literal["csv", "parquet"], Query(description="The form of the file.")]
+
+
+class FreezeBody(BaseModel):
+    """How idle and shared cost are divided, as `report showback` says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    idle: str = Field(default="separate", max_length=40)
+    shared: str = Field(default="separate", max_length=40)
+    shared_team: list[str] = Field(default=[], max_length=100)
+    fixed: str | None = Field(default=None, max_length=500)
+
+
+def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
+    """The content of the FOCUS file of a month: rows, corrections, sums, and whether the month is closed."""
+    with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
+        return answer(_written(by, month, version, form, Path(folder)))
+
+
+def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
+    """The charges of a month as FOCUS (the FinOps Open Cost and Usage Specification)."""
+    folder = TemporaryDirectory(prefix="gpubroker-focus-")
+    try:
+        file = Path(_written(by, month, version, form, Path(folder.name)).file)
+    except BaseException:
+        folder.cleanup()
+        raise
+    headers = {"Content-Length": str(file.stat().st_size), "Content-Disposition": f"attachment; filename={file.name}"}
+    return StreamingResponse(_pieces(file, folder), 200, headers, MEDIA[form])
+
+
+def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response:
+    """Make the statement of a closed month, for good."""
+    rules = sharing_rules(body.idle, body.shared, body.shared_team, body.fixed)
+    said = f"statements.freeze {month} {body.model_dump_json()}"
+    asked = request_of(by, key, ("statements.freeze", month[:20]), said)
+
+    def told_of(found: ChargebackStatement) -> ChangeAnswer:
+        return ChangeAnswer.of(found, f"{found.charged} charged", 201)
+
+    return told(once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), told_of))
+
+
+def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExportResult:
+    return export(by.broker, version, month, folder / f"focus.{form}")
+
+
+def _pieces(file: Path, folder: TemporaryDirectory[str]) -> Iterator[bytes]:
+    with folder, file.open("rb") as content:
+        while piece := content.read(_PIECE):
+            yield piece
+
+
+Name = Annotated[str | None, Query(max_length=200)]
+
+
+def policy_in_force(
+    by: By, files: Annotated[bool, Query(description="Also the texts of the files, for those who see all.")] = False
+) -> Response:
+    """The active policy: its rules with file and line; in a team, the rules that name no other team."""
+    return answer(shown_policies.in_force(by, files=files))
+
+
+def policy_versions(by: By) -> Response:
+    """Every version of the policy: when it was applied, by whom, and why."""
+    return answer(active.versions(by.broker))
+
+
+def list_people(by: By) -> Response:
+    """People and service accounts with their roles."""
+    return answer(PeopleList.of(people(by.broker)))
+
+
+def list_tokens(by: By, person: Name = None) -> Response:
+    """API tokens without their texts."""
+    return answer(TokenList.of(tokens(by.broker, person), by.broker.clock.now()))
+
+
+def audit_lines(
+    by: By, person: Name = None, subject: Name = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 50
+) -> Response:
+    """The newest lines of the audit log: who changed what, from where, before and after."""
+    found = audit_log(by.broker, by=by.actor, limit=limit, person=person, subject=subject)
+    return answer(AuditLog.of(found))
+
+
+_VETOES = (NotAllowed, ApprovalNeeded, InvalidInput, NoFeasibleCapacity)
+
+
+class OutsideEndBody(BaseModel):
+    """``ran_seconds``: how long the machines were there; null: since the launch was admitted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ran_seconds: float | None = Field(default=None, ge=0, le=366 * 86_400)
+
+
+async def judge_skypilot(by: By, request: Request) -> Response:
+    """SkyPilot's `admin_policy`: the task pinned to the offer that was judged, its money held. Status 400: a veto, in
+    plain text, which SkyPilot shows to its user. Asked again about the same launch, nothing is held twice."""
+    from starlette.concurrency import run_in_threadpool
+
+    body = (await request.body()).decode("utf-8", "replace")
+    try:
+        said = await run_in_threadpool(answered, by.broker, body, by=by.actor)
+    except _VETOES as error:
+        return PlainTextResponse(f"{error}" + (f"\n{error.hint}" if error.hint else ""), 400)
+    return Response(said, 200, media_type="application/json")
+
+
+def judge_slurm(by: By, body: SlurmAsks) -> Response:
+    """A submission to Slurm: its money is held; by the id that is returned its end is reported. Status 403: a veto."""
+    return answer(SlurmAdmission(id=admitted(by.broker, body, by=by.actor)))
+
+
+def start_task(by: By, task: str) -> Response:
+    """A task of an array of Slurm begins: its money is held until its end is reported. ``task``: the array's id, a dot
+    and the task's number. Status 403: it has to wait. Asked again while it runs, nothing is held twice."""
+    return answer(SlurmAdmission(id=begin_task(by.broker, task, by=by.actor).id))
+
+
+def list_launches(by: By) -> Response:
+    """Launches made with other tools, of the teams that the caller may see, oldest first; and those whose end nobody
+    reported."""
+    with by.broker.store.reading() as look:
+        found = launches.open_launches(look)
+    seen = [one for one in found if by.access.may(Permission.SEE_JOBS, one.tags.team)]
+    late = [one for one in overdue(by.broker) if by.access.may(Permission.SEE_JOBS, one.team)]
+    return answer(OutsideLaunchList.of(seen, late))
+
+
+def end_launch(by: By, launch: str, body: OutsideEndBody) -> Response:
+    """Report that the machines of a launch are gone: what they cost is spent, the rest released. Again: no effect."""
+    id = launch if launch.startswith(launches.PREFIX) else launches.PREFIX + launch
+    ran = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
+    return answer(OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +251,7 @@ class ApiRoute:
         return VERSION + self.path
 
 
-_BYTES, _SHEETS = ("application/octet-stream",), tuple(statements.MEDIA.values())
+_BYTES, _SHEETS = ("application/octet-stream",), tuple(MEDIA.values())
 ROUTES = (
     ApiRoute("GET", "/me", None, looking.me, CallerIdentity),
     ApiRoute("GET", "/jobs", Permission.SEE_JOBS, looking.list_jobs, JobPage),
@@ -124,13 +287,13 @@ ROUTES = (
     ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, reporting.statement, ChargebackStatement),
     ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.month_review, ReviewReport),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
-    ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, statements.focus_export, FocusExportResult),
-    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, statements.focus_file, None, _SHEETS),
+    ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, focus_export, FocusExportResult),
+    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, None, _SHEETS),
     ApiRoute(
         "POST",
         "/reports/chargeback/{month}",
         Permission.FREEZE_STATEMENTS,
-        statements.freeze_statement,
+        freeze_statement,
         ChargebackStatement,
     ),
     ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, reporting.list_capacity, CapacityList),
@@ -139,17 +302,17 @@ ROUTES = (
     ApiRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, reporting.show_purchase, PurchaseHistory),
     ApiRoute("GET", "/prices/history", Permission.SEE_MARKET, reporting.price_history, PriceHistoryList),
     ApiRoute("GET", "/prices/status", Permission.SEE_MARKET, reporting.price_status, PriceStatus),
-    ApiRoute("GET", "/policies", Permission.SEE_POLICIES, governing.policy_in_force, PolicyInForce),
-    ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, governing.policy_versions, PolicyVersionList),
+    ApiRoute("GET", "/policies", Permission.SEE_POLICIES, policy_in_force, PolicyInForce),
+    ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, policy_versions, PolicyVersionList),
     ApiRoute("GET", "/policies/findings", Permission.SEE_ALL_TEAMS, policy_routes.policy_findings, CapacityFindingList),
     ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, policy_routes.check_policy, CheckedPolicy),
     ApiRoute("POST", "/policies/explain", Permission.SUBMIT, policy_routes.explain_policy, PolicyExplanation),
     ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, policy_routes.job_decisions, RecordedDecisions),
     ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFileText),
     ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
-    ApiRoute("GET", "/people", Permission.SEE_PEOPLE, governing.list_people, PeopleList),
-    ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, governing.list_tokens, TokenList),
-    ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, governing.audit_lines, AuditLog),
+    ApiRoute("GET", "/people", Permission.SEE_PEOPLE, list_people, PeopleList),
+    ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, list_tokens, TokenList),
+    ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, audit_lines, AuditLog),
     ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms, SubmissionTerms),
     ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job, PlanResult),
     ApiRoute("POST", "/jobs", Permission.SUBMIT, submitting.submit_job, JobDetails),
@@ -179,11 +342,11 @@ ROUTES = (
     ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, procuring.cancel_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, procuring.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, procuring.reject_purchase, PurchaseResult),
-    ApiRoute("GET", "/launches", Permission.SEE_JOBS, admission.list_launches, OutsideLaunchList),
-    ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, admission.start_task, SlurmAdmission),
-    ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, admission.end_launch, OutsideEnd),
-    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, admission.judge_skypilot, None),
-    ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, admission.judge_slurm, SlurmAdmission),
+    ApiRoute("GET", "/launches", Permission.SEE_JOBS, list_launches, OutsideLaunchList),
+    ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, start_task, SlurmAdmission),
+    ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, end_launch, OutsideEnd),
+    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot, None),
+    ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, judge_slurm, SlurmAdmission),
     ApiRoute(
         "POST", "/approvals/standing/{number}/revoke", Permission.APPROVE, changing.revoke_grant, StandingGrantResult
     ),

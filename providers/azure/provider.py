@@ -3,29 +3,194 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, ClassVar
 
-from broker.core.errors import MissingExtra, NoLogin
+from broker.core.errors import MissingExtra, NoLogin, Refused
 from broker.core.market.capacity import Charge, Instance, Reservation
+from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.purchases.purchases import is_purchase
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
 from providers import shops
-from providers.azure import discounts, holdings, instances
+from providers.azure import holdings
 from providers.azure.account import AzureAccount, RememberedScores
 from providers.azure.charges import read_charges
-from providers.azure.locations import read_locations
+from providers.azure.errors import NotPermitted, NotThere
+from providers.azure.fields import count, inside, objects, parts_of, region_of, texts, utc
+from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
+from providers.azure.machines import listed
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.shop.counter import AzureCounter
 from providers.failures import Failures
 from providers.http import endpoint
 from providers.rows import Found, distinct
+
+# Machines of the subscription with gpubroker's tag, and their deletion; with a login.
+#
+# Whatever starts machines on Azure for gpubroker sets the tags ``gpubroker`` (the attempt's key) and ``gpubroker-
+# store`` (the id of the requesting store). A machine stopped from within is billed until it is deallocated or deleted
+# (Microsoft Learn, "States and billing status of Azure Virtual Machines"). Disks, addresses and network cards end with
+# a machine if they were created with ``deleteOption: Delete``; others remain and cost money.
+_NOT_BILLED = ("creating", "deallocating", "deallocated")
+
+
+def tagged(login: AzureLogin, locations: AzureLocations) -> Iterator[Instance]:
+    """Tagged machines of all regions; Azure does not list those of uniform scale sets. One whose state cannot be read
+    is reported as ``unknown``, and billed. Raises what `AzureLogin.rows` raises, at the end.
+    """
+    failures = Failures()
+    for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
+        key, names = inside(row, "tags").get(TAG), parts_of(row.get("id"))
+        resources, called = names.get("resourcegroups"), names.get("virtualmachines")
+        if not isinstance(key, str) or not resources or not called:
+            continue
+        state = failures.result(partial(_state, login, resources, called, row), "unknown")
+        if state:
+            yield _instance(row, key, state, locations)
+    failures.raise_any()
+
+
+def _state(login: AzureLogin, resources: str, called: str, row: Mapping[str, Any]) -> str:
+    """Azure's state of the machine; empty if it has gone since it was listed."""
+    try:
+        view = login.call(
+            f"{called}: instance view", lambda client: client.virtual_machines.instance_view(resources, called)
+        )
+    except NotThere:
+        return ""
+    codes = [code for one in objects(view.get("statuses")) for code in texts([one.get("code")])]
+    power = [code.partition("/")[2] for code in codes if code.startswith("PowerState/")]
+    made = inside(row, "properties").get("provisioningState")
+    return (power[0] if power else str(made or "unknown")).lower()
+
+
+def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLocations) -> Instance:
+    about, zones = inside(row, "properties"), list(texts(row.get("zones")))
+    size, region = str(inside(about, "hardwareProfile").get("vmSize") or ""), region_of(row)
+    return Instance(
+        id=str(row["id"]),
+        provider=NAME,
+        region=region,
+        zone=locations.zone(region, zones[0]) if zones else None,
+        instance_type=listed(size) or size,
+        key=key,
+        state=state,
+        billed=state not in _NOT_BILLED,
+        since=utc(about.get("timeCreated")),
+        capacity_type=_how(about),
+        store=str(inside(row, "tags").get(STORE_TAG) or ""),
+    )
+
+
+def _how(about: Mapping[str, Any]) -> CapacityType:
+    if about.get("priority") in ("Spot", "Low"):
+        return CapacityType.SPOT
+    return CapacityType.RESERVED if about.get("capacityReservation") else CapacityType.ON_DEMAND
+
+
+def terminate(login: AzureLogin, id: str) -> None:
+    """Delete a machine (its id in Azure Resource Manager, as in `tagged`), without waiting. Idempotent: an unknown one
+    is no error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another subscription.
+    """
+    names = parts_of(id)
+    resources, called = names.get("resourcegroups"), names.get("virtualmachines")
+    if not resources or not called or names.get("providers", "").lower() != "microsoft.compute":
+        expected = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute/virtualMachines/…"
+        raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint=f"expected {expected}")
+    if names.get("subscriptions", "").lower() != login.subscription.lower():
+        raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="look at AZURE_SUBSCRIPTION_ID")
+    with suppress(NotThere):
+        login.call(
+            f"{called}: delete", lambda client: client.virtual_machines.begin_delete(resources, called, polling=False)
+        )
+
+
+# Azure's reservations and savings plans, which are discounts without capacity; with a login.
+#
+# They belong to a billing account and are visible across subscriptions with the roles Reservations Reader and Savings
+# Plan Reader. They hold no capacity, and their use is unknown here, so they are reported but make no offers. Documented
+# in Microsoft Learn as "Reservation - List All" and "Savings Plan - List All".
+RESERVED_INSTANCES = "reserved_instances"
+SAVINGS_PLAN = "savings_plan"
+
+RESERVATIONS = "/providers/Microsoft.Capacity/reservations"
+RESERVATIONS_VERSION = "2022-11-01"
+SAVINGS_PLANS = "/providers/Microsoft.BillingBenefits/savingsPlans"
+SAVINGS_PLANS_VERSION = "2022-11-01"
+
+_ACTIVE = "succeeded"
+
+
+def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
+    """Reservations of machines with accelerators that are in force. Raises what `AzureLogin.rows` raises."""
+    for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
+        about, instance_type = inside(row, "properties"), listed(str(inside(row, "sku").get("name")))
+        id = parts_of(row.get("id")).get("reservations")
+        ends = utc(about.get("expiryDateTime")) or utc(about.get("expiryDate"))
+        if instance_type is None or not id or not _is_active(about.get("provisioningState"), ends, now):
+            continue
+        yield Reservation(
+            id=id,
+            provider=NAME,
+            region=region_of(row) or "*",
+            zone=None,
+            instance_type=instance_type,
+            machines=count(about.get("quantity")) or 0,
+            kind=RESERVED_INSTANCES,
+            starts=utc(about.get("effectiveDateTime")),
+            ends=ends,
+            holds_capacity=False,
+            mark=_mark(about),
+        )
+
+
+def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
+    """Savings plans for compute that are in force; they apply everywhere. Raises what `AzureLogin.rows` raises."""
+    for row in _rows(login, "savings plans", SAVINGS_PLANS, SAVINGS_PLANS_VERSION, "Savings Plan Reader"):
+        about, id = inside(row, "properties"), parts_of(row.get("id")).get("savingsplans")
+        ends = utc(about.get("expiryDateTime"))
+        if not id or not _is_active(about.get("provisioningState"), ends, now):
+            continue
+        yield Reservation(
+            id=id,
+            provider=NAME,
+            region="*",
+            zone=None,
+            instance_type="*",
+            machines=0,
+            kind=SAVINGS_PLAN,
+            starts=utc(about.get("effectiveDateTime")),
+            ends=ends,
+            holds_capacity=False,
+            mark=_mark(about),
+        )
+
+
+def _mark(about: Mapping[str, Any]) -> str:
+    """The id of the purchase, which is the name of the discount."""
+    name = about.get("displayName")
+    return name if isinstance(name, str) and is_purchase(name) else ""
+
+
+def _rows(login: AzureLogin, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:
+    try:
+        yield from login.plain_rows(where, path, version=version)
+    except NotPermitted as error:
+        error.hint = f"the login needs the role {role!r} to list purchases"
+        raise
+
+
+def _is_active(state: object, ends: datetime | None, now: datetime) -> bool:
+    return isinstance(state, str) and state.lower() == _ACTIVE and (ends is None or ends > now)
+
 
 _AT_ONCE = 8  # regions queried concurrently
 
@@ -97,8 +262,8 @@ class Azure:
         locations = failures.kept_or_none(partial(read_locations, login))
         if locations is not None:
             yield from failures.kept(holdings.capacity_reservations(login, locations))
-        yield from failures.kept(discounts.reserved_instances(login, self._clock.now()))
-        yield from failures.kept(discounts.savings_plans(login, self._clock.now()))
+        yield from failures.kept(reserved_instances(login, self._clock.now()))
+        yield from failures.kept(savings_plans(login, self._clock.now()))
         failures.raise_any()
 
     @property
@@ -108,10 +273,10 @@ class Azure:
 
     def instances(self) -> Iterator[Instance]:
         login = self._need_login()
-        yield from instances.tagged(login, read_locations(login))
+        yield from tagged(login, read_locations(login))
 
     def terminate(self, id: str) -> None:
-        instances.terminate(self._need_login(), id)
+        terminate(self._need_login(), id)
 
     def charges(self, since: datetime) -> Iterator[Charge]:
         """See `HasCharges`: by day and tag."""

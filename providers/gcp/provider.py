@@ -2,32 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.errors import BrokerError, Malformed
+from broker.core.errors import BrokerError, Malformed, Refused
 from broker.core.market.capacity import Instance, Reservation
-from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
+from broker.core.values.money import Money
 from providers import shops
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, advised
-from providers.gcp.calls import GcpCaller
-from providers.gcp.catalogue import PartPrices, read_prices
-from providers.gcp.instances import labelled, terminate
-from providers.gcp.listed import listed_offers
+from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
+from providers.gcp.catalogue import SOURCE, PartPrices, read_prices
 from providers.gcp.login import ADDS, HOW, GcpLogin, has_sdk, sign_of_login
 from providers.gcp.machines import GcpMachine, in_one_of, machines
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
-from providers.gcp.settings import NAME, GcpSettings
+from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE, GcpSettings
 from providers.gcp.shop.counter import GcpCounter, Priced
+from providers.gcp.skus import How
 from providers.http import endpoint
-from providers.rows import Found, distinct
+from providers.rows import Found, Unfit, distinct
+
+_ONLY_RESERVED = "Google sells this machine on demand only together with a reservation"
+# Machines for a stated time, at prices of their own, where Google sells them so. They come when there are some (flex
+# start, up to seven days) or at a date (calendar mode): pools of their own, with the way added to the machine's name.
+AHEAD = {How.FLEX_START: "+flex-start", How.CALENDAR: "+calendar"}
+_HOW = {
+    CapacityType.ON_DEMAND: (How.ON_DEMAND, *AHEAD),
+    CapacityType.SPOT: (How.SPOT,),
+    CapacityType.RESERVED: (How.ONE_YEAR, How.THREE_YEARS),
+}
+_MONTHS = {How.ONE_YEAR: 12, How.THREE_YEARS: 36}
+
+
+def listed_offers(
+    shapes: Iterable[GcpMachine],
+    catalogue: PartPrices,
+    kinds: Iterable[CapacityType],
+    now: datetime,
+    judged: Callable[[Offer, GcpMachine], Offer],
+) -> Found:
+    """The offers of these machines with these purchase types. Unpriced ones are skipped, once per region. ``judged``:
+    completes an offer with quotas and spot data."""
+    ways = tuple((kind, how) for kind in kinds for how in _HOW.get(kind, ()))
+    known: dict[tuple[str, str, str, int, How], Money | None] = {}
+    for shape in shapes:
+        for kind, how in ways:
+            if how in AHEAD and not catalogue.sells(shape, how):
+                continue
+            machine = (shape.region, shape.name, shape.accelerator, shape.count, how)
+            if machine not in known:
+                try:
+                    known[machine] = catalogue.price(shape, how)
+                except Unfit as error:
+                    known[machine] = None
+                    yield error.skipped
+            elif how in _MONTHS:
+                continue  # already listed: a commitment applies to a region
+            price = known[machine]
+            if price is not None:
+                yield judged(_offer(shape, kind, how, price, now), shape)
+
+
+def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
+    months = _MONTHS.get(how)
+    only_reserved = how is How.ON_DEMAND and not shape.family.on_demand
+    spot = kind is CapacityType.SPOT
+    return Offer(
+        provider=NAME,
+        region=shape.region,
+        zone=None if months else shape.zone,
+        instance_type=shape.name + AHEAD.get(how, ""),
+        accelerator=shape.accelerator,
+        count=shape.count,
+        capacity_type=kind,
+        price=price,
+        as_of=now,
+        source=SOURCE,
+        term_months=months,
+        cpus=float(shape.cpus),
+        memory_gib=float(shape.memory_gib),
+        interconnect=shape.link,
+        availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
+        unavailable_because=_ONLY_RESERVED if only_reserved else "",
+        # No engine for commitments, which must be bought first; none starts parts of a card and TPUs.
+        engine=None if months or how is How.CALENDAR or shape.slices else ENGINE,
+        billing=SPOT_BILLING if spot else BILLING,
+        max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,
+    )
+
+
+# Machines of the project with gpubroker's label, and their deletion.
+#
+# Whatever starts machines on Google Cloud for gpubroker sets the labels ``gpubroker`` (the attempt's key) and
+# ``gpubroker-store`` (the id of the requesting store).
+_INSTANCES = ListMethod("InstancesClient", "aggregated_list", "InstanceAggregatedList", "instances", scoped=True)
+_PER_PAGE = 500
+# Cores and GPUs cost in these states; a stopped machine ("TERMINATED", still there) is billed for its disks only.
+_BILLED = ("RUNNING", "STOPPING", "PENDING_STOP", "SUSPENDING", "REPAIRING", "DEPROVISIONING")
+_KINDS = {"SPOT": CapacityType.SPOT, "RESERVATION_BOUND": CapacityType.RESERVED}
+_ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
+
+
+def labelled(asking: GcpCaller) -> Iterator[Instance]:
+    """Labelled machines of all zones. Raises what `GcpCaller.rows` raises."""
+    rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{TAG}:*", max_results=_PER_PAGE)
+    for found in rows:
+        if isinstance(found, SkippedRow) or TAG not in found.row.labels or not found.row.name:
+            continue
+        row, zone = found.row, found.place
+        kind = CapacityType.SPOT if row.scheduling.preemptible else CapacityType.ON_DEMAND
+        yield Instance(
+            id=f"{zone}/{row.name}",
+            provider=NAME,
+            region=region_of(zone),
+            zone=zone,
+            instance_type=last(row.machine_type),
+            key=row.labels[TAG],
+            state=row.status,
+            billed=row.status in _BILLED,
+            since=utc(row.last_start_timestamp) or utc(row.creation_timestamp),
+            capacity_type=_KINDS.get(row.scheduling.provisioning_model, kind),
+            store=row.labels.get(STORE_TAG, ""),
+        )
+
+
+def terminate(asking: GcpCaller, id: str) -> None:
+    """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is no error. Does not wait. Raises
+    what `GcpCaller.call` raises, and `Refused` for another form of name.
+    """
+    parts = _ID.fullmatch(id)
+    if parts is None:
+        raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected zone/name")
+    try:
+        asking.call(
+            "InstancesClient", "delete_unary", parts[1], project=asking.login.project, zone=parts[1], instance=parts[2]
+        )
+    except NotFound:
+        return
+
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
-from broker.economics.arrivals import latencies
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Precision
 from broker.economics.memory import Subject
@@ -20,7 +19,15 @@ from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
 from broker.economics.routing import TaskClass, Tier, route
 from broker.economics.serving import erlang_c, p95_seconds, plan, scale_to_zero
-from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
+from broker.economics.serving_options import (
+    GpuHourPrices,
+    MachinePrice,
+    ServingOption,
+    latencies,
+    options,
+    settled,
+    simulated,
+)
 
 
 def traffic(requests: float, tokens: float = 200, headroom: float = 0.2, **more: Any) -> Assumptions:

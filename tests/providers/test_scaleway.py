@@ -12,8 +12,7 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from providers.exchange import read_rate
-from providers.scaleway import Scaleway, ScalewaySettings
+from providers.scaleway import Scaleway, ScalewaySettings, read_rate
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error

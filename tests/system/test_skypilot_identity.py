@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.engines.skypilot.identity import identities, powering_off, set_for_launch, untold
 from broker.engines.skypilot.node import power_off_commands
 from broker.engines.skypilot.reservations import settings
-from broker.engines.skypilot.sdk import Sdk
+from broker.engines.skypilot.sdk import Sdk, identities, powering_off, set_for_launch, untold
 
 pytestmark = [
     pytest.mark.system,

@@ -4,15 +4,14 @@ several jobs, and for the reconciler."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from broker.app.advise.assumptions import in_force
 from broker.app.jobs.machine_use import MachineUse, machine_use
-from broker.app.jobs.pace import paces_for
-from broker.app.jobs.queue_classes import EntryClasses
+from broker.app.jobs.pace import needs_conversion, paces_for
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.market.market import market_for, query_for, without_others
 from broker.app.wiring import Broker
@@ -26,8 +25,10 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.shares import MachineShare, total
 from broker.core.policy.policy import Facts
+from broker.core.ports import PolicySet
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
+from broker.placement.formats import hours_of
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
@@ -37,6 +38,39 @@ from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, m
 from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.visit_order import queue_decision, queue_decision_beside, running_by_team, waits
+
+_BY_AGE = "runaway"  # the kind of the rule that judges a job by its time of submission
+
+
+class EntryClasses:
+    """The classes of one round, at one time and on one market for each query. ``compute``: makes the entry of a job."""
+
+    def __init__(self, policy: PolicySet, now: datetime, compute: Callable[[JobView, Facts], QueueEntry]) -> None:
+        self._now, self._compute = now, compute
+        self._named = any(policy.when(rule.name) for rule in policy.rules)
+        self._aged = any(rule.kind == _BY_AGE for rule in policy.rules)
+        self._known: dict[Hashable, QueueEntry] = {}
+
+    def entry(self, view: JobView, facts: Facts) -> QueueEntry:
+        """The job's entry."""
+        kind = self._kind(view, facts)
+        if kind is None:
+            return self._compute(view, facts)
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._compute(view, facts)
+        return replace(known, id=view.id, handed_in=hours_of(view.submitted_at - self._now))
+
+    def _kind(self, view: JobView, facts: Facts) -> Hashable | None:
+        """The inputs of the options; None for a job with earlier attempts."""
+        if view.attempts or view.rests or facts.grants:
+            return None
+        job = view.job
+        named = self._named or needs_conversion(job)  # a condition, or the speed of earlier jobs of that name
+        apart = {"seal"} if named else {"seal", "name"}
+        since = view.submitted_at if self._aged else job.deadline_at(view.submitted_at)
+        return view.user, view.work, since, job.model_dump_json(exclude=apart)
+
 
 _HOUR = timedelta(hours=1)
 # The reconciler uses a placement of the queue for this many seconds of the wall clock, or for this many times what

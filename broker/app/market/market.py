@@ -8,25 +8,63 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from broker.app.jobs import runs_root
-from broker.app.jobs.checkpoint_store import stored
 from broker.app.market.place_names import check_names
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
-from broker.core.errors import MissingExtra, UnknownName
+from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.job.jobs import Job
 from broker.core.market.offers import LOCAL_ENGINE, SANDBOX, Offer, OfferQuery
 from broker.core.market.shares import MachineShare
 from broker.core.ports import PolicySet, SharesItsMachine
+from broker.core.values.accelerators import lookup
+from broker.economics.assumptions import DEFAULTS
+from broker.economics.energy import average_watts, carbon_kg, default_pue, energy_kwh, grid_near
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
+from broker.placement.pricing.data_cost import KeepingRate, keeping_rate
 
 if TYPE_CHECKING:
     from broker.reconciler.controllers.placement import PlanInputs
     from broker.store.jobs.reading import StoreReading
     from broker.store.records import PollRun
+
+
+_CLOUDS = {
+    "s3": "aws",
+    "s3a": "aws",
+    "gs": "gcp",
+    "az": "azure",
+    "adl": "azure",
+    "azure": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+# If one of these names another address, another service that speaks the same protocol is used.
+_ADDRESSES = {
+    "aws": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+    "gcp": ("GOOGLE_BASE_URL",),
+    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+
+
+def stored(
+    runs_url: str, location: str | None, environment: Mapping[str, str]
+) -> tuple[str | None, KeepingRate | None]:
+    """The location of the run store as ``provider/region``, and its storage price; each None if unknown, both on a
+    local disk. ``location``: the setting ``runs_location``."""
+    cloud = _CLOUDS.get(urlsplit(runs_url).scheme)
+    if location is not None:
+        return location, keeping_rate(location)
+    if cloud is None or any(environment.get(name) for name in _ADDRESSES[cloud]):
+        return None, None
+    region = (environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")) if cloud == "aws" else None
+    return (f"{cloud}/{region}" if region else None), keeping_rate(f"{cloud}/{region or '?'}")
+
 
 CARBON_RULE = "max_kg_co2e"  # the kind of guardrail that needs the emissions of placements
 
@@ -227,7 +265,6 @@ def conditions(
 
 
 def _carbon() -> Callable[[Offer], float | None]:
-    from broker.app.market.carbon import kg_per_hour  # most plans do not need it
 
     return kg_per_hour
 
@@ -271,3 +308,23 @@ def _asked_for(query: OfferQuery, offer: Offer) -> bool:
     """Whether an offer that is not in the store is of the query's providers and regions."""
     regions = not query.regions or any(fnmatchcase(offer.region, pattern) for pattern in query.regions)
     return regions and (not query.providers or offer.provider in query.providers)
+
+
+def kg_per_hour(offer: Offer) -> float | None:
+    """kg CO2e of an hour of one machine: all its accelerators at the target utilisation of training, with the PUE and
+    the carbon intensity of the grid at its location (the world average if unknown). The rest of the machine is not
+    counted. 0 for machines without accelerators; None if the accelerator's power is not published."""
+    if offer.accelerator is None:
+        return 0.0
+    return _kg_per_hour(offer.accelerator, offer.count, offer.provider, offer.region)
+
+
+@lru_cache(maxsize=4096)  # a market has far fewer places and machines than offers
+def _kg_per_hour(accelerator: str, count: int, provider: str, region: str) -> float | None:
+    place = f"{provider}/{region}"
+    try:
+        board = lookup(accelerator).tdp_w
+        watts = average_watts(board or 0.0, DEFAULTS.training_utilization)
+    except (InvalidInput, UnknownName):
+        return None
+    return carbon_kg(energy_kwh(watts, 1, count, default_pue(place)), grid_near(place)[0].grams_per_kwh)

@@ -18,6 +18,7 @@ recorded; a new rule that counts them sees the jobs that hold money, with the ca
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,14 +26,14 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from broker.app.policy.past_market import PastPlacements
+from broker.app.market.market import conditions, query_for, wants_sandbox
 from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
 from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
 from broker.app.policy.replayed_job import spent as spent_in
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.job.placements import Placement
-from broker.core.market.offers import MoneyKind
+from broker.core.market.offers import SANDBOX, MoneyKind
 from broker.core.policy.decisions import Decision, Inputs, inputs_of
 from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
@@ -40,10 +41,51 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses
 from broker.ledger.entries import Entry, Movement
-from broker.reconciler.admission.admission import strictest, switched_off
+from broker.placement.planner import make_plan
+from broker.reconciler.admission.admission import denials, strictest, switched_off, with_occupancy
 
 if TYPE_CHECKING:
     from broker.store.market.holdings import WorkOnHeld
+
+
+class PastPlacements:
+    """Places submissions again, on the offers that were known at their time. ``longest``: seconds of the wall clock
+    after which no more are placed; None: no limit. Not considered, because not recorded: doubts about prices,
+    interruption rates, and what jobs of other stores used. ``placed``: the number of submissions placed; ``left``: the
+    number of those for which time or recorded prices were missing."""
+
+    def __init__(self, broker: Broker, policy: PolicySet, longest: float | None = None) -> None:
+        self._broker = broker
+        self._policy = policy
+        self._ends = None if longest is None else time.monotonic() + longest
+        self.placed = 0
+        self.left = 0
+
+    def __call__(self, action: Action, facts: Facts, at: datetime) -> Sequence[Placement]:
+        """The placements that these policies allow by themselves, in the planner's order; none if the job cannot be
+        placed again. ``at``: the time of the decision (UTC)."""
+        job = action.job
+        if action.kind is not ActionKind.LAUNCH or (job.model is not None and not job.resources):
+            return ()  # the remaining work of moved jobs, and the sizes of models, were not recorded
+        if self._ends is not None and time.monotonic() >= self._ends:
+            self.left += 1
+            return ()
+        past = self._broker.store.market.offers_at(at, at, query_for(job))
+        offers = [one.offer for one in past if wants_sandbox(job) or one.offer.provider != SANDBOX]
+        if not offers:
+            self.left += 1
+            return ()
+        self.placed += 1
+        seen = conditions(self._broker, {offer.engine for offer in offers if offer.engine}, self._policy)
+        plan = make_plan(
+            job,
+            with_occupancy(offers, facts.live),
+            now=at,
+            submitted_at=at,
+            conditions=replace(seen, capacity_order=self._policy.capacity_order(job)),
+            deny=denials(self._policy, replace(action, placement=None, hold=None), facts),
+        )
+        return plan.placements
 
 
 @dataclass(frozen=True, slots=True)

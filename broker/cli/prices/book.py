@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
+from broker.app.results.book import BookReport, BookRowResult
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 
 EXAMPLES = examples("gpubroker prices book", "gpubroker prices book --poll", "gpubroker prices book --all --json")
 
@@ -31,7 +40,6 @@ def book(
     from broker.app.market.polling import poll_now, providers_to_poll
     from broker.app.results.book import BookReport
     from broker.app.results.prices import PollOutcome
-    from broker.cli.prices.book_view import table
     from broker.cli.prices.poll import progress
     from broker.cli.prices.status_view import outcome
 
@@ -45,3 +53,35 @@ def book(
             terminal.say(*outcome(PollOutcome.of(result)))
     found = BookReport.of(check_book(broker))
     terminal.result(found, lambda: table(terminal.out, found, every=every))
+
+
+def table(console: Console, found: BookReport, *, every: bool) -> Iterator[RenderableType]:
+    """One row for each price that moved, or for ``every`` one, and how many there are."""
+
+    def change(one: BookRowResult) -> Text:
+        return Text("" if one.change is None else f"{one.change:+.1%}", style="red" if one.moved else "")
+
+    columns: tuple[ValueColumn[BookRowResult], ...] = (
+        ValueColumn("provider", lambda one: one.provider),
+        ValueColumn("region", lambda one: one.region, 4),
+        ValueColumn("machine type", lambda one: one.instance_type, 5),
+        ValueColumn("GPU", lambda one: one.machine),
+        ValueColumn("purchase type", lambda one: formats.purchase_type(one.capacity_type, one.term_months)),
+        ValueColumn("book", lambda one: formats.rate(one.price_per_hour), align="right"),
+        ValueColumn("read", lambda one: one.page_date.isoformat(), 2),
+        ValueColumn(
+            "live",
+            lambda one: "unknown" if one.live_as_of is None else formats.rate(one.live_price_per_hour),
+            align="right",
+        ),
+        ValueColumn("age", lambda one: formats.age(found.as_of - one.live_as_of) if one.live_as_of else "", 3),
+        ValueColumn("change", change, 1, "right"),
+        ValueColumn("page", lambda one: one.url, 9),
+    )
+    if shown := [row for row in found.rows if every or row.moved]:
+        yield from listed(console, columns, shown)
+    counted = formats.plural(len(found.rows), "row")
+    counts = f"{counted} in the book, {found.compared} with a live price, {found.moved} moved by 2 % or more"
+    yield Text(counts, style="dim")
+    if not found.compared:
+        yield Text("no live prices to compare with: add --poll", style="dim")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +16,62 @@ from rich.text import Text
 
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.service import demo_page
 from broker.cli.terminal import Terminal
+from broker.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from broker.app.demo import Demo
     from broker.app.jobs.preview import Preview
     from broker.app.results.service import DemoReport
+    from broker.app.wiring import Broker
+    from broker.core.actors import Actor
     from broker.core.events.views import JobView
+
+
+PARTS = ("fastapi", "jinja2", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPage:
+    """Its address, and the link by which one signs in, once."""
+
+    url: str
+    link: str
+
+
+def available() -> bool:
+    """Whether the extra of the page is installed."""
+    return all(find_spec(name) for name in PARTS)
+
+
+@contextmanager
+def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
+    """Serve the page of the demo's store on a free port of loopback. ``actor`` becomes its administrator. Raises
+    `MissingExtra`."""
+    if not available():
+        raise MissingExtra("server", "the page")
+    from broker.app.access.sessions import invite
+    from broker.app.results.access import CreatedLink
+    from broker.app.service.health import Pulses
+    from broker.page.application import with_page
+    from broker.server.listening import TeamServer
+    from broker.server.transport import Transport
+
+    new = invite(broker, actor.identity, by=actor, administrator=True)
+    server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()
+    answering = threading.Thread(target=server.run, args=(stop,), name="page", daemon=True)
+    answering.start()
+    try:
+        yield DemoPage(server.url, CreatedLink.of(new, server.url).link)
+    finally:
+        stop.set()
+        answering.join()
+
+
+def wait_for_the_end() -> None:
+    """Wait until Ctrl-C."""
+    threading.Event().wait()
+
 
 EXAMPLES = examples("gpubroker demo", "gpubroker demo --page", "gpubroker demo --seed 3", "gpubroker demo --json")
 
@@ -47,12 +99,12 @@ def demo(
     story = Demo(
         terminal.settings().home, terminal.registries(), terminal.actor, DEFAULT_SEED if seed is None else seed
     )
-    opened: demo_page.DemoPage | None = None
+    opened: DemoPage | None = None
     with ExitStack() as until_the_end:
         try:
             _market(terminal, story)
             if page:
-                opened = until_the_end.enter_context(demo_page.demo_page(story.broker, terminal.actor))
+                opened = until_the_end.enter_context(demo_page(story.broker, terminal.actor))
                 terminal.say("", f"On the page; this link signs you in, once:\n  {opened.link}")
             _run(terminal, story, _plan(terminal, story))
         except KeyboardInterrupt:
@@ -67,7 +119,7 @@ def demo(
         if opened is not None:
             terminal.say("", f"{opened.url}/jobs/{summary.job_id} stays open until Ctrl-C.")
             with suppress(KeyboardInterrupt):
-                demo_page.wait_for_the_end()
+                wait_for_the_end()
     if summary.job_state is not JobState.SUCCEEDED:
         raise typer.Exit(7)
 
@@ -162,7 +214,7 @@ def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: b
         f"{formats.money(summary.held)} still held",
         Text(f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {program()} jobs show {summary.job_id}", style="dim"),
     )
-    if tells_page and demo_page.available():
+    if tells_page and available():
         _page(terminal, story)
 
 

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from broker.app.results.outside import OutsideLaunchList
+    from rich.console import Console, RenderableType
+
+
+_OPEN: tuple[ValueColumn[OutsideLaunchResult], ...] = (
+    ValueColumn("launch", lambda one: one.id),
+    ValueColumn("user", lambda one: one.user),
+    ValueColumn("team", lambda one: one.team or "", 2),
+    ValueColumn("GPUs", lambda one: f"{one.gpus} {one.accelerator or ''}".strip(), 1),
+    ValueColumn("since", lambda one: formats.moment(one.since)),
+    ValueColumn("held until", lambda one: formats.moment(one.until)),
+    ValueColumn("held", lambda one: one.held_usd.rounded(2), align="right"),
+)
+
+
+def table(console: Console, found: OutsideLaunchList) -> Iterator[RenderableType]:
+    """The overdue launches with what to do, then one row per open one."""
+    for one in found.overdue:
+        yield (
+            f"OVERDUE {one.id}: {one.machines}, launched by {one.user}, should have ended {formats.moment(one.until)}"
+            f" ({one.spent_usd.rounded(2)} spent); check whether it still runs, then `gpubroker launches end {one.id}`"
+        )
+    if found.launches:
+        yield from listed(console, _OPEN, found.launches)
+    elif not found.overdue:
+        yield "no launch made elsewhere is open"
+
 
 app = typer.Typer(
     no_args_is_help=True, help="Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."
@@ -28,7 +57,6 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     Overdue ones come first: their judged time is over, and their machines may still run at a cost that is in no budget.
     """
-    from broker.cli.service.launches_view import table
 
     terminal = Terminal.of(context)
     found = _found(terminal)

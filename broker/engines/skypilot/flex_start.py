@@ -1,10 +1,10 @@
 """Google's flex start: machines that are started once there is capacity, for a requested time of up to seven days, at
 separate prices. Pure.
 
-The machine type of such an offer ends in `SUFFIX` (`providers/gcp/listed.py`). SkyPilot requests its machines through a
-managed instance group with a resize request of `requested_run_duration`: Google starts all of them or none, and deletes
-them at the end of that time. Limits: Compute Engine documentation, "About Flex-start VMs", read 2026-11-26: the run
-duration is ten minutes to seven days.
+The machine type of such an offer ends in `SUFFIX` (`providers/gcp/provider.py`). SkyPilot requests its machines through
+a managed instance group with a resize request of `requested_run_duration`: Google starts all of them or none, and
+deletes them at the end of that time. Limits: Compute Engine documentation, "About Flex-start VMs", read 2026-11-26: the
+run duration is ten minutes to seven days.
 """
 
 from __future__ import annotations

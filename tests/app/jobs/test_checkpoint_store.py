@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from broker.app.jobs.checkpoint_store import stored
+from broker.app.market.market import stored
 from broker.settings import Settings, as_environment
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from broker.app.jobs import arrays
 from broker.app.jobs import submit as submitting
-from broker.app.jobs.group_commit import GroupCommit
-from broker.app.jobs.submit import submit
+from broker.app.jobs.submit import GroupCommit, submit
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, OutcomeUnknown, StoreProblem
 from broker.core.events.views import JobView

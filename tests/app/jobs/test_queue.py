@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import QueuePlanner, as_if_submitted, explained, queue
-from broker.app.jobs.queue_classes import EntryClasses
+from broker.app.jobs.queue import EntryClasses, QueuePlanner, as_if_submitted, explained, queue
 from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
 from broker.app.results.reasons import waits

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.app.jobs.preview import preview
-from broker.app.market.carbon import kg_per_hour
-from broker.app.market.market import conditions
+from broker.app.market.market import conditions, kg_per_hour
 from broker.app.wiring import Broker
 from broker.core.job.jobs import Constraints, Job, MachineRequest, Work
 from broker.core.market.offers import CapacityType, Offer

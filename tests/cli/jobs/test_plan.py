@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.results.remedies import REMEDIES
+from broker.app.results.plans import REMEDIES
 from broker.core.job.reasons import Reason
 
 

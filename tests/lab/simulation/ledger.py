@@ -27,7 +27,7 @@ from broker.ledger.budgets import (
     told_as_one_until,
 )
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
-from broker.reconciler.admission.full_budgets import waits_with_money, with_behind
+from broker.reconciler.admission.facts import waits_with_money, with_behind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
