@@ -26,13 +26,6 @@ def gathered(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def applied(function: Callable[..., T], given: object, **more: object) -> T:
-    """The result of the function. Its arguments are ``more``, and for every other parameter, also one with a default,
-    the option of that name. Raises AttributeError if ``given``, the options, have none."""
-    names = [name for name in signature(function).parameters if name not in more]
-    return function(**{name: getattr(given, name) for name in names}, **more)
-
-
 def _options(name: str, kind: Any, default: Any) -> Iterator[Parameter]:
     if not is_dataclass(kind):
         yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)

@@ -35,11 +35,6 @@ def not_negative(name: str, value: float, unit: str = "", most: float = math.inf
     return _within(name, value, unit, least=0, most=most, expected=f"0 or more{_up_to(most)}")
 
 
-def at_least_one(name: str, value: float) -> float:
-    """``value`` if it is a number of 1 or more. Raises InvalidInput."""
-    return _within(name, value, "", least=1, expected="1 or more")
-
-
 def fraction(name: str, value: float) -> float:
     """``value`` if it is above 0 and at most 1. Raises InvalidInput, with advice on percentages."""
     return _within(name, value, "", above=0, most=1, expected="above 0, up to 1 (0.7 is 70 %)")

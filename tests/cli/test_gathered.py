@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
-from broker.cli.gathered import applied, gathered
+from broker.cli.gathered import gathered
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,3 @@ def test_fields_are_options_also_those_of_a_field_that_is_a_dataclass() -> None:
     ]
     assert "What it does." in CliRunner().invoke(app, ["--help"]).output
     assert CliRunner().invoke(app, []).exit_code == 2, "the goal has no default"
-
-
-def test_options_are_arguments_of_the_same_names_and_none_is_forgotten() -> None:
-    def layers_and(layers: int, width: int = 1) -> tuple[int, int]:
-        return layers, width
-
-    assert applied(layers_and, InnerOptions(3), width=2) == (3, 2)
-    with pytest.raises(AttributeError, match="width"):
-        applied(layers_and, InnerOptions(3))

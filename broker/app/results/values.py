@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -125,7 +124,5 @@ Figure = Annotated[
     PlainSerializer(figure_of, when_used="json"),
     WithJsonSchema({"type": ["number", "null"]}, mode="serialization"),
 ]
-FourDecimals = Annotated[float, AfterValidator(lambda value: round(value, 4))]
-SixDecimals = Annotated[float, AfterValidator(lambda value: round(value, 6))]
 Facts = Annotated[dict[str, Any], PlainSerializer(plain, return_type=dict[str, Any], when_used="json")]
 """Details by name, whose types differ by name."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Offer
 from broker.core.policy.facts import Aspect, Fact, Value
@@ -15,12 +14,6 @@ from broker.core.policy.policy import Action, ActionKind
 def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
     """The facts of an action with these aspects. Without a placement, the facts of a placement are unknown."""
     return tuple(Fact(aspect=aspect, value=_value(action, aspect)) for aspect in aspects)
-
-
-def known_of(job: Job, placement: Placement) -> tuple[Fact, ...]:
-    """Every fact that follows from a job and its placement alone."""
-    action = Action(ActionKind.LAUNCH, job, user="", placement=placement)
-    return seen(action, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA, *_OF_OFFER, *_OF_PLACEMENT)
 
 
 def moment(at: datetime) -> int:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.policy.coverage import known_of, seen
+from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Value
 from broker.core.policy.policy import Action, ActionKind
 from broker.core.values.money import Money
@@ -24,15 +24,15 @@ def value(action: Action, aspect: Aspect) -> Value:
 
 def test_a_job_and_its_placement_tell_what_they_are() -> None:
     """One machine with 8 GPUs at $5 an hour."""
-    facts = {fact.aspect: fact.value for fact in known_of(JOB, placement())}
-    assert (facts[Aspect.PROVIDER], facts[Aspect.REGION], facts[Aspect.NODES]) == ("aws", "east", 1)
-    assert (facts[Aspect.GPUS_PER_MACHINE], facts[Aspect.GPUS], facts[Aspect.PRICE]) == (8, 8, 5_000_000)
-    assert (facts[Aspect.PRICE_PER_GPU], facts[Aspect.RATE]) == (625_000, 5_000_000)
-    assert (facts[Aspect.DATA_LOCATION], facts[Aspect.SENSITIVE_DATA]) == (JOB.data.location, JOB.data.sensitive)
-    assert Aspect.ATTEMPTS not in facts
-    assert facts[Aspect.EXPECTED_HOURS] is None
-    long = replace(placement(), duration=timedelta(minutes=90))
-    assert {one.aspect: one.value for one in known_of(JOB, long)}[Aspect.EXPECTED_HOURS] == 1.5
+    action = Action(ActionKind.LAUNCH, JOB, "ann", placement=placement())
+    expected = {
+        Aspect.PROVIDER: "aws", Aspect.REGION: "east", Aspect.NODES: 1, Aspect.GPUS_PER_MACHINE: 8, Aspect.GPUS: 8,
+        Aspect.PRICE: 5_000_000, Aspect.PRICE_PER_GPU: 625_000, Aspect.RATE: 5_000_000, Aspect.EXPECTED_HOURS: None,
+        Aspect.DATA_LOCATION: JOB.data.location, Aspect.SENSITIVE_DATA: JOB.data.sensitive,
+    }  # fmt: skip
+    assert {aspect: value(action, aspect) for aspect in expected} == expected
+    long = replace(action, placement=replace(placement(), duration=timedelta(minutes=90)))
+    assert value(long, Aspect.EXPECTED_HOURS) == 1.5
 
 
 @pytest.mark.parametrize(("price", "count"), [(None, 8), (Money.usd(5), 0), (None, 0)])
