@@ -23,8 +23,7 @@ from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.outside import launches
 from broker.app.outside.overdue import overdue, reported
 from broker.app.outside.skypilot_requests import answered
-from broker.app.outside.slurm_arrays import begin_task
-from broker.app.outside.slurm_requests import SlurmAsks, admitted
+from broker.app.outside.slurm_requests import SlurmAsks, admitted, begin_task
 from broker.app.policy import active
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.anomalies import IncidentList

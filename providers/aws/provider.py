@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.errors import MissingExtra, NoLogin
+from broker.core.errors import Malformed, MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
+from broker.core.market.machines import TAG
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.core.purchases.selling import SellsProduct
 from broker.core.values.clock import Clock
+from broker.core.values.money import Money
 from providers import shops
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
-from providers.aws.charges import read_charges
 from providers.aws.instances import tagged, terminate
 from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
@@ -28,6 +30,61 @@ from providers.aws.shop.counter import AwsCounter
 from providers.failures import Failures
 from providers.http import endpoint, shown
 from providers.rows import Found, distinct
+
+# AWS charges per day and attempt, from Cost Explorer; with a login. Each query costs the account $0.01.
+#
+# Days are UTC. A day's figure changes for a day or two and is marked as an estimate until AWS closes it. Charges are
+# grouped by gpubroker's tag, which must be activated once as a cost allocation tag (Billing console); before that, and
+# without a tag, ``key`` is empty. Amounts are rounded half-even to the micro-dollar; AWS bills finer.
+_ASKED_IN = "us-east-1"  # the region of Cost Explorer
+_METRIC = "UnblendedCost"
+_SERVICE = "Amazon Elastic Compute Cloud - Compute"
+_DAY = timedelta(days=1)
+
+
+def read_charges(login: AwsLogin, since: datetime, now: datetime) -> Iterator[Charge]:
+    """EC2's charges of the days from ``since`` up to and with today. Raises what `AwsLogin.rows` raises, and
+    `Malformed` for an invalid amount or another currency."""
+    first, last = since.astimezone(UTC).date(), now.astimezone(UTC).date()
+    if first > last:
+        return
+    rows = login.rows(
+        "ce",
+        _ASKED_IN,
+        "get_cost_and_usage",
+        "ResultsByTime",
+        page_key="NextPageToken",
+        TimePeriod={"Start": first.isoformat(), "End": (last + _DAY).isoformat()},
+        Granularity="DAILY",
+        Metrics=[_METRIC],
+        Filter={"Dimensions": {"Key": "SERVICE", "Values": [_SERVICE]}},
+        GroupBy=[{"Type": "TAG", "Key": TAG}],
+    )
+    for day in rows:
+        starts = _midnight((day.get("TimePeriod") or {}).get("Start"))
+        for group in day.get("Groups") or ():
+            amount = _amount((group.get("Metrics") or {}).get(_METRIC) or {})
+            if amount:
+                key = str((group.get("Keys") or [""])[0]).removeprefix(f"{TAG}$")
+                yield Charge(NAME, starts, starts + _DAY, amount, key, bool(day.get("Estimated", True)))
+
+
+def _midnight(day: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(str(day)[:10]).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise Malformed(f"expected a date; got {day!r}", where=f"{NAME}: Cost Explorer") from error
+
+
+def _amount(metric: Any) -> Money:
+    try:
+        amount, unit = Decimal(str(metric.get("Amount"))), metric.get("Unit")
+    except InvalidOperation as error:
+        raise Malformed(f"expected an amount; got {metric!r}", where=f"{NAME}: Cost Explorer") from error
+    if unit != "USD" or not amount.is_finite() or abs(amount) > 10**9:
+        raise Malformed(f"expected an amount in USD, got {metric!r}", where=f"{NAME}: Cost Explorer")
+    return Money.usd(amount)
+
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from scipy.optimize import linprog
 from broker.core.errors import GiveUp, InvalidInput
 from broker.economics.reserve.planner import Planner
 from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, Stock, charge, checked
-from broker.economics.reserve.windows import SlidingWindow
+from broker.economics.reserve.season import SlidingWindow
 from broker.economics.units import positive
 
 ROUND_HOURS = 168

@@ -12,7 +12,7 @@ from broker.core.job.placements import CostTerm, Moved
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags
-from broker.reconciler.settlement.egress import charged_elsewhere, movements_of, per_start, to_be_posted
+from broker.reconciler.settlement.settlement import charged_elsewhere, movements_of, per_start, to_be_posted
 from tests.reconciler.settlement.test_charges import UP, life
 
 NOW = UP + timedelta(hours=2)

@@ -17,7 +17,7 @@ from broker.app.jobs.preview import planned
 from broker.app.jobs.runs_root import attempt_keys
 from broker.app.outside.arrays import OutsideArray
 from broker.app.outside.overdue import OverdueLaunch, end_overdue, keep_on_record, overdue
-from broker.app.outside.slurm_arrays import tasks_of
+from broker.app.outside.slurm_requests import tasks_of
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev

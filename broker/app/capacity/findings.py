@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.assumptions import active
-from broker.app.capacity.use import HOUR, Stretch, full_hour, has_current_price, hourly, usd
+from broker.app.capacity.plan import HOUR, Stretch, full_hour, has_current_price, hourly, usd
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.assumptions import Assumptions

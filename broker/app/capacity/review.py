@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.app.capacity.use import cheapest, has_current_price, usd
+from broker.app.capacity.plan import cheapest, has_current_price, usd
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType, OfferQuery
 from broker.procurement.reviewing import PurchaseReview, Use, review

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
-from broker.app.jobs.keeping import kept_until
+from broker.app.jobs.retention import kept_until
 from broker.app.results.job_history import JobHistory
 from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
 from broker.app.wiring import Broker

@@ -9,7 +9,6 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.app.jobs.keeping import kept_until
 from broker.app.jobs.runs_root import chosen
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
@@ -29,6 +28,7 @@ from broker.runfolder.retention import (
 
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
+
 
 _AT_MOST_IN_TURN = 5  # consecutive unreadable folders from which the run store itself counts as unreachable
 
@@ -222,3 +222,14 @@ def _started_from(view: JobView) -> list[str]:
     if array is not None and array.again is not None:
         found += [task_id(array.again, index) for index in array.with_checkpoint]
     return found
+
+
+def kept_until(view: JobView, said: PolicyDefaults) -> dict[str, datetime | None]:
+    """Until when checkpoints, results, logs and snapshots of an ended job are kept (UTC), by the defaults ``said`` of
+    the policies; None: until a person deletes them. Empty for a job that has not ended."""
+    if view.ended_at is None:
+        return {}
+    times = {"checkpoints": said.keep_checkpoints, "results": said.keep_results, "logs": said.keep_logs}
+    if view.job.snapshot is not None:
+        times["snapshots"] = said.keep_snapshots
+    return {kind: None if time is None else view.ended_at + time for kind, time in times.items()}

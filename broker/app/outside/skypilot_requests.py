@@ -7,6 +7,7 @@ judge where they will run. The answer pins the task to the offer that was judged
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from broker.app.jobs.runs_root import attempt_keys
 from broker.app.outside.launches import PREFIX, Admitted, OutsideLaunch, OutsideTool, judge, submitter
-from broker.app.outside.tickets import ticket_holder
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed
-from broker.core.events.views import AttemptView
+from broker.core.errors import InvalidInput, NotAllowed, UnreadableJob
+from broker.core.events.views import AttemptView, JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.machines import TAG
@@ -30,7 +31,7 @@ from broker.core.values.units import parse_duration
 from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra
 from broker.engines.skypilot.task import cluster_name
-from broker.runfolder.signing import TICKET_LABEL
+from broker.runfolder.signing import TICKET_LABEL, launch_ticket
 
 TEAM, PROJECT, LONGEST, LAUNCH = (f"gpubroker-{name}" for name in ("team", "project", "max-duration", "launch"))
 """Labels of a task's resources: the team that pays, the project, the maximum duration; and the launch's id, which the
@@ -226,3 +227,25 @@ def _as_placed(attempt: AttemptView, asked: AskedRequest, task: _Task) -> None:
         or _FORMS & task.resources.keys()
     ):
         raise NotAllowed(f"the ticket of {attempt.key} is for another launch", hint="`gpubroker submit`")
+
+
+def ticket_holder(broker: Broker, key: str, ticket: str) -> AttemptView:
+    """The attempt whose launch carries the ticket. Raises `NotAllowed` for a ticket that was not signed here, for an
+    attempt that is over, and for one whose machine has already reported, because a ticket starts only one machine."""
+    job_id, _, number = key.rpartition("-")
+    with broker.store.reading() as look:
+        try:
+            view = look.job(job_id)
+        except UnreadableJob:
+            view = None
+    attempt = None if view is None or not number.isdecimal() else _attempt(view, int(number))
+    expected = launch_ticket(attempt_keys(broker).of(key), key)
+    if attempt is None or attempt.key != key or not hmac.compare_digest(expected.encode(), ticket.encode()):
+        raise NotAllowed("the ticket of the launch is not valid", hint="launch it with `gpubroker submit`")
+    if attempt.state.final or attempt.claimed_at is not None or attempt.stop_requested is not None:
+        raise NotAllowed(f"the ticket of {key} is used up", hint="launch it with `gpubroker submit`")
+    return attempt
+
+
+def _attempt(view: JobView, number: int) -> AttemptView | None:
+    return next((one for one in view.attempts if one.number == number), None)

@@ -30,8 +30,7 @@ from functools import cache
 
 from broker.core.errors import InvalidInput
 from broker.economics.reserve.replay import Stock
-from broker.economics.reserve.season import LONGEST_LOOK, Season
-from broker.economics.reserve.windows import SlidingWindow
+from broker.economics.reserve.season import LONGEST_LOOK, Season, SlidingWindow
 from broker.economics.units import positive, whole
 
 PATIENCE = 0.8

@@ -21,8 +21,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, move
 from broker.ledger.holds import Metering, cost_of, ledger_rate
 from broker.ledger.journal import PaidAttempt
-from broker.reconciler.settlement.egress import charged_elsewhere
-from broker.reconciler.settlement.settlement import tags_of
+from broker.reconciler.settlement.settlement import charged_elsewhere, tags_of
 
 RIPE_AFTER = timedelta(days=3)  # AWS and Azure change the figures of a day for up to three days
 _BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks differ, ends are seen late

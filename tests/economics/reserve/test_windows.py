@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.economics.reserve.replay import Stock
-from broker.economics.reserve.windows import SlidingWindow
+from broker.economics.reserve.season import SlidingWindow
 
 values = st.lists(st.integers(0, 50), min_size=1, max_size=120)
 
