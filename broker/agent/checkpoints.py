@@ -28,6 +28,7 @@ from typing import Any, Callable
 from broker.agent import download
 from broker.agent.clock import from_text, to_text
 from broker.agent.download import Torn, WantedFile
+from broker.agent.entries import FILE, check_entry, settle
 from broker.agent.formats import VERSION, BadDocument
 from broker.agent.names import safe
 from broker.agent.store import ObjectFolder, to_bytes
@@ -37,6 +38,7 @@ _LARGEST_MANIFEST = 256 << 20  # bytes: about a million files
 LEAST_KEPT = 2  # the newest may turn out to be unusable
 _OF_ONE_NODE = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
+_OF_RANK = re.compile(r"(rank|node|worker)[-_.=]?\d+")  # all ranks of a gang save under the same id
 _HIGHEST = 10**12 - 1  # the largest step that fits into an id; a longer number is a hash or a time, not a step
 
 
@@ -48,7 +50,8 @@ class TornForOneNode(Exception):
 
 def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
     """``step`` and ``count`` are the `next_place` of the entry."""
-    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe(name)}"
+    shared = _OF_RANK.sub(r"\1", name)
+    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe(shared)}"
 
 
 def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
@@ -68,14 +71,17 @@ def attempt_of(checkpoint: str) -> int | None:
 
 @dataclass(frozen=True)
 class SavedFile:
-    """One file of a checkpoint. ``path`` is relative to the checkpoint folder of the node, ``object`` to the
-    checkpoint's folder in the store; ``size`` in bytes."""
+    """One file, link or empty folder of a checkpoint. ``path`` is relative to the checkpoint folder of the node,
+    ``object`` to that in the store, as an unchanged file may lie with an older checkpoint; ``size`` in bytes."""
 
     path: str
     object: str
     size: int
     sha256: str
     rank: int = 0
+    kind: str = FILE
+    mode: int = 0o644
+    target: str = ""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SavedFile:
@@ -83,7 +89,8 @@ class SavedFile:
         for text in (path, where):
             if text.startswith("/") or ".." in Path(text).parts:
                 raise BadDocument(f"a path that leaves its folder: {text}")
-        return cls(path, where, int(values["size"]), str(values["sha256"]), int(values.get("rank", 0)))
+        size, rank = int(values["size"]), int(values.get("rank", 0))
+        return cls(path, where, size, str(values["sha256"]), rank, *check_entry(values, path))
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,11 @@ class Manifest:
     at: datetime
     nodes: int
     files: tuple[SavedFile, ...]
+
+    @property
+    def contents(self) -> list[SavedFile]:
+        """The entries that have an object in the store."""
+        return [file for file in self.files if file.kind == FILE]
 
     @property
     def size(self) -> int:
@@ -144,15 +156,14 @@ def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
         raise Torn(str(error)) from error
 
 
-def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
-    """The fast check: every file exists with its full size.
-
-    ``there``: `ObjectFolder.sizes` of the checkpoint. Raises Torn.
-    """
+def check_sizes(store: ObjectFolder, manifest: Manifest) -> None:
+    """The fast check: every file exists with its full size. Raises Torn, StoreTrouble."""
+    places = {manifest.id, *(file.object.partition("/")[0] for file in manifest.contents)}
+    there = {path: size for place in places for path, size in store.sizes(f"{FOLDER}/{place}").items()}
     if _torn_mark(manifest.id) in there:
         raise Torn("a node found a file of it changed")
-    for file in manifest.files:
-        size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
+    for file in manifest.contents:
+        size = there.get(f"{FOLDER}/{file.object}")
         if size is None:
             raise Torn(f"{file.path} is missing")
         if size != file.size:
@@ -162,8 +173,8 @@ def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
 def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Read all files and compare sizes and SHA-256. Raises Torn with the reason, and StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
-    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
-    download.fetch(store, [_wanted(manifest, file) for file in manifest.files], lambda: False)
+    check_sizes(store, manifest)
+    download.fetch(store, [_wanted(file) for file in manifest.contents], lambda: False)
     return manifest
 
 
@@ -221,13 +232,13 @@ def _fetch(
     store: ObjectFolder, checkpoint: str, into: Path, rank: int, nodes: int, give_up: Callable[[], bool]
 ) -> Manifest:
     manifest = read_manifest(store, checkpoint)
-    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
+    check_sizes(store, manifest)
     staging = into / ".restore"  # the dot prevents a partial checkpoint from being taken for a complete one
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         own = files_for(manifest, rank, nodes)
-        wanted = [_wanted(manifest, file, staging / file.path) for file in own]
+        wanted = [_wanted(file, staging / file.path) for file in own if file.kind == FILE]
         download.check_room(staging, wanted)
         try:
             download.fetch(store, wanted, give_up)
@@ -237,9 +248,10 @@ def _fetch(
             # The other nodes may have restored it by now, as they did not read this file.
             store.write(_torn_mark(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
             raise TornForOneNode(f"{checkpoint}: {reason}") from None
+        settle(staging, own)
         for entry in staging.iterdir():
             place = into / entry.name
-            if place.is_dir():
+            if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             entry.replace(place)
     finally:
@@ -272,8 +284,8 @@ def of_one_node(file: SavedFile) -> bool:
     return f"rank-{file.rank}" in folders or _OF_ONE_NODE.fullmatch(name) is not None
 
 
-def _wanted(manifest: Manifest, file: SavedFile, into: Path | None = None) -> WantedFile:
-    return WantedFile(f"{FOLDER}/{manifest.id}/{file.object}", file.path, file.size, file.sha256, into)
+def _wanted(file: SavedFile, into: Path | None = None) -> WantedFile:
+    return WantedFile(f"{FOLDER}/{file.object}", file.path, file.size, file.sha256, into)
 
 
 def _torn_mark(checkpoint: str) -> str:
@@ -283,27 +295,52 @@ def _torn_mark(checkpoint: str) -> str:
 
 def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
     """Delete checkpoints older than the newest ``keep`` complete ones (at least two), manifest first, and unfinished
-    ones of earlier attempts before the newest; returns the deleted ids. A torn checkpoint does not count as complete.
-    Raises StoreTrouble; the next call deletes the rest.
+    ones of earlier attempts before the newest; returns the deleted ids. A torn checkpoint does not count as complete,
+    and one that was replaced by another with the same files of its step does not count twice. Raises StoreTrouble; the
+    next call deletes the rest.
     """
-    ids, kept = listed(store), list[str]()
+    ids, kept = listed(store), list[Manifest]()
+    main = set[object]()
     for checkpoint in reversed(ids):
         with contextlib.suppress(Torn):
-            check_sizes(read_manifest(store, checkpoint), store.sizes(f"{FOLDER}/{checkpoint}"))
-            kept.append(checkpoint)
-            if len(kept) == max(LEAST_KEPT, keep):
-                break
+            manifest = read_manifest(store, checkpoint)
+            check_sizes(store, manifest)
+            files = (file.object for file in manifest.files if file.path.partition("/")[0] == manifest.name)
+            own = frozenset(files) or manifest.id
+            if own not in main:
+                main.add(own)
+                kept.append(manifest)
+                if len(kept) == max(LEAST_KEPT, keep):
+                    break
     else:
         return []
+    stays = {manifest.id for manifest in kept}
     doomed = []
-    for checkpoint in (one for one in ids if one < kept[0] and one not in kept):
-        finished = store.exists(manifest_path(checkpoint))
-        # Parts of this attempt may still be uploading.
-        if checkpoint < kept[-1] if finished else attempt_of(checkpoint) != attempt:
+    for checkpoint in (one for one in ids if one < kept[0].id and one not in stays):
+        # Parts of this attempt may still be uploading, but not those of a checkpoint with complete ones after it.
+        unfinished = attempt_of(checkpoint) != attempt and not store.exists(manifest_path(checkpoint))
+        if checkpoint < kept[-1].id or unfinished:
             doomed.append(checkpoint)
+    return delete(store, doomed)
+
+
+def delete(store: ObjectFolder, doomed: Sequence[str]) -> list[str]:
+    """Delete these checkpoints, each manifest first, but for files of which others consist, too; returns the ids of
+    those of which nothing is left. Raises StoreTrouble; may be repeated."""
+    needed = set[str]()
+    for checkpoint in set(listed(store)) - set(doomed):
+        for name in store.files(f"{FOLDER}/{checkpoint}"):  # also parts of one that is not complete yet
+            if name.endswith(".json"):
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                    document = store.read_json(f"{FOLDER}/{checkpoint}/{name}") or {}
+                    needed.update(f"{FOLDER}/{file['object']}" for file in document.get("files", ()))
+    gone = []
     for checkpoint in doomed:
         store.delete(manifest_path(checkpoint))
-        for path in store.sizes(f"{FOLDER}/{checkpoint}"):
+        paths = set(store.sizes(f"{FOLDER}/{checkpoint}"))
+        for path in paths - needed:
             store.delete(path)
-        store.drop_folder(f"{FOLDER}/{checkpoint}")
-    return doomed
+        if not paths & needed:
+            store.drop_folder(f"{FOLDER}/{checkpoint}")
+            gone.append(checkpoint)
+    return gone

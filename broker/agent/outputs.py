@@ -7,14 +7,14 @@
 
 A file is uploaded once it is unchanged over two scans, in the same way again after each later change, every minute
 while it keeps changing, and at the end in any state. Files that the job was submitted with are no results unless they
-changed. A symbolic link counts as its target, if the target is below the same folder.
+changed. A link to something that is no result counts as its target, if that is below the same folder. What cannot be
+kept (links that lead out, sockets, unreadable files) is told once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,11 +24,20 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Callable, TypeVar
 
 from broker.agent.clock import from_text, to_text
+from broker.agent.entries import (
+    FILE,
+    FOLDER,
+    DiskEntry,
+    StoredEntry,
+    check_entry,
+    entries_at,
+    stays_inside,
+    with_targets,
+)
 from broker.agent.formats import VERSION, BadDocument, attempt_path, ranked, reading
 from broker.agent.names import object_path
 from broker.agent.rank import RankContext
 from broker.agent.saver import room_beside
-from broker.agent.source_tree import stays_inside
 from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
@@ -40,10 +49,10 @@ _LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One result.
+    """One result: a file, a link, or an empty folder.
 
-    ``path``: as the program named it; ``object``: its path in the attempt's folder; ``size``: bytes; ``at``: when the
-    agent read it.
+    ``path``: as the program named it; ``object``: the path of a file in the attempt's folder; ``size``: bytes; ``at``:
+    when the agent read it; ``target`` of a link.
     """
 
     path: str
@@ -51,6 +60,9 @@ class OutputFile:
     size: int
     sha256: str
     at: datetime
+    kind: str = FILE
+    mode: int = 0o644
+    target: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "at": to_text(self.at)}
@@ -59,9 +71,10 @@ class OutputFile:
     def from_json(cls, values: Mapping[str, Any]) -> OutputFile:
         """Raises BadDocument, KeyError, TypeError, ValueError."""
         path, where, size = str(values["path"]), str(values["object"]), int(values["size"])
-        if not (stays_inside(path) and stays_inside(where)) or ".." in Path(path).parts or size < 0:
+        kind, mode, target = check_entry(values, path)
+        if (kind == FILE and not stays_inside(where)) or ".." in Path(path).parts or size < 0:
             raise BadDocument(f"a path that leaves its folder: {path}")
-        return cls(path, where, size, str(values["sha256"]), from_text(values["at"]))
+        return cls(path, where, size, str(values["sha256"]), from_text(values["at"]), kind, mode, target)
 
 
 def outputs_document(files: Sequence[OutputFile]) -> dict[str, Any]:
@@ -79,8 +92,14 @@ def read_index(store: ObjectFolder, path: str) -> tuple[OutputFile, ...]:
     return files
 
 
+def key_of(entry: StoredEntry, within: str = "") -> str:
+    """The key of an entry for `newest`."""
+    return within + entry.path + ("/" if entry.kind == FOLDER else "")
+
+
 def newest(found: Iterable[tuple[str, _Result]]) -> dict[str, _Result]:
-    """Results by path. Later ones replace those at the same path, below it, or above it."""
+    """Results by path; ``found``: by `key_of`. Later ones replace those at the same path, and files in whose place a
+    folder is now, or the other way round."""
     last = {path: (number, value) for number, (path, value) in enumerate(found)}
     chosen: dict[str, _Result] = {}
     above = ""
@@ -90,16 +109,13 @@ def newest(found: Iterable[tuple[str, _Result]]) -> dict[str, _Result]:
                 continue
             del chosen[above]
         chosen[path], above = last[path][1], path
-    return chosen
-
-
-State = tuple[int, int, int]  # size, time of change (ns), inode
+    return {path.rstrip("/"): value for path, value in chosen.items()}
 
 
 @dataclass(frozen=True)
 class _OutputOnDisk:
     place: Path
-    state: State
+    entry: DiskEntry
 
 
 class _OutputChanged(Exception):
@@ -120,9 +136,10 @@ class Outputs:
         self._deadline: Callable[[], float] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
-        self._brought: dict[str, State] = {}
-        self._last: dict[str, State] = {}
-        self._saved: dict[str, tuple[State, float]] = {}
+        self._brought: dict[str, DiskEntry] = {}
+        self._last: dict[str, DiskEntry] = {}
+        self._saved: dict[str, tuple[DiskEntry, float]] = {}
+        self._left_out: set[str] = set()  # what cannot be kept, and was told
         self._since: dict[str, float] = {}  # when a file was first seen
         self._index: dict[str, OutputFile] = {}
         self._folders: set[str] = set()  # of the results in the index
@@ -133,7 +150,8 @@ class Outputs:
 
     def start(self) -> None:
         """Treat the present files as inputs: they are no results unless they change."""
-        self._brought = {path: seen.state for path, seen in self._found().items()}
+        found, self._left_out = self._found()
+        self._brought = {path: seen.entry for path, seen in found.items()}
         self._thread.start()
 
     def finish(self, deadline: Callable[[], float]) -> None:
@@ -176,9 +194,10 @@ class Outputs:
     def _pass(self, *, last: bool) -> bool:
         """One scan and its uploads. False if something has to be repeated."""
         try:
-            found = self._found()
-            due = [path for path, seen in found.items() if self._is_due(path, seen.state, last=last)]
-            self._last = {path: seen.state for path, seen in found.items()}
+            found, left_out = self._found()
+            self._tell_of(left_out)
+            due = [path for path, seen in found.items() if self._is_due(path, seen.entry, last=last)]
+            self._last = {path: seen.entry for path, seen in found.items()}
             self.unsaved = list(due)
             for path in due:
                 if self._stopped:
@@ -207,7 +226,7 @@ class Outputs:
             self._trouble(f"unexpected: {error!r}")
         return False
 
-    def _is_due(self, path: str, state: State, *, last: bool) -> bool:
+    def _is_due(self, path: str, state: DiskEntry, *, last: bool) -> bool:
         if self._brought.get(path) == state:
             return False
         now = time.monotonic()
@@ -218,21 +237,32 @@ class Outputs:
 
     def _upload(self, path: str, seen: _OutputOnDisk) -> None:
         folder = "outputs" if self._rank == 0 else f"outputs-{self._rank}"
-        where = f"{folder}/{object_path(path)}"
-        digest, size, at = hashlib.sha256(), seen.state[0], self._clock.now()
+        where, entry = f"{folder}/{object_path(path)}", seen.entry
+        digest, size, at = hashlib.sha256(), entry.size, self._clock.now()
         room = room_beside(size) if self._deadline is None else ROOM
-        self._make_way(path, attempt_path(self._spec.attempt, where))
-        self._store.upload(attempt_path(self._spec.attempt, where), self._pieces(seen, digest.update), size, room)
-        self._saved[path] = seen.state, time.monotonic()
-        self._index[path] = OutputFile(path, where, size, digest.hexdigest(), at)
+        self._make_way(entry, attempt_path(self._spec.attempt, where))
+        kept = entry.kind, entry.mode, entry.target
+        if entry.kind == FILE:
+            self._store.upload(attempt_path(self._spec.attempt, where), self._pieces(seen, digest.update), size, room)
+            self._index[path] = OutputFile(path, where, size, digest.hexdigest(), at, *kept)
+        else:
+            self._index[path] = OutputFile(path, "", 0, "", at, *kept)
+        self._saved[path] = entry, time.monotonic()
         self._unwritten = True
 
-    def _make_way(self, path: str, where: str) -> None:
+    def _make_way(self, entry: DiskEntry, where: str) -> None:
         """Delete results in whose place this one lies: a file that is a folder now, or the other way round."""
+        path, is_file = entry.path, entry.kind != FOLDER
         folders = [parent.as_posix() for parent in PurePosixPath(path).parents][:-1]
-        below = [other for other in self._index if other.startswith(f"{path}/")] if path in self._folders else []
-        for other in {*below, *folders} & self._index.keys():
-            self._store.delete(attempt_path(self._spec.attempt, self._index.pop(other).object))
+        below = (
+            [other for other in self._index if other.startswith(f"{path}/")]
+            if is_file and path in self._folders
+            else []
+        )
+        files = [folder for folder in folders if folder in self._index and self._index[folder].kind != FOLDER]
+        for other in (*below, *files):
+            if (gone := self._index.pop(other).object) != "":
+                self._store.delete(attempt_path(self._spec.attempt, gone))
         if below:
             self._store.drop_folder(where)
         self._folders.update(folders)
@@ -240,7 +270,7 @@ class Outputs:
     def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
         """The bytes of the file up to its size at the scan; the next scan finds later additions."""
         with seen.place.open("rb") as file:
-            left = seen.state[0]
+            left = seen.entry.size
             while left and not self._stopped:
                 piece = file.read(min(_PIECE, left))
                 if not piece:
@@ -251,41 +281,40 @@ class Outputs:
             if left:
                 raise _OutputChanged
 
-    def _found(self) -> dict[str, _OutputOnDisk]:
-        """All results by path; on a conflict, those of `$GPUBROKER_OUTPUT_DIR` count."""
-        found: dict[str, _OutputOnDisk] = {}
-        if self._work.is_dir():
-            for pattern in self._spec.outputs:
-                for place in sorted(self._work.glob(pattern.rstrip("/"))) if pattern.strip("./") else [self._work]:
-                    found.update(_files(place, self._work))
-        found.update(_files(self._folder, self._folder))
-        return found
+    def _found(self) -> tuple[dict[str, _OutputOnDisk], set[str]]:
+        """All results by path; on a conflict, those of `$GPUBROKER_OUTPUT_DIR` count. And what cannot be kept, with the
+        reasons."""
+        left_out: set[str] = set()
+
+        def tell(path: str, because: str, _: bool) -> None:
+            left_out.add(f"{path}: {because}")
+
+        def below(root: Path, places: Iterable[Path]) -> Iterator[tuple[str, _OutputOnDisk]]:
+            entries = {entry for place in places for entry in entries_at(place, root, tell)}
+            for entry in with_targets(sorted(entries), root, tell):
+                yield key_of(entry), _OutputOnDisk(root / entry.path, entry)
+
+        places = [place for pattern in self._spec.outputs for place in self._matching(pattern)]
+        found = [*below(self._work, places), *below(self._folder, [self._folder])]
+        return newest(found), left_out
+
+    def _matching(self, pattern: str) -> list[Path]:
+        if not pattern.strip("./"):
+            return [self._work] if self._work.is_dir() else []
+        named = self._work / pattern.rstrip("/")
+        if named.is_symlink() or named.exists():  # also a name with characters of patterns
+            return [named]
+        return sorted(self._work.glob(pattern.rstrip("/")))
+
+    def _tell_of(self, left_out: set[str]) -> None:
+        fresh = sorted(left_out - self._left_out)
+        self._left_out |= left_out
+        if fresh:
+            more = f"; and {len(fresh) - 3} more" if len(fresh) > 3 else ""
+            self._trouble(f"not kept: {'; '.join(fresh[:3])}{more}")
 
     def _trouble(self, because: str) -> None:
         log.warning("output trouble: %s", because)
         if because != self._told:
             self._told = because
             self._journal.append("output_trouble", because=because)
-
-
-def _files(place: Path, root: Path) -> Iterator[tuple[str, _OutputOnDisk]]:
-    """The files at or below ``place``; unreadable ones are skipped."""
-    inside = root.resolve()
-    for file in _walk(place):
-        try:
-            if file.is_symlink() and not file.resolve().is_relative_to(inside):
-                continue
-            path = file.relative_to(root).as_posix()
-            info = file.stat()
-        except (OSError, ValueError):
-            continue
-        if file.is_file():
-            yield path, _OutputOnDisk(file, (info.st_size, info.st_mtime_ns, info.st_ino))
-
-
-def _walk(place: Path) -> Iterator[Path]:
-    if not place.is_dir():
-        yield place
-        return
-    for folder, _, names in os.walk(place):
-        yield from (Path(folder) / name for name in sorted(names))

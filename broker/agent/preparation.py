@@ -6,6 +6,7 @@ are below ``rank-<k>``. Each file is verified before it gets its final name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Callable
@@ -14,9 +15,10 @@ from broker.agent import checkpoints, source_tree
 from broker.agent.checkpoints import Manifest
 from broker.agent.download import Torn, write
 from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.entries import FILE, settle
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
 from broker.agent.names import draft
-from broker.agent.outputs import OutputFile, newest, read_index
+from broker.agent.outputs import OutputFile, key_of, newest, read_index
 from broker.agent.rank import RankContext
 from broker.agent.stops import Stops
 from broker.agent.store import ObjectFolder
@@ -138,7 +140,9 @@ def fetch(store: ObjectFolder, wanted: WantedInput, into: Path, give_up: Callabl
             raise NoInput(f"{wanted.job} has no result {pattern!r}")
         chosen |= matching
     for path in sorted(chosen):
-        _copy(store, *found[path], into / path, give_up)
+        if found[path][1].kind == FILE:
+            _copy(store, *found[path], into / path, give_up)
+    settle(into, [replace(found[path][1], path=path) for path in chosen])
     return len(chosen)
 
 
@@ -155,8 +159,8 @@ def _newest(store: ObjectFolder) -> dict[str, tuple[str, OutputFile]]:
             except BadDocument as error:
                 raise NoInput(str(error)) from None
             for file in files:
-                path = f"rank-{rank}/{file.path}" if rank else file.path
-                found.append((path, (attempt_path(attempt, file.object), file)))
+                key = key_of(file, f"rank-{rank}/" if rank else "")
+                found.append((key, (attempt_path(attempt, file.object), file)))
     return newest(found)
 
 

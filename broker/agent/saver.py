@@ -24,14 +24,17 @@ from broker.agent.checkpoints import (
     next_place,
     prune,
 )
+from broker.agent.entries import FILE, DiskEntry
+from broker.agent.layout import Finished
 from broker.agent.names import object_path
 from broker.agent.rank import RankContext
-from broker.agent.scan import Finished, Scanner
+from broker.agent.scan import Scanner
 from broker.agent.store import ROOM, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
+_OF_STEP = len(checkpoint_id(1, 0, "").rpartition("-")[0].rpartition("-")[0])  # characters of an id before its count
 
 
 def room_beside(size: int) -> int:
@@ -76,8 +79,9 @@ class Saver:
         self._stopped = self._held = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._place = (0, 0)  # the place of the last saved checkpoint
-        self._uploaded: dict[tuple[str, tuple[str, int, int, int]], SavedFile] = {}
+        self._objects: dict[DiskEntry, SavedFile] = {}  # of the last checkpoint, and of one that is being uploaded
         self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, each with the time since when
+        self._files: tuple[SavedFile, ...] = ()  # of the last checkpoint
         self._writes = False  # whether this rank has checkpoints of its own
         self.last: Manifest | None = None
         self.saved_any = False  # whether any was saved in this attempt
@@ -180,13 +184,18 @@ class Saver:
             self.step = max(self.step or 0, one.step)
         step, count = place = next_place(self._place, one.step)
         checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
-        began, again = time.monotonic(), bool(self._uploaded)
-        size = sum(size for _, size, _, _ in one.signature)
-        files = tuple(self._upload(checkpoint, seen, size) for seen in one.signature)
-        if not again:  # otherwise a part of it was uploaded before
-            self._on_uploaded(checkpoint, sum(file.size for file in files), time.monotonic() - began)
+        began = time.monotonic()
+        new = [entry for entry in one.entries if entry not in self._objects]
+        size = sum(entry.size for entry in new)
+        for entry in new:
+            self._objects[entry] = self._upload(checkpoint, entry, size)
+        if size == sum(entry.size for entry in one.entries):  # otherwise a part of it was uploaded before
+            self._on_uploaded(checkpoint, size, time.monotonic() - began)
         if self._check_fence():
             return
+        entries = [*one.entries, *(entry for entry in one.earlier if entry in self._objects)]
+        self._objects = {entry: self._objects[entry] for entry in entries}
+        files = self._files = tuple(self._objects.values())
         self._put_part(checkpoint, one.name, one.step, files)
         if self._spec.nodes == 1:
             self._put_manifest(checkpoint, one.name, one.step, files, time.monotonic() - began)
@@ -194,32 +203,28 @@ class Saver:
             self._waiting.setdefault(checkpoint, time.monotonic())
         self._writes = True
         self._place = place
-        self._uploaded.clear()
-        self._scanner.saved(one.name, one.signature)
+        self._scanner.saved(one)
 
-    def _upload(self, checkpoint: str, seen: tuple[str, int, int, int], whole: int) -> SavedFile:
-        """Upload one file of a checkpoint of ``whole`` bytes."""
-        path, size, _, _ = seen
-        done = self._uploaded.get((checkpoint, seen))
-        if done is not None:  # an earlier try uploaded this file
-            return done
-        target = f"rank-{self._rank}/{object_path(path)}"
+    def _upload(self, checkpoint: str, seen: DiskEntry, whole: int) -> SavedFile:
+        """Upload one entry of a checkpoint of which ``whole`` bytes are uploaded."""
+        if seen.kind != FILE:
+            return SavedFile(seen.path, "", 0, "", self._rank, seen.kind, seen.mode, seen.target)
+        path, size = seen.path, seen.size
+        target = f"{checkpoint}/rank-{self._rank}/{object_path(path)}"
         digest = hashlib.sha256()
         room = ROOM if self._final else room_beside(whole)
         try:
-            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update), size, room)
+            self._store.upload(f"{FOLDER}/{target}", self._pieces(seen, digest.update), size, room)
         except (FileNotFoundError, Changed) as error:
             self._discard(checkpoint)
             raise Changed(path) from error
-        file = SavedFile(path, target, size, digest.hexdigest(), self._rank)
-        self._uploaded[checkpoint, seen] = file
-        return file
+        return SavedFile(path, target, size, digest.hexdigest(), self._rank, FILE, seen.mode)
 
-    def _pieces(self, seen: tuple[str, int, int, int], take: Callable[[bytes], object]) -> Iterator[bytes]:
+    def _pieces(self, seen: DiskEntry, take: Callable[[bytes], object]) -> Iterator[bytes]:
         """The file's content; raises Changed if it differs from the scan."""
-        path, size, modified, inode = seen
+        path = seen.path
         with (self._folder / path).open("rb") as file:
-            left = size
+            left = seen.size
             while left and not self._stopped:
                 piece = file.read(min(_PIECE, left))
                 if not piece:
@@ -228,12 +233,13 @@ class Saver:
                 take(piece)
                 yield piece
             info = (self._folder / path).stat()
-            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (size, modified, inode):
+            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (seen.size, seen.modified, seen.inode):
                 raise Changed(path)
 
     def _discard(self, checkpoint: str) -> None:
         """Delete an incomplete checkpoint that will not be completed under this id."""
-        self._uploaded.clear()
+        started = f"{checkpoint}/"
+        self._objects = {seen: one for seen, one in self._objects.items() if not one.object.startswith(started)}
         if not self._store.exists(manifest_path(checkpoint)):
             for path in self._store.sizes(f"{FOLDER}/{checkpoint}/rank-{self._rank}"):
                 self._store.delete(path)
@@ -276,20 +282,24 @@ class Saver:
             done = False
             parts = self._parts(checkpoint)
             since = self._waiting.setdefault(checkpoint, time.monotonic())
-            quiet = not self._writes and not self._scanner.unfinished
+            # A rank has nothing new for it if it never saves, or has saved this step and no longer changes.
+            quiet = not self._scanner.unfinished and (not self._writes or self._has_step_of(checkpoint))
             long_enough = ended or time.monotonic() - since > 30 * self._spec.intervals.scan
             if self._rank not in parts and quiet and long_enough:
-                self._put_part(checkpoint, "", None, ())
+                self._put_part(checkpoint, "", None, self._files)
             if self._rank == 0 and set(parts) == set(range(self._spec.nodes)):
                 if self._check_fence():
                     return True
                 files = tuple(SavedFile.from_json(f) for rank in sorted(parts) for f in parts[rank]["files"])
-                named = next(part for _, part in sorted(parts.items()) if part["files"])
+                named = next(part for _, part in sorted(parts.items()) if part["name"])
                 seconds = time.monotonic() - since
                 self._put_manifest(checkpoint, str(named["name"]), named["step"], files, seconds)
                 del self._waiting[checkpoint]
                 done = True
         return done or self._rank != 0 or not ended
+
+    def _has_step_of(self, checkpoint: str) -> bool:
+        return checkpoint_id(self._spec.attempt, self._place[0], "")[:_OF_STEP] == checkpoint[:_OF_STEP]
 
     def _parts(self, checkpoint: str) -> dict[int, Any]:
         there: set[int] = {

@@ -1,15 +1,15 @@
-"""Which checkpoints in the program's folder are finished.
+"""Which entries of the program's folder are finished; `broker.agent.layout` makes checkpoints of them.
 
-Each top-level entry is a checkpoint, except unfinished ones by their name (`is_unfinished`), empty
-ones, and symbolic links. An entry is finished when
+An entry is finished when its name is not that of a draft (`is_unfinished`), and
 
 - it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
 - the helper's ``save()`` noted it, or
 - its format shows that it is complete (`is_whole`), it stayed unchanged over two scans, and no process has
   it open for writing, or
-- its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing.
+- its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing; a
+  small file without a step in its name, such as a tracker, needs no quiet time.
 
-An entry that is incomplete by its format is never a checkpoint. After the command was killed, an entry that was written
+An entry that is incomplete by its format is never saved. After the command was killed, an entry that was written
 in place, without such a format, may be incomplete and is not saved.
 """
 
@@ -23,57 +23,16 @@ import re
 import struct
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+from broker.agent.entries import DiskEntry, entries_at, with_targets
 from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
+from broker.agent.layout import TRACKER, Finished, TopEntry, checkpoints
 from broker.agent.processes import files_written
 
+_RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
-
-# (path relative to the checkpoint folder, size, mtime in ns, inode) of every file
-Signature = tuple[tuple[str, int, int, int], ...]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A checkpoint of the program that is not saved yet."""
-
-    name: str
-    signature: Signature
-    step: int | None
-
-    @property
-    def modified(self) -> int:
-        return max(file[2] for file in self.signature)
-
-
-def signature(folder: Path, name: str) -> Signature:
-    """The state of every regular file of the entry. Raises OSError if the entry cannot be read or disappears
-    meanwhile.
-    """
-    entry = folder / name
-    if not entry.is_dir():
-        return (_file(folder, entry),)
-    found = []
-    for place, _, names in os.walk(entry, onerror=_raise):
-        for file in names:
-            path = Path(place) / file
-            if path.is_symlink() and folder.resolve() not in path.resolve().parents:
-                raise OSError(f"{path.relative_to(folder)} is a link out of the checkpoint folder")
-            if path.is_file():
-                found.append(_file(folder, path))
-    return tuple(sorted(found))
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _file(folder: Path, path: Path) -> tuple[str, int, int, int]:
-    info = path.stat()
-    return (path.relative_to(folder).as_posix(), info.st_size, info.st_mtime_ns, info.st_ino)
 
 
 def open_writers(folder: Path) -> set[str]:
@@ -87,6 +46,10 @@ def open_writers(folder: Path) -> set[str]:
         with contextlib.suppress(OSError):
             found.update(path[len(inside) :].partition("/")[0] for path in files_written(process, inside))
     return found
+
+
+class _Unreadable(Exception):
+    """An entry that cannot be saved as a whole."""
 
 
 class Scanner:
@@ -111,82 +74,140 @@ class Scanner:
         self._quiet, self._now = quiet, now
         self._since: dict[str, float] = {}  # when the present content of each was first seen
         self._moved: set[str] = set()
-        self._seen: dict[str, Signature] = {}
-        self._saved: dict[str, Signature] = {}
-        self._unfinished: set[int] = set()  # inodes seen under an unfinished name
-        self.problems: dict[str, str] = {}  # entries that cannot be read, and why
+        self._seen: dict[str, tuple[DiskEntry, ...]] = {}
+        self._saved: dict[str, tuple[DiskEntry, ...]] = {}
+        self._settled: dict[str, tuple[DiskEntry, ...]] = {}  # at the last scan
+        self._unsettled: dict[str, float] = {}  # since when each has not been settled
+        self._known: set[str] = set()  # entries that are settled whoever has them open
+        self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
+        self._inodes: set[int] = set()
+        self.problems: dict[str, str] = {}  # entries that cannot be saved, and why
+        self.unfinished = False  # whether the last scan found an entry that is still being written, or not saved
 
     def adopt(self) -> None:
         """Mark all present entries as saved: they were restored."""
         self._renamed()
-        for entry in self._entries():
-            if not is_unfinished(entry.name):
-                with contextlib.suppress(OSError):
-                    self.saved(entry.name, signature(self._folder, entry.name))
+        for name in self._names():
+            with contextlib.suppress(OSError):
+                self._saved[name] = self._look(name)
 
-    def saved(self, name: str, as_seen: Signature) -> None:
-        """Mark this content of the entry as saved."""
-        self._saved[name] = as_seen
-        self._moved.discard(name)
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether the last scan found an entry that is still being written."""
-        return bool(self._unfinished) or any(self._saved.get(name) != seen for name, seen in self._seen.items())
+    def saved(self, one: Finished) -> None:
+        """Mark the content of this checkpoint as saved."""
+        for member in one.members:
+            self._saved[member.name] = member.entries
+            self._moved.discard(member.name)
 
     def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
-        """The finished, unsaved entries, oldest first.
+        """The finished, unsaved checkpoints, oldest first.
 
         ``ended``: the command has ended, so nothing changes any more; ``killed``: it has ended and was killed. Raises
         OSError if the folder itself cannot be read.
         """
         self._moved |= self._renamed()
         before, self._seen = self._seen, {}
-        inodes, self._unfinished, self.problems = self._unfinished, set(), {}
-        found: list[Finished] = []
-        waiting: list[Finished] = []
-        for entry in self._entries():
-            name = entry.name
+        self.problems = {}
+        for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # the program removed it meanwhile
                 try:
-                    info = entry.stat()
-                    if is_unfinished(name):
-                        self._unfinished.add(info.st_ino)
-                        continue
-                    now = signature(self._folder, name)
-                except FileNotFoundError:
-                    raise
-                except OSError as error:
-                    self.problems[name] = f"{name} cannot be read: {error.strerror or error}"
-                    continue
-                if not any(file[1] for file in now):
-                    continue
-                self._seen[name] = now
-                rests = before.get(name) == now
-                if not rests:
-                    self._since[name] = self._now()
-                if self._saved.get(name) == now:
-                    continue
-                note = self._notes().get(
-                    name, {}
-                )  # read after the entry: the program writes the note before it renames the entry
-                noted = note.get("inode") == info.st_ino
-                told = note.get("step") if noted else None
-                one = Finished(name, now, told if isinstance(told, int) else step_of(name))
-                if noted or info.st_ino in inodes or name in self._moved:
-                    found.append(one)
-                elif (rests or ended) and self._seems_whole(name, killed=killed, ended=ended):
-                    waiting.append(one)
-        if waiting:
-            busy = set() if ended else self._writers()
-            found += [one for one in waiting if one.name not in busy]
-        # File systems store times in steps of milliseconds or seconds; entries of the same time are ordered by step.
-        return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
+                    self._seen[name] = self._look(name)
+                except _Unreadable as error:
+                    self.problems[name] = str(error)
+        notes = self._notes()  # read after the entries: the program writes the note before it renames the entry
+        settled = {name for name in self._seen if self._is_settled(name, before, notes, killed=killed, ended=ended)}
+        if settled - self._known and not ended:
+            settled -= self._writers() - self._known
+        self._settled = {name: self._seen[name] for name in settled}
+        seen = [self._top_entry(name, notes, settled=name in settled) for name in sorted(self._seen)]
+        self._inodes = self._drafts
+
+        def trusted(name: str) -> bool:
+            place = self._folder / name
+            return (ended or before.get(name) == self._seen[name]) and place.exists() and is_whole(place) is not False
+
+        found = checkpoints(seen, self._read, trusted, ended=ended, clean=ended and not killed)
+        full = [entry for entry in seen if entry.size]
+        self.unfinished = bool(self._drafts or found) or not all(entry.settled for entry in full)
+        return found
+
+    def _names(self) -> list[str]:
+        """The names of entries that are no drafts."""
+        self._drafts = set()
+        names = []
+        for place in self._folder.iterdir():
+            if not is_unfinished(place.name):
+                names.append(place.name)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self._drafts.add(place.lstat().st_ino)
+        return names
+
+    def _look(self, name: str) -> tuple[DiskEntry, ...]:
+        """The entry and everything below it. Raises _Unreadable."""
+
+        def tell(path: str, because: str, essential: bool) -> None:
+            self.problems[path] = f"{path}: {because}"
+            if essential:
+                raise _Unreadable(f"{path}: {because}")
+
+        place = self._folder / name
+        found = entries_at(place, self._folder, tell)
+        if not place.is_symlink():
+            found = with_targets(found, self._folder, tell)
+        entries = tuple(sorted(found))
+        if not entries:
+            raise FileNotFoundError(name)
+        return entries
+
+    def _is_settled(
+        self,
+        name: str,
+        before: dict[str, tuple[DiskEntry, ...]],
+        notes: dict[str, dict[str, object]],
+        *,
+        killed: bool,
+        ended: bool,
+    ) -> bool:
+        now = self._seen[name]
+        rests = before.get(name) == now
+        if not rests:
+            self._since[name] = self._now()
+        self._known.discard(name)
+        inode = (self._folder / name).lstat().st_ino if (self._folder / name).exists() else 0
+        renamed = notes.get(name, {}).get("inode") == inode or inode in self._inodes or name in self._moved
+        if renamed or now in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink():
+            self._known.add(name)
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            return (rests or ended) and self._seems_whole(name, killed=killed, ended=ended)
+        return False
+
+    def _top_entry(self, name: str, notes: dict[str, dict[str, object]], *, settled: bool) -> TopEntry:
+        now = self._seen[name]
+        note, place = notes.get(name, {}), self._folder / name
+        told = note.get("step") if place.exists() and note.get("inode") == place.lstat().st_ino else None
+        if settled:
+            self._unsettled.pop(name, None)
+        since = self._now() if settled else self._unsettled.setdefault(name, self._now())
+        return TopEntry(
+            name,
+            now,
+            told if isinstance(told, int) else step_of(name),
+            settled,
+            self._saved.get(name) == now,
+            () if settled else self._saved.get(name, ()),
+            restless=self._now() - since > _RESTLESS,
+        )
+
+    def _read(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            return (self._folder / name).read_text("utf-8", "replace")
+        return ""
 
     def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
         """Whether an entry that was written in place, and no longer changes, is complete."""
+        place = self._folder / name
         try:
-            whole = is_whole(self._folder / name)
+            whole = is_whole(place)
         except FileNotFoundError:
             raise
         except OSError:  # reading it fails again, and is reported, when it is saved
@@ -194,11 +215,10 @@ class Scanner:
         if whole is False and ended:
             self.problems[name] = f"{name} is not whole: it was not written to its end"
         if whole is None:
-            return not killed and (ended or self._now() - self._since[name] >= self._quiet)
+            is_small = step_of(name) is None and sum(entry.size for entry in self._seen[name]) <= TRACKER
+            quiet = 0.0 if is_small and not place.is_dir() else self._quiet
+            return not killed and (ended or self._now() - self._since[name] >= quiet)
         return whole
-
-    def _entries(self) -> list[Path]:
-        return [path for path in self._folder.iterdir() if not path.is_symlink()]
 
     def _notes(self) -> dict[str, dict[str, object]]:
         try:

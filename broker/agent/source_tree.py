@@ -18,15 +18,14 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.download import write
-from broker.agent.formats import BadDocument
+from broker.agent.entries import FILE, check_entry, settle
 from broker.agent.names import draft
 from broker.agent.store import ObjectFolder
 
-FILE, LINK, FOLDER = "file", "link", "folder"
 _VERSION = 1
 _AT_ONCE = 8  # files downloaded at a time: most are small, and each takes a request
 
@@ -49,31 +48,9 @@ class TreeEntry:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TreeEntry:
-        entry = cls(
-            str(values["path"]),
-            str(values["kind"]),
-            int(values.get("mode", 0o644)) & 0o777,
-            int(values.get("size", 0)),
-            str(values.get("sha256", "")),
-            str(values.get("target", "")),
-        )
-        if entry.kind not in (FILE, LINK, FOLDER):
-            raise BadDocument(f"an entry of the unknown kind {entry.kind!r}")
-        if not stays_inside(entry.path) or (entry.kind == LINK and not stays_inside(entry.target, entry.path)):
-            raise BadDocument(f"a path that leaves its folder: {entry.path}")
-        return entry
-
-
-def stays_inside(path: str, link: str = "x") -> bool:
-    """Whether a relative path stays below the tree, as seen from the folder of the entry ``link``."""
-    if not path or path.startswith("/"):
-        return False
-    depth = len(PurePosixPath(link).parts) - 1
-    for part in PurePosixPath(path).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return False
-    return True
+        path, kind = str(values["path"]), str(values["kind"])
+        _, mode, target = check_entry(values, path)
+        return cls(path, kind, mode, int(values.get("size", 0)), str(values.get("sha256", "")), target)
 
 
 def tree_bytes(entries: Iterable[TreeEntry]) -> bytes:
@@ -125,9 +102,6 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
     """
     entries = read_tree(pool, tree)
     _make_folder(into)
-    folders = [entry for entry in entries if entry.kind == FOLDER]
-    for entry in folders:
-        (into / entry.path).mkdir(mode=0o700, parents=True, exist_ok=True)
     files = [entry for entry in entries if entry.kind == FILE]
     for entry in files:
         (into / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,15 +114,7 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
             for one in running:
                 one.cancel()
             raise
-    for entry in entries:
-        if entry.kind == LINK:
-            place = into / entry.path
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                place.unlink()
-            place.symlink_to(entry.target)
-    for entry in reversed(folders):
-        (into / entry.path).chmod(entry.mode | 0o700)  # one that its owner cannot write could not be removed
+    settle(into, entries)
     return sum(entry.size for entry in files)
 
 
@@ -163,7 +129,6 @@ def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[
         raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
     if written != (entry.size, entry.sha256):
         raise TreeUnusable(f"{entry.path} has another content than was saved (SHA-256 differs)")
-    part.chmod(entry.mode)
     part.replace(place)
 
 

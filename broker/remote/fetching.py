@@ -32,4 +32,5 @@ def _remote(api: TeamApi, folder: str, one: OutputResult | CheckpointFile, **mor
     def content(start: int) -> Iterator[bytes]:
         return api.content(f"{folder}/{one.sha256}", start=start, **more)
 
-    return RemoteFile(from_text(one.path), one.bytes, one.sha256, content)
+    mode, target = int(one.mode, 8), from_text(one.target)
+    return RemoteFile(from_text(one.path), one.bytes, one.sha256, content, one.kind, mode, target)

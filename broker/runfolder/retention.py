@@ -8,14 +8,14 @@ the job's result.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from broker.agent.checkpoints import FOLDER, check_sizes, listed, manifest_path, read_manifest
+from broker.agent.checkpoints import FOLDER, check_sizes, delete, listed, manifest_path, read_manifest
 from broker.agent.download import Torn
 from broker.agent.formats import ATTEMPTS
 from broker.agent.store import ObjectFolder, StoreTrouble
@@ -46,14 +46,14 @@ def kept(folder: str) -> tuple[StoredCheckpoint, ...]:
         for checkpoint in listed(store):
             sizes = store.sizes(f"{FOLDER}/{checkpoint}")
             finished = manifest_path(checkpoint) in sizes
-            whole = finished and _is_whole(store, checkpoint, sizes)
+            whole = finished and _is_whole(store, checkpoint)
             found.append(StoredCheckpoint(checkpoint, sum(sizes.values()), finished, whole))
         return tuple(found)
 
 
-def _is_whole(store: ObjectFolder, checkpoint: str, sizes: Mapping[str, int]) -> bool:
+def _is_whole(store: ObjectFolder, checkpoint: str) -> bool:
     try:
-        check_sizes(read_manifest(store, checkpoint), sizes)
+        check_sizes(store, read_manifest(store, checkpoint))
     except Torn:
         return False
     return True
@@ -71,17 +71,9 @@ def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ..
 
 
 def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
-    """Delete these checkpoints, each manifest first, so that a partly deleted one no longer counts as a checkpoint.
-
-    May be repeated. Raises `Unreachable`.
-    """
+    """As `checkpoints.delete`. May be repeated. Raises `Unreachable`."""
     with _reaching():
-        store = ObjectFolder.open(folder)
-        for one in doomed:
-            store.delete(manifest_path(one.id))
-            for path in store.sizes(f"{FOLDER}/{one.id}"):
-                store.delete(path)
-            store.drop_folder(f"{FOLDER}/{one.id}")
+        delete(ObjectFolder.open(folder), [one.id for one in doomed])
 
 
 class AttemptFiles(StrEnum):

@@ -220,7 +220,7 @@ class RunFolder:
 
     def checkpoint_content(self, checkpoint: Manifest, file: SavedFile, start: int = 0) -> Iterator[bytes]:
         """The content of a checkpoint's file; as `output_content`."""
-        return self._content(f"{checkpoints.FOLDER}/{checkpoint.id}/{file.object}", file.size, start)
+        return self._content(f"{checkpoints.FOLDER}/{file.object}", file.size, start)
 
     def _content(self, path: str, size: int, start: int) -> Iterator[bytes]:
         try:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.agent.source_tree import FILE, FOLDER, LINK, TreeEntry, stays_inside
+from broker.agent.entries import FILE, FOLDER, LINK, inner_target, kind_of
+from broker.agent.source_tree import TreeEntry
 from broker.core.errors import InvalidInput, Problem
 from broker.core.values.units import print_size
 from broker.snapshots.ignored import OWN, IgnoreRules
@@ -148,32 +149,14 @@ def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry
     seen = place.lstat()
     mode = stat.S_IMODE(seen.st_mode) & 0o777
     if stat.S_ISLNK(seen.st_mode):
-        target = _target(place, root)
+        target = inner_target(place, root)
         if target is None:
             wrong(place, f"a link that leads out of the folder, to {place.readlink()}")
         else:
             yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
     elif not stat.S_ISREG(seen.st_mode):
-        wrong(place, f"not a file, folder or link, but a {_kind(seen.st_mode)}")
+        wrong(place, f"not a file, folder or link, but a {kind_of(seen.st_mode)}")
     elif not os.access(place, os.R_OK, effective_ids=True):
         wrong(place, "cannot be read: permission denied")
     else:
         yield DiskEntry(TreeEntry(path, FILE, mode, seen.st_size), place, (seen.st_size, seen.st_mtime_ns, seen.st_ino))
-
-
-def _target(link: Path, root: Path) -> str | None:
-    """The target of a link, relative to the link's folder; None if it is outside of the root."""
-    to = link.readlink()
-    if to.is_absolute():
-        if not to.is_relative_to(root) and not to.resolve().is_relative_to(root.resolve()):
-            return None
-        inner = to if to.is_relative_to(root) else root / to.resolve().relative_to(root.resolve())
-        to = Path(os.path.relpath(inner, link.parent))
-    return to.as_posix() if stays_inside(to.as_posix(), link.relative_to(root).as_posix()) else None
-
-
-def _kind(mode: int) -> str:
-    for test, name in ((stat.S_ISSOCK, "socket"), (stat.S_ISFIFO, "named pipe"), (stat.S_ISBLK, "block device")):
-        if test(mode):
-            return name
-    return "device"

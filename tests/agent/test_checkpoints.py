@@ -43,8 +43,8 @@ def put(
     identity = identity or checkpoint_id(attempt, step, name)
     saved = []
     for path, content in (files or {name: b"content"}).items():
-        target = f"rank-0/{path}"
-        store.write(f"checkpoints/{identity}/{target}", content)
+        target = f"{identity}/rank-0/{path}"
+        store.write(f"checkpoints/{target}", content)
         saved.append(SavedFile(path, target, len(content), hashlib.sha256(content).hexdigest()))
     manifest = Manifest(identity, name, attempt, step, datetime(2026, 1, 1, tzinfo=UTC), 1, tuple(saved))
     store.write(f"checkpoints/{identity}/manifest.json", manifest.to_bytes())

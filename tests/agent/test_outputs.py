@@ -82,11 +82,17 @@ def test_each_attempt_has_its_own(node: Node) -> None:
 
 
 @pytest.mark.system
-def test_links_that_lead_out_are_no_results(node: Node, tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_told_once(node: Node, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     command = f"echo 1 > real; ln -s real inside; ln -s {tmp_path}/secret outside; ln -s nowhere broken; mkfifo pipe"
     assert node.run(command, outputs=(".",)) == 0
-    assert sorted(results(node)) == ["inside", "real"]
+    assert sorted(results(node)) == ["broken", "inside", "real"]
+    (told,) = [body.because for body in node.events() if isinstance(body, OutputTrouble)]
+    assert (
+        told
+        == f"not kept: outside: a link that leads out of the folder, to {tmp_path}/secret; pipe: a named pipe,"
+        + (" which cannot be kept")
+    )
 
 
 @pytest.mark.system

@@ -42,7 +42,7 @@ def test_two_scans_without_a_change(seen: SeenScanner, tmp_path: Path) -> None:
     assert seen.scan() == [], "it changed"
     assert seen.scan() == ["step_1"]
     assert seen.scan() == ["step_1"], "until it is saved"
-    seen.scanner.saved("step_1", seen.scanner.scan()[0].signature)
+    seen.scanner.saved(seen.scanner.scan()[0])
     assert seen.scan() == []
     (tmp_path / "step_1").write_text("abc")
     assert seen.scan() == []
@@ -96,7 +96,7 @@ def test_after_the_end_everything_is_finished_unless_it_was_killed(seen: SeenSca
     assert seen.scan(ended=True) == ["step_1"]
 
 
-def test_empty_things_and_links_are_none(seen: SeenScanner, tmp_path: Path) -> None:
+def test_empty_things_and_links_are_none_by_themselves(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "marker").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "step_1").write_text("a")
@@ -109,7 +109,7 @@ def test_a_link_out_of_the_folder_is_trouble(seen: SeenScanner, tmp_path: Path) 
     folder.mkdir()
     (folder / "shadow").symlink_to("/etc/hostname")
     assert seen.scan() == []
-    assert "link out of the checkpoint folder" in seen.scanner.problems["step_1"]
+    assert "a link that leads out of the folder" in seen.scanner.problems["step_1"]
 
 
 def test_oldest_first(seen: SeenScanner, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_is_written_in_place_with_pauses_is_one_checkpoint(tmp_path: Path) 
     assert found == [], "the program only paused"
     while not (found := scanner.scan()):
         clock[0] += 2
-    assert [file[0] for file in found[0].signature] == ["step_5/optimizer", "step_5/weights"]
+    assert [file.path for file in found[0].entries] == ["step_5/optimizer", "step_5/weights"]
     assert clock[0] >= 6 + 16
 
 

@@ -25,7 +25,8 @@ def folder(tmp_path: Path) -> str:
         name = checkpoint_id(1, step, f"step_{step}")
         content = b"x" * step * 1000
         store.write(f"{FOLDER}/{name}/rank-0/step_{step}", content)
-        file = SavedFile(f"step_{step}", f"rank-0/step_{step}", len(content), hashlib.sha256(content).hexdigest())
+        where = f"{name}/rank-0/step_{step}"
+        file = SavedFile(f"step_{step}", where, len(content), hashlib.sha256(content).hexdigest())
         if step < 3:
             store.write(manifest_path(name), Manifest(name, f"step_{step}", 1, step, NOW, 1, (file,)).to_bytes())
     store.write("attempts/1/exit.json", b"{}")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from broker.agent.download import GaveUp
-from broker.agent.source_tree import TreeEntry, TreeUnusable, stays_inside, tree_bytes, tree_id, tree_path, unpack
+from broker.agent.entries import stays_inside
+from broker.agent.source_tree import TreeEntry, TreeUnusable, tree_bytes, tree_id, tree_path, unpack
 from broker.agent.store import ObjectFolder
 from broker.core.errors import InvalidInput
 from broker.snapshots.collect import CollectedTree, collect

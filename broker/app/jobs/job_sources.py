@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from broker.agent.entries import FILE, LINK
 from broker.agent.names import to_text
-from broker.agent.source_tree import FILE, LINK, TreeEntry, content_path
+from broker.agent.source_tree import TreeEntry, content_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import kept_files, runs_root
 from broker.app.results.kept_files import GitResult, JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from broker.agent.checkpoints import Manifest
+from broker.agent.entries import FILE, check_entry, goes_through_a_link, settle
 from broker.agent.names import draft, shown, to_text
-from broker.agent.outputs import newest
+from broker.agent.outputs import key_of, newest
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import GiveUp, InvalidInput, Malformed, RetryLater, UnknownName
@@ -30,13 +31,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file in a run folder. ``path``: relative to the target folder of a download; ``size``: bytes. ``content``: the
-    bytes from a position on; raises `RetryLater`, `GiveUp`."""
+    """A file, link or empty folder in a run folder. ``path``: relative to the target folder of a download; ``size``:
+    bytes. ``content``: the bytes from a position on; raises `RetryLater`, `GiveUp`."""
 
     path: str
     size: int
     sha256: str
     content: Callable[[int], Iterator[bytes]]
+    kind: str = FILE
+    mode: int = 0o644
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,18 @@ def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequen
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has had {view.attempt_count}")
     folder = run_folders(broker).of(view.id)
     attempts = range(1, view.attempt_count + 1) if attempt is None else [attempt]
-    return list(newest((path_of(one), one) for number in attempts for one in folder.outputs(number)).values())
+    found = (one for number in attempts for one in folder.outputs(number))
+    return list(newest((key_of(one.file, within(one)), one) for one in found).values())
 
 
 def path_of(one: KeptOutput) -> str:
     """The path of a result within its job: results of nodes other than the first are in a folder for each rank."""
-    return f"rank-{one.rank}/{one.file.path}" if one.rank else one.file.path
+    return within(one) + one.file.path
+
+
+def within(one: KeptOutput) -> str:
+    """The folder of its node, with a slash; empty for the first one."""
+    return f"rank-{one.rank}/" if one.rank else ""
 
 
 def matching(found: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
@@ -141,10 +151,9 @@ def output_files(broker: Broker, view: JobView, wanted: Sequence[KeptOutput], wi
     """These results with their bytes. ``within``: a prefix of their paths."""
     folder = run_folders(broker).of(view.id)
     return [
-        RemoteFile(
-            within + path_of(one), one.file.size, one.file.sha256, partial(folder.output_content, one.attempt, one.file)
-        )
+        RemoteFile(within + path_of(one), file.size, file.sha256, content, file.kind, file.mode, file.target)
         for one in wanted
+        for file, content in [(one.file, partial(folder.output_content, one.attempt, one.file))]
     ]
 
 
@@ -161,8 +170,9 @@ def checkpoint_files(broker: Broker, view: JobView, wanted: Manifest) -> list[Re
     folder = run_folders(broker).of(view.id)
     chosen = {file.path: file for file in sorted(wanted.files, key=lambda one: -one.rank)}
     return [
-        RemoteFile(path, file.size, file.sha256, partial(folder.checkpoint_content, wanted, file))
+        RemoteFile(path, file.size, file.sha256, content, file.kind, file.mode, file.target)
         for path, file in sorted(chosen.items())
+        for content in [partial(folder.checkpoint_content, wanted, file)]
     ]
 
 
@@ -179,9 +189,14 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
         def more(size: int, before: int = before) -> None:
             progress(before + size, total)
 
-        present += _fetch(file, to, more)
+        if file.kind == FILE:
+            present += _fetch(file, to, more)
         done += file.size
         progress(done, total)
+    try:
+        settle(to, files)
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(error.filename or to)) from error
     return FetchedOutputs(to, files, present)
 
 
@@ -191,17 +206,28 @@ def _check_place(file: RemoteFile) -> None:
     path = PurePosixPath(file.path)
     if not path.name or path.is_absolute() or ".." in path.parts or "\0" in file.path:
         raise Malformed(f"a file is called {file.path!r}, which is no place in the target folder", where="path")
-    if not _SHA256.fullmatch(file.sha256):
+    try:
+        check_entry({"kind": file.kind, "target": file.target}, file.path)
+    except ValueError as error:
+        raise Malformed(str(error), where="target") from error
+    if file.kind == FILE and not _SHA256.fullmatch(file.sha256):
         raise Malformed(f"{file.path}: {file.sha256[:80]!r} is no SHA-256", where="sha256")
 
 
 def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
     """Download a file; returns whether it was there already."""
     place = to / file.path
+    if goes_through_a_link(to, file.path):
+        raise InvalidInput("a link among its folders leads out of the target folder", where=str(place))
     part = draft(place, file.sha256)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        if place.is_file() and place.stat().st_size == file.size and _digest(place).hexdigest() == file.sha256:
+        if (
+            place.is_file()
+            and not place.is_symlink()
+            and place.stat().st_size == file.size
+            and _digest(place).hexdigest() == file.sha256
+        ):
             return True
         start = part.stat().st_size if part.is_file() else 0
         start = start if start <= file.size else 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
-from broker.agent.checkpoints import Manifest
+from broker.agent.checkpoints import Manifest, SavedFile
 from broker.agent.names import to_text
+from broker.agent.outputs import OutputFile
 from broker.agent.source_tree import TreeEntry
 from broker.app.jobs.kept_files import FetchedOutputs, path_of
 from broker.app.results.values import Moment, Result
@@ -17,14 +18,23 @@ from broker.runfolder.runfolder import KeptOutput
 
 
 class OutputResult(Result):
-    """A result. ``attempt`` and ``rank``: of the node that wrote it; ``at``: when it was read there."""
+    """A result: a file, a link, or an empty folder. ``mode``: permission bits in octal; ``target``: of a link.
+    ``attempt`` and ``rank``: of the node that wrote it; ``at``: when it was read there."""
 
     path: str
+    kind: str
+    mode: str
+    target: str
     bytes: int
     sha256: str
     attempt: int
     rank: int
     at: Moment
+
+
+def _entry(file: OutputFile | SavedFile, path: str) -> dict[str, Any]:
+    mode, target = f"{file.mode:03o}", to_text(file.target)
+    return {"path": to_text(path), "mode": mode, "target": target, "bytes": file.size}
 
 
 class JobOutputs(Result):
@@ -41,9 +51,7 @@ class JobOutputs(Result):
     @classmethod
     def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput], now: datetime) -> Self:
         files = [
-            OutputResult.from_parts(
-                one.file, path=to_text(path_of(one)), bytes=one.file.size, attempt=one.attempt, rank=one.rank
-            )
+            OutputResult.from_parts(one.file, **_entry(one.file, path_of(one)), attempt=one.attempt, rank=one.rank)
             for one in found
         ]
         total = sum(file.bytes for file in files)
@@ -98,9 +106,13 @@ class JobCheckpoints(Result):
 
 
 class CheckpointFile(Result):
-    """A file of a checkpoint. ``rank``: of the node that saved it."""
+    """A file, link or empty folder of a checkpoint. ``mode``: permission bits in octal; ``target``: of a link.
+    ``rank``: of the node that saved it."""
 
     path: str
+    kind: str
+    mode: str
+    target: str
     bytes: int
     sha256: str
     rank: int
@@ -118,10 +130,7 @@ class CheckpointFiles(Result):
     @classmethod
     def of(cls, view: JobView, one: Manifest) -> Self:
         chosen = {file.path: file for file in sorted(one.files, key=lambda file: -file.rank)}
-        files = [
-            CheckpointFile.from_parts(file, path=to_text(file.path), bytes=file.size)
-            for _, file in sorted(chosen.items())
-        ]
+        files = [CheckpointFile.from_parts(file, **_entry(file, path)) for path, file in sorted(chosen.items())]
         return cls.from_parts(one, id=view.id, checkpoint=one.id, name=to_text(one.name), files=files)
 
 

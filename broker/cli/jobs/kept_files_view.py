@@ -27,12 +27,20 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _SOURCES: tuple[ValueColumn[SourceEntry], ...] = (
-    ValueColumn("file", lambda one: f"{one.path} → {one.target}" if one.kind == "link" else one.path, folds=True),
-    ValueColumn("size", lambda one: gigabytes(one.bytes) if one.kind == "file" else one.kind, align="right"),
+    ValueColumn("file", lambda one: _name(one), folds=True),
+    ValueColumn("size", lambda one: _size(one), align="right"),
     ValueColumn("mode", lambda one: one.mode, 2),
     ValueColumn("SHA-256", lambda one: one.sha256[:12], 1),
 )
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _name(one: SourceEntry | OutputResult) -> str:
+    return f"{one.path} → {one.target}" if one.kind == "link" else one.path
+
+
+def _size(one: SourceEntry | OutputResult) -> str:
+    return gigabytes(one.bytes) if one.kind == "file" else one.kind
 
 
 def outputs(console: Console, found: JobOutputs) -> Iterator[RenderableType]:
@@ -43,8 +51,8 @@ def outputs(console: Console, found: JobOutputs) -> Iterator[RenderableType]:
         yield Text("Results are the files under `outputs:` of the job file and in $GPUBROKER_OUTPUT_DIR.", "dim")
         return
     columns: tuple[ValueColumn[OutputResult], ...] = (
-        ValueColumn("file", lambda one: one.path, folds=True),
-        ValueColumn("size", lambda one: gigabytes(one.bytes), align="right"),
+        ValueColumn("file", _name, folds=True),
+        ValueColumn("size", _size, align="right"),
         ValueColumn("attempt", lambda one: str(one.attempt), 2, "right"),
         ValueColumn("saved", lambda one: f"{formats.age(found.as_of - one.at)} ago", 1, "right"),
     )

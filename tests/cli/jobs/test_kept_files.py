@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from stat import filemode
 from types import ModuleType
 
 import pytest
@@ -180,6 +181,57 @@ def test_results_of_any_name_are_listed_and_fetched(
     shown = gpubroker("jobs", "files", "odd").out
     assert all(escaped in shown for escaped in ("3.04\\u202fPM.png", "a\\nb\\t\\x1b[31m"))
     assert not set(shown) & set("\x1b\u200d\u202f")
+
+
+TREE = """\
+name: tree
+outputs: [kept, link-to-other]
+run: |
+  mkdir -p kept/deep/empty kept/private other; chmod 711 kept/private
+  echo 1 > kept/deep/run.sh; chmod 750 kept/deep/run.sh; echo 2 > kept/private/ro; chmod 440 kept/private/ro
+  ln -s deep kept/folder-link; ln -s ../deep/run.sh kept/private/file-link; ln -s nowhere kept/dangling
+  echo 3 > other/x; ln -s other link-to-other; ln -s ../../other/x kept/deep/to-other
+  cp -a kept "$GPUBROKER_CHECKPOINT_DIR/.step_3"; rm "$GPUBROKER_CHECKPOINT_DIR/.step_3/deep/to-other"
+  mv "$GPUBROKER_CHECKPOINT_DIR/.step_3" "$GPUBROKER_CHECKPOINT_DIR/step_3"
+max_duration: 10m
+"""
+
+
+def tree(root: Path) -> dict[str, tuple[str, str]]:
+    """Everything below the folder: mode and content, or target."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        info = path.lstat()
+        about = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else ""
+        found[path.relative_to(root).as_posix()] = filemode(info.st_mode), about
+    return found
+
+
+def test_links_empty_folders_and_modes_come_back(
+    gpubroker: Gpubroker, home: Path, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    (tmp_path / "tree.yaml").write_text(TREE)
+    reconciled_by(following)
+    done = gpubroker("submit", "tree.yaml", "--yes")
+    assert done.code == 0, done.err
+    assert gpubroker("jobs", "get", "tree", "--to", "here").code == 0
+    wanted = {
+        "deep/empty": ("drwxr-xr-x", ""),
+        "deep/run.sh": ("-rwxr-x---", "1\n"),
+        "folder-link": ("lrwxrwxrwx", "deep"),
+        "private": ("drwx--x--x", ""),
+        "private/ro": ("-r--r-----", "2\n"),
+        "private/file-link": ("lrwxrwxrwx", "../deep/run.sh"),
+        "dangling": ("lrwxrwxrwx", "nowhere"),
+    }
+    found = tree(tmp_path / "here" / "kept")
+    assert {path: found[path] for path in wanted} == wanted
+    assert found["deep/to-other"] == ("-rw-r--r--", "3\n"), "a link to what is no result has its content"
+    assert (tmp_path / "here" / "link-to-other" / "x").read_text() == "3\n"
+    assert gpubroker("jobs", "get", "tree", "--checkpoint", "latest", "--to", "saved").code == 0
+    saved = tree(tmp_path / "saved" / "step_3")
+    assert {path: saved[path] for path in wanted} == wanted
+    assert "kept/folder-link → deep" in gpubroker("jobs", "files", "tree").out
 
 
 def remote(content: bytes, path: str = "a/b", breaks_after: int | None = None, sha256: str = "") -> RemoteFile:

@@ -1,0 +1,162 @@
+"""Which entries of the program's folder make one checkpoint. Pure.
+
+A checkpoint is what the program needs to find again: the entries of one step (``model_200.pt`` and ``optim_200.pt``),
+all entries without a step (``last.ckpt``, ``config.json``), and what trackers and links among these name. A tracker is
+a small file that contains the name or the step of another entry: DeepSpeed's ``latest``, Megatron's
+``latest_checkpointed_iteration.txt``, TensorFlow's ``checkpoint``. One that is called latest or last names the entry
+from which the program resumes, so later ones are being written until it names them. Without steps, all entries together
+are the checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from broker.agent.entries import FILE, LINK, DiskEntry
+from broker.agent.gpubroker_checkpoint import step_of
+
+SMALL = 1 << 20
+"""Bytes below which a changed entry without a step, beside entries with one, is no checkpoint by itself: it is saved
+with the next one, and at the end."""
+TRACKER = 1 << 10
+"""The largest size of a tracker in bytes."""
+_LATEST = re.compile(r"latest|last|newest|^checkpoint$")
+
+
+@dataclass(frozen=True)
+class TopEntry:
+    """An entry of the program's folder with everything below it. ``step``: as its name or the program says.
+    ``settled``: it is finished. ``saved``: and was saved, or restored, with this content. ``earlier``: of one that is
+    not settled, its last saved content. ``restless``: it has not been settled for long, as a log never is."""
+
+    name: str
+    entries: tuple[DiskEntry, ...]
+    step: int | None
+    settled: bool
+    saved: bool = False
+    earlier: tuple[DiskEntry, ...] = ()
+    restless: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def modified(self) -> int:
+        return max((entry.modified for entry in self.entries), default=0)
+
+    @property
+    def is_file(self) -> bool:
+        return len(self.entries) == 1 and (self.entries[0].path, self.entries[0].kind) == (self.name, FILE)
+
+    @property
+    def link(self) -> DiskEntry | None:
+        first = self.entries[0]
+        return first if first.kind == LINK and first.path == self.name else None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A checkpoint that is not saved yet. ``name``: of its largest entry. ``earlier``: see `TopEntry`."""
+
+    name: str
+    step: int | None
+    members: tuple[TopEntry, ...]
+    earlier: tuple[DiskEntry, ...] = ()
+
+    @property
+    def entries(self) -> tuple[DiskEntry, ...]:
+        return tuple(entry for member in self.members for entry in member.entries)
+
+
+def checkpoints(
+    seen: Sequence[TopEntry],
+    read: Callable[[str], str],
+    trusted: Callable[[str], bool],
+    *,
+    ended: bool,
+    clean: bool,
+) -> list[Finished]:
+    """The checkpoints to save, oldest first. ``read``: returns the text of a small file; ``trusted``: whether nothing
+    speaks against an entry that a tracker calls the latest. ``ended``: the command has ended; ``clean``: by itself,
+    with success, so that nothing is half written."""
+    others = [entry for entry in seen if _step(entry) is None]
+    named = {entry.name: _names(entry, seen, read) for entry in others}
+    latest = set().union(*(named[name] for name in named if _LATEST.search(name.lower())))
+    seen = [replace(one, settled=True) if one.name in latest and trusted(one.name) else one for one in seen]
+    waits = [entry for entry in seen if entry.name in latest and not (entry.settled or entry.restless)]
+    if not clean and (waits or any(map(_is_torn_tracker, others))):
+        return []  # the program is writing, or was killed while it did: what was saved before fits together
+    numbered: dict[int, list[TopEntry]] = {}
+    for entry in seen:
+        if (step := _step(entry)) is not None:
+            numbered.setdefault(step, []).append(entry)
+    # File systems store times in steps of milliseconds or seconds; groups of the same time are ordered by step.
+    groups = [numbered[step] for step in sorted(numbered)]
+    groups.sort(key=lambda group: max(entry.modified for entry in group))
+    if latest and not clean:
+        last = max((at for at, group in enumerate(groups) if latest & {one.name for one in group}), default=-1)
+        groups = groups[: last + 1] or groups
+    ready = [group for group in groups if all(entry.settled for entry in group)]
+    due = [group for group in ready if not all(entry.saved for entry in group)]
+    if not due and (ready or not numbered) and _changed(others, named, beside=bool(numbered), ended=ended):
+        due = ready[-1:] or [[]]
+    found = [_finished(group) for group in due[:-1]]
+    if due:
+        found.append(_finished(due[-1], others, named, seen))
+    return found
+
+
+def _step(entry: TopEntry) -> int | None:
+    """The step of an entry that is more than a companion of others."""
+    return None if entry.link or not entry.size else step_of(entry.name)
+
+
+def _is_torn_tracker(entry: TopEntry) -> bool:
+    torn = not entry.size or not (entry.settled or entry.restless)
+    return torn and entry.is_file and entry.size <= TRACKER and _LATEST.search(entry.name.lower()) is not None
+
+
+def _changed(others: Iterable[TopEntry], named: Mapping[str, set[str]], *, beside: bool, ended: bool) -> bool:
+    """Whether entries without a step make a new checkpoint. ``beside``: there are entries with one."""
+    full = [entry for entry in others if entry.size or entry.link]
+    new = [entry for entry in full if entry.settled and not entry.saved]
+    if ended or not beside:
+        waits = any(not entry.settled and not entry.restless for entry in full)
+        return any(entry.size for entry in new) and (ended or not waits)
+    return any(entry.size >= SMALL or named[entry.name] for entry in new)
+
+
+def _finished(
+    group: Sequence[TopEntry],
+    others: Sequence[TopEntry] = (),
+    named: Mapping[str, set[str]] | None = None,
+    seen: Sequence[TopEntry] = (),
+) -> Finished:
+    named, settled = named or {}, {entry.name: entry for entry in seen if entry.settled}
+    companions = [entry for entry in others if entry.name in settled and named[entry.name] <= settled.keys()]
+    more = [settled[name] for entry in companions for name in named[entry.name]]
+    members = tuple({entry.name: entry for entry in (*group, *companions, *more)}.values())
+    main = max(group or companions, key=lambda entry: (entry.size, entry.modified, entry.name))
+    steps = [entry.step for entry in group or companions if entry.step is not None]
+    earlier = tuple(one for entry in others if not entry.settled for one in entry.earlier)
+    return Finished(main.name, max(steps, default=None), members, earlier)
+
+
+def _names(entry: TopEntry, seen: Sequence[TopEntry], read: Callable[[str], str]) -> set[str]:
+    """The other entries that a link or a tracker names; empty for anything else."""
+    if entry.link:
+        return {one.name for one in seen} & {entry.link.target.removeprefix("./").partition("/")[0]}
+    if not 0 < entry.size <= TRACKER or not entry.is_file:
+        return set()
+    words = set(re.findall(r"[^\s\"':,;/\\]+", read(entry.name)))
+    numbers = {int(word) for word in words if word.isdecimal() and len(word) <= 12}
+    is_step = _LATEST.search(entry.name.lower()) is not None
+    return {
+        one.name
+        for one in seen
+        if one.name != entry.name
+        and (one.name in words or one.name.partition(".")[0] in words or (is_step and step_of(one.name) in numbers))
+    }

@@ -1,0 +1,178 @@
+"""What frameworks write into the folder of checkpoints, in their order, and what is found again after each moment.
+
+The layouts are those of DeepSpeed, Megatron-LM, TensorFlow, Orbax, Composer, Lightning, the Hugging Face Trainer,
+torch.distributed.checkpoint, and of programs that save a model beside its optimizer.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from obstore.store import MemoryStore
+
+from broker.agent.checkpoints import Manifest, restore
+from broker.agent.clock import NodeClock
+from broker.agent.environment import Scratch
+from broker.agent.formats import Spec
+from broker.agent.journal import AttemptJournal
+from broker.agent.rank import RankContext
+from broker.agent.saver import Saver
+from broker.agent.scan import Scanner
+from broker.agent.store import ObjectFolder
+
+ZIP = "PK\x03\x04 weights PK\x05\x06" + "\0" * 18
+LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = {
+    # what is written (a path with its content; "→ x": a link; None: removed) with a scan after each; what is restored
+    "deepspeed": (
+        [
+            {"global_step1/mp_rank_00_model_states.pt": ZIP, "zero_to_fp32.py": "script"},
+            {"latest": "global_step1"},
+            {"global_step2/mp_rank_00_model_states.pt": ZIP},
+            {"latest": "global_step2"},
+        ],
+        ["global_step2/mp_rank_00_model_states.pt", "latest", "zero_to_fp32.py"],
+        2,
+    ),
+    "deepspeed, killed before its tracker": (
+        [
+            {"global_step1/mp_rank_00_model_states.pt": ZIP},
+            {"latest": "global_step1"},
+            {"global_step2/mp_rank_00_model_states.pt": ZIP},
+        ],
+        ["global_step1/mp_rank_00_model_states.pt", "latest"],
+        1,
+    ),
+    "deepspeed, killed in its tracker": (
+        [
+            {"global_step1/mp_rank_00_model_states.pt": ZIP},
+            {"latest": "global_step1"},
+            {"global_step2/mp_rank_00_model_states.pt": ZIP, "latest": ""},
+        ],
+        ["global_step1/mp_rank_00_model_states.pt", "latest"],
+        1,
+    ),
+    "megatron": (
+        [
+            {"iter_0000100/mp_rank_00/model_optim_rng.pt": ZIP, "latest_checkpointed_iteration.txt": "100"},
+            {"iter_0000200/mp_rank_00/model_optim_rng.pt": ZIP},
+            {"latest_checkpointed_iteration.txt": "200"},
+        ],
+        ["iter_0000200/mp_rank_00/model_optim_rng.pt", "latest_checkpointed_iteration.txt"],
+        200,
+    ),
+    "tensorflow": (
+        [
+            {"ckpt-1.data-00000-of-00001": "d", "ckpt-1.index": "i", "checkpoint": 'model_checkpoint_path: "ckpt-1"'},
+            {"ckpt-2.data-00000-of-00001": "d", "ckpt-2.index": "i"},
+            {"checkpoint": 'model_checkpoint_path: "ckpt-2"\nall_model_checkpoint_paths: "ckpt-1"'},
+        ],
+        ["checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index", "ckpt-2.data-00000-of-00001", "ckpt-2.index"],
+        2,
+    ),
+    "orbax": (
+        [
+            {"100/_CHECKPOINT_METADATA": "{}", "100/default/array": "a"},
+            {"200.orbax-checkpoint-tmp-1732835/default.orbax-checkpoint-tmp-9/array": "a"},
+        ],
+        ["100/_CHECKPOINT_METADATA", "100/default/array"],
+        100,
+    ),
+    "composer": (
+        [
+            {"ep0-ba100-rank0.pt": ZIP, "ep0-ba100-rank1.pt": ZIP, "latest-rank0.pt": "→ ep0-ba100-rank0.pt"},
+            {"ep0-ba200-rank0.pt": ZIP, "ep0-ba200-rank1.pt": ZIP},
+            {"latest-rank0.pt": "→ ep0-ba200-rank0.pt"},
+        ],
+        ["ep0-ba200-rank0.pt", "ep0-ba200-rank1.pt", "latest-rank0.pt"],
+        200,
+    ),
+    "lightning": (
+        [
+            {"epoch=0-step=100.ckpt": ZIP, "last.ckpt": ZIP, "hparams.yaml": "lr: 1"},
+            {"epoch=1-step=200.ckpt": ZIP * 2, "last.ckpt": ZIP * 2},
+        ],
+        ["epoch=1-step=200.ckpt", "hparams.yaml", "last.ckpt"],
+        200,
+    ),
+    "trainer, with its final model": (
+        [
+            {"checkpoint-500/trainer_state.json": '{"global_step": 500}', "checkpoint-500/model.bin": ZIP},
+            {"tmp-checkpoint-1000/model.bin": ZIP},
+            {"model-00001-of-00002.safetensors": "broken"},
+            {"config.json": "{}", "training_args.bin": ZIP},
+        ],
+        ["checkpoint-500/model.bin", "checkpoint-500/trainer_state.json", "config.json", "training_args.bin"],
+        500,
+    ),
+    "torch.distributed.checkpoint, killed before its metadata": (
+        [
+            {"step-1/__0_0.distcp": "s", "step-1/.metadata": "m"},
+            {"step-2/__0_0.distcp": "s", "step-2/.metadata.tmp": "m"},
+        ],
+        ["step-1/.metadata", "step-1/__0_0.distcp"],
+        1,
+    ),
+    "a model beside its optimizer": (
+        [
+            {"model.pt": ZIP, "optimizer.pt": ZIP, "config.json": "{}"},
+            {"model.pt": ZIP * 2, "optimizer.pt": ZIP * 2},
+        ],
+        ["config.json", "model.pt", "optimizer.pt"],
+        None,
+    ),
+    "a model beside its optimizer, with steps": (
+        [{"model_1.pt": ZIP, "optim_1.pt": ZIP}, {"model_2.pt": ZIP, "optim_2.pt": ZIP}, {"best": "→ model_1.pt"}],
+        ["best", "model_1.pt", "model_2.pt", "optim_2.pt"],
+        2,
+    ),
+    "tensorboard beside it": (
+        [{"step_1": ZIP, "events.out.tfevents.1700000000.host.1.0": "e"}, {"step_2": ZIP}],
+        ["events.out.tfevents.1700000000.host.1.0", "step_2"],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("framework", LAYOUTS)
+def test_what_a_framework_wrote_is_found_again_after_a_kill(framework: str, tmp_path: Path) -> None:
+    written, expected, step = LAYOUTS[framework]
+    store, scratch = ObjectFolder(MemoryStore()), Scratch(tmp_path)
+    scratch.make()
+    spec = Spec("j", 1, "j-1", "true")
+    here = RankContext(store, spec, 0, scratch, AttemptJournal(store, None, NodeClock()))
+    saver = Saver(here, Scanner(scratch.checkpoints, set), lambda: False, lambda: None)
+    saver._scanner.adopt()
+    for moment, files in enumerate(written):
+        for path, content in files.items():
+            place = scratch.checkpoints / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            if content is not None and content.startswith("→ "):
+                place.symlink_to(content[2:])
+            elif content is not None:
+                place.write_text(content)
+                os.utime(place, (moment, moment))
+        for scan in range(2):  # an entry rests for two scans
+            saver._pass(None)
+            check_restored(store, tmp_path / f"moment-{moment}-{scan}")
+    saver.finish(killed=True, hurry=True, deadline=lambda: 0.0)
+    saver._stopped = False
+    saver._pass(saver._final)
+    found = check_restored(store, tmp_path / "again")
+    assert found is not None
+    paths = [path for path in (tmp_path / "again").rglob("*") if path.is_symlink() or path.is_file()]
+    assert sorted(path.relative_to(tmp_path / "again").as_posix() for path in paths) == expected
+    assert found.step == step
+
+
+def check_restored(store: ObjectFolder, into: Path) -> Manifest | None:
+    """The newest checkpoint, restored: what its trackers and links name is there."""
+    found = restore(store, into, 0).manifest
+    if found is not None:
+        assert "latest" not in found.name, "a tracker is no checkpoint"
+        assert not [place for place in into.rglob("*") if not place.exists()], "a link that leads nowhere"
+        if (tracker := into / "latest").exists():
+            assert (into / tracker.read_text()).exists()
+    return found
