@@ -163,7 +163,7 @@ def test_a_secret_that_is_not_there(gpubroker: Any, write: Callable[[str, str], 
 
 def test_a_store_from_a_newer_version(gpubroker: Any, home: Path) -> None:
     with sqlite3.connect(home / "gpubroker.db") as store:
-        store.execute("UPDATE alembic_version SET version_num = '9999'")
+        store.execute("UPDATE alembic_version SET version_num = 'v9999'")
     before = (home / "gpubroker.db").read_bytes()
     done = gpubroker("jobs", "list")
     assert done.code == 2

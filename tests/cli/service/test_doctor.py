@@ -87,7 +87,7 @@ def test_settings_that_are_wrong_are_a_finding(gpubroker: Any, monkeypatch: pyte
 
 def test_a_store_that_cannot_be_used_is_a_finding(gpubroker: Any, home: Path) -> None:
     with sqlite3.connect(home / "gpubroker.db") as store:
-        store.execute("UPDATE alembic_version SET version_num = '9999'")
+        store.execute("UPDATE alembic_version SET version_num = 'v9999'")
     done = gpubroker("doctor", "--rebuild")
     assert done.code == 2
     assert "✗ store" in done.out

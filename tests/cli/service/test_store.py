@@ -106,7 +106,7 @@ def test_nothing_is_overwritten_and_nothing_else_is_restored(gpubroker: Any, hom
     (tmp_path / "text.db").write_text("no database")
     shutil.copy(tmp_path / "copy.db", tmp_path / "newer.db")
     with sqlite3.connect(tmp_path / "newer.db") as newer:
-        newer.execute("UPDATE alembic_version SET version_num = '9999'")
+        newer.execute("UPDATE alembic_version SET version_num = 'v9999'")
     whole = (tmp_path / "copy.db").read_bytes()
     (tmp_path / "half.db").write_bytes(whole[: len(whole) // 2])
     for name, why in {"text": "not a copy", "newer": "newer version", "half": "copy", "none": "not a copy"}.items():
