@@ -88,7 +88,7 @@ def test_a_list_of_jobs_needs_neither_policies_nor_placement(tmp_path: Path) -> 
     script = "import sys, cli; sys.argv[1:] = ['jobs', 'list']\ntry: cli.main()\nfinally: print(*sys.modules)"
     done = python("-c", script, env={**os.environ, "GPUBROKER_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    assert {"broker.placement.planner", "policies.loader", "broker.runfolder.retention"}.isdisjoint(done.stdout.split())
+    assert {"broker.placement.planner", "policies.loader"}.isdisjoint(done.stdout.split())
 
 
 def test_a_period_has_the_same_names_in_every_command() -> None:

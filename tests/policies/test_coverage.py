@@ -313,16 +313,6 @@ def test_what_a_condition_asks_about_is_covered_too(when: str, worse: Action) ->
 # --- what was kept before, what was given ahead, and the words for it ----------------------------------------------
 
 
-def test_an_approval_of_before_facts_were_kept_covers_no_place() -> None:
-    entry, section = entry_of("allowed_locations")
-    policies = policy(entry, section)
-    earlier = Grant("olga", ("g",), Money.usd(900))
-    assert of(policies, again(place("gcp", "eu-1")), replace(PLAIN, grants=(earlier,))).answer is Answer.ASK
-    assert of(policy(f"max_job_cost: $5, {ASKS}"), place(), replace(PLAIN, grants=(earlier,))).answer is Answer.ALLOW
-    runs = replace(place("gcp", "eu-1"), kind=ActionKind.CONTINUE, hold=None, window=None)
-    assert of(policies, runs, replace(PLAIN, grants=(earlier,))).answer is Answer.ALLOW, "it was let through by it"
-
-
 def test_a_standing_grant_covers_every_place_and_price() -> None:
     ahead = Grant("olga", ("g",), Money.usd(900), standing=1, until=NOW + HOUR)
     for kind in ("allowed_locations", "max_price_per_gpu_hour", "sensitive_data"):

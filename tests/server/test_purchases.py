@@ -15,13 +15,21 @@ from broker.core.values.money import Money
 from broker.procurement.money import held_for
 from tests.page.browsing import FormFields, site_of
 from tests.server.test_changing import ask, lines
-from tests.server.world import Company
+from tests.server.world import POLICY, Company
 
 ID = "purchase-0123456789ab"
 
 
+SHOP = """\
+  - {name: shop, purchases: {max_commitment: $9000, approvers: [mia, apple, tara, adam]}}
+"""
+
+
 def asked_for(world: Company, user: str = "mia", team: str = "nlp") -> None:
-    """A purchase that two people must approve."""
+    """A purchase that two people must approve, by the policy in force."""
+    cash = "  - {name: cash, amount: $9000, period: month}\n"
+    policy = POLICY.replace("guardrails:\n", f"{cash}guardrails:\n") + SHOP
+    world.broker.store.activate_policy({"test.yaml": policy}, by="adam")
     now = world.broker.clock.now()
     quote = CapacityQuote(
         product=PurchaseProduct.CAPACITY_BLOCK, provider="aws", offering="cb-1", region="us-east-1", instance_type="p5",

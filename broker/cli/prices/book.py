@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from broker.app.results.book import BookReport, BookRowResult
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -16,6 +15,8 @@ from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from broker.app.results.book import BookReport, BookRowResult
 
 
 EXAMPLES = examples("gpubroker prices book", "gpubroker prices book --poll", "gpubroker prices book --all --json")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -15,6 +14,8 @@ from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
 
 
 _OPEN: tuple[ValueColumn[OutsideLaunchResult], ...] = (
