@@ -92,15 +92,16 @@ class Judgement:
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
     """The tasks of an array that were started: ``states``: their number by state; ``open``: the number of those not
-    closed."""
+    closed; ``earlier``: the number of those that an array that this one retries ran."""
 
     states: Mapping[JobState, int]
     open: int
+    earlier: int = 0
 
     @property
     def started(self) -> int:
-        """The number of started tasks; also the turn of the next one."""
-        return sum(self.states.values())
+        """The number of tasks that this array started; also the turn of the next one."""
+        return sum(self.states.values()) - self.earlier
 
 
 class Reading(Protocol):
@@ -209,7 +210,8 @@ class Reading(Protocol):
         """The tasks of an array that are not closed, in any order."""
 
     def tasks_succeeded(self, array: str) -> Sequence[str]:
-        """The ids of the tasks of an array that have succeeded, in any order."""
+        """The ids of the tasks of an array that have succeeded, in any order; of a retried array, also of those that
+        it does not run again."""
 
     def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
         """What those jobs reported of a figure, with a step, in the order of their reports. Jobs without a report are

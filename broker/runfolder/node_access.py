@@ -68,7 +68,7 @@ def read_by(job: Job) -> set[str]:
     """The other jobs' folders that a job reads. Tasks of an array are named by the array's id and a number."""
     found = {f"{job.snapshot.pool}/"} if job.snapshot else set()
     found |= {f"{job.resume_from.job}/"} if job.resume_from else set()
-    return found | {one.job if one.tasks else f"{one.job}/" for one in job.after if one.inputs}
+    return found | {name for one in job.after if one.inputs for name in one.tasks or [f"{one.job}/"]}
 
 
 @dataclass(frozen=True)

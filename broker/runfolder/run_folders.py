@@ -195,8 +195,11 @@ def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
     found = []
     for one in before:
         if one.inputs and one.tasks:
-            of_tasks = ((task_id(one.job, number), f"{one.folder}/{number}") for number in one.tasks)
-            found += [WantedInput(job, to, one.inputs, may_lack=True) for job, to in of_tasks]
+            found += [
+                WantedInput(task_id(array, number), f"{one.folder}/{number}", one.inputs, may_lack=True)
+                for array, numbers in one.tasks.items()
+                for number in numbers
+            ]
         elif one.inputs:
             found.append(WantedInput(one.job, one.folder, one.inputs))
     return tuple(found)

@@ -126,6 +126,9 @@ def test_cancelling_stops_all_tasks_and_starts_no_other(world: MoneyWorld) -> No
     assert array.state is JobState.CANCELLED
     assert len(tasks(world, array)) == 5
     assert bill_of(world.broker, array).held == {}
+    whole = retried(world.broker, array, by=person("ann")).array
+    assert whole is not None
+    assert whole.only == tuple(range(100)), "a retry that succeeds has run all tasks, those that never began, too"
     with pytest.raises(NotAllowed):
         jobs.cancel(world.broker, enter(world, "range: 2"), by=person("bob"))
 

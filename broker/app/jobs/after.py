@@ -13,6 +13,7 @@ from broker.core.events import events as ev
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.job.after import Predecessor, When
+from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
 from broker.ledger.journal import Writing
 from broker.reconciler.controllers.after import standing
@@ -42,9 +43,21 @@ def _resolved(broker: Broker, job: Job, wanted: Predecessor, by: Actor) -> Prede
             where="after",
             hint=f"`gpubroker jobs resume {view.id} --same-files`, and name the new job; or write `when: ended`",
         )
-    array = view.job.array
-    tasks = tuple(array.number(turn) for turn in range(array.count)) if array and wanted.inputs else ()
+    tasks = _tasks(broker, view, view.job.array) if view.job.array and wanted.inputs else {}
     return wanted.model_copy(update={"job": view.id, "folder": wanted.folder or wanted.job, "tasks": tasks})
+
+
+def _tasks(broker: Broker, view: JobView, array: JobArray) -> dict[str, tuple[int, ...]]:
+    """The numbers of the array's tasks, by the array that ran each last."""
+    with broker.store.reading() as look:
+        earlier = {one.id: one.job.array for one in look.views(array.again)}
+    found: dict[str, tuple[int, ...]] = {}
+    seen: set[int] = set()
+    for id, one in [(view.id, array), *((id, earlier.get(id)) for id in array.again)]:
+        if one is not None:
+            found[id] = tuple(number for number in map(one.number, range(one.count)) if number not in seen)
+            seen.update(found[id])
+    return found
 
 
 def in_order(given: Sequence[Job]) -> list[Job]:

@@ -30,8 +30,9 @@ class Bill:
     on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
     the held money, and from now until when it is expected to be used; ``budgets``: the budgets that the job counts
-    against. ``tasks``: the state of the started tasks of an array. ``quantile``: the share of runs (percent) that the
-    hold covers by the policy in force, where it follows from the job's work alone; else None.
+    against. ``tasks``: the state of the started tasks of an array, of a retried one also of those that it does not run
+    again. ``quantile``: the share of runs (percent) that the hold covers by the policy in force, where it follows from
+    the job's work alone; else None.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -70,8 +71,8 @@ def _bills(broker: Broker, views: Sequence[JobView], policy_of: Callable[[Broker
     ids = [view.id for view in views]
     with broker.store.reading() as look:
         balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)
-        arrays = [view.id for view in views if view.job.array is not None]
-        of_tasks, counts = look.money_of_tasks(arrays), look.counts_of(arrays)
+        arrays = {view.id: view.job.array.again for view in views if view.job.array is not None}
+        of_tasks, counts = look.money_of_tasks(list(arrays)), look.counts_of(arrays)
     balances = {**balances, **of_tasks}  # an array has no money of its own
     now = broker.clock.now()
     policy = policy_of(broker) if any(one.burn for of_job in balances.values() for one in of_job.values()) else None

@@ -16,6 +16,7 @@ from broker.core.events import events as ev
 from broker.core.events import lifecycle
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.arrays import task_id
 from broker.core.job.jobs import Job
 
 if TYPE_CHECKING:
@@ -96,10 +97,11 @@ def find_single(broker: Broker, reference: str) -> JobView:
     """As `find`, for use cases that need attempts, output or results, which an array does not have: raises also
     `InvalidInput` for an array."""
     view = find(broker, reference)
-    if view.job.array is not None:
+    if (array := view.job.array) is not None:
+        task = task_id(view.id, array.number(0))
         raise InvalidInput(
             f"{view.id} is an array: each of its tasks has attempts, output and results of its own",
-            hint=f"name a task, such as {view.id}-0; `gpubroker jobs list --where array={view.id}` lists them",
+            hint=f"name a task, such as {task}; `gpubroker jobs list --where array={view.id}` lists them",
         )
     return view
 

@@ -66,30 +66,39 @@ def continued(broker: Broker, view: JobView, job: Job, step: int | None, *, by: 
 
 
 def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = False) -> Job:
-    """The same job with the same files, from its newest checkpoint if there is one; for an array, the tasks that
-    failed, each from its own checkpoint. Submits nothing. Raises `NotAllowed` as `resumed`, `InvalidInput` for an array
-    of which no task failed, `Unreachable`."""
+    """The same job with the same files, from its newest checkpoint if there is one; for an array, the tasks
+    that failed, were cancelled or never began, each from its own checkpoint. Submits nothing. Raises `NotAllowed` as
+    `resumed`, `InvalidInput` for an array without such a task, `Unreachable`."""
     _has_ended(view, by)
     if view.job.array is not None:
-        return _failed_again(broker, view, view.job.array, from_start=from_start)
+        return _array_again(broker, view, view.job.array, from_start=from_start)
     if from_start or not checkpoints(broker, view):
         return view.job.model_copy(update={**_ANEW, "resume_from": None})
     return _from_there(view.job.model_copy(update=_ANEW), view, ResumePoint(job=view.id))
 
 
-def _failed_again(broker: Broker, view: JobView, array: JobArray, *, from_start: bool) -> Job:
+def _array_again(broker: Broker, view: JobView, array: JobArray, *, from_start: bool) -> Job:
+    """The array with the tasks that have not ended well, so that it stands for all tasks once these have."""
     with broker.store.reading() as look:
-        failed = look.tasks_of(view.id, [JobState.FAILED.value])
-    if not failed:
+        ended = look.tasks_of(view.id, [JobState.FAILED.value, JobState.CANCELLED.value])
+        started = look.task_counts(view.id).started
+    missing = [array.number(turn) for turn in range(started, array.count)]
+    if not ended and not missing:
         raise InvalidInput(
-            f"no task of {view.id} has failed",
+            f"no task of {view.id} has failed or was cancelled",
             hint=f"`gpubroker jobs show {view.id}` counts its tasks; `gpubroker submit` runs all of them again",
         )
-    numbers = sorted(task.job.task.index for task in failed if task.job.task)
-    saved = sorted(task.job.task.index for task in failed if task.job.task and task.checkpoint and not from_start)
-    again = {"only": tuple(numbers), "again": view.id, "with_checkpoint": tuple(saved)}
-    update = {**_ANEW, "array": array.model_copy(update=again), "stop_when": view.job.stop_when}
-    return view.job.model_copy(update=update)
+    if not started:  # the retry of an array that never began is the same array
+        saved_before = () if from_start else array.with_checkpoint
+        return _array_of(view, array.model_copy(update={"with_checkpoint": saved_before}))
+    numbers = sorted([*(task.job.task.index for task in ended if task.job.task), *missing])
+    saved = sorted(task.job.task.index for task in ended if task.job.task and task.checkpoint and not from_start)
+    again = {"only": tuple(numbers), "again": (view.id, *array.again), "with_checkpoint": tuple(saved)}
+    return _array_of(view, array.model_copy(update=again))
+
+
+def _array_of(view: JobView, array: JobArray) -> Job:
+    return view.job.model_copy(update={**_ANEW, "array": array, "stop_when": view.job.stop_when})
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:

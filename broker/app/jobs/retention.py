@@ -212,15 +212,16 @@ def needed_by_open(look: StoreReading) -> set[str]:
 def _taken_from(view: JobView) -> list[str]:
     """The jobs whose results this one takes as inputs."""
     before = [one for one in view.job.after if one.inputs]
-    return [name for one in before for name in (one.job, *(task_id(one.job, index) for index in one.tasks))]
+    tasks = (task_id(array, index) for one in before for array, indices in one.tasks.items() for index in indices)
+    return [*(one.job for one in before), *tasks]
 
 
 def _started_from(view: JobView) -> list[str]:
     """The jobs from whose checkpoints this one, or a task of it that has not begun, resumes."""
     job, array = view.job, view.job.array
     found = [job.resume_from.job] if job.resume_from else []
-    if array is not None and array.again is not None:
-        found += [task_id(array.again, index) for index in array.with_checkpoint]
+    if array is not None:
+        found += filter(None, map(array.starts_from, array.with_checkpoint))
     return found
 
 

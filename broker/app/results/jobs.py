@@ -164,7 +164,7 @@ class TaskStates(Result):
             return sum(counts.states.get(state, 0) for state in states)
 
         return cls(
-            count=array.count,
+            count=array.count + counts.earlier,
             not_started=array.count - counts.started,
             waiting=some(JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED),
             running=some(JobState.LAUNCHING, JobState.RUNNING),

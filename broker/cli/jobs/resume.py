@@ -52,7 +52,7 @@ def resume(
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
 
     With --same-files, run it again as it was submitted, from its newest checkpoint if it has one; of an array, only the
-    tasks that failed, each from its own checkpoint.
+    tasks that failed, were cancelled or never began. The array's name then means the newest run of each task.
 
     Submits a new job of the same name for the remaining work. It is planned, judged and paid for like any other job;
     through a server, without showing the plan, and with --same-files not a job with secrets: submit that again. The

@@ -36,8 +36,9 @@ class JobArray(BaseModel):
     combination of the values, the last name varying fastest; ``rows``, one for each set of variables. At most
     ``parallel`` of them are under way at once.
 
-    ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the array whose tasks these
-    are once more; those in ``with_checkpoint`` go on from the newest checkpoint that their number has there."""
+    ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the arrays that this one
+    retries, the newest first: it runs all their tasks that have not ended well and stands for the others, too; those in
+    ``with_checkpoint`` go on from the newest checkpoint that their number has in the newest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -46,7 +47,7 @@ class JobArray(BaseModel):
     rows: tuple[dict[str, str], ...] = ()
     parallel: int = AT_ONCE
     only: tuple[int, ...] = ()
-    again: str | None = None
+    again: tuple[str, ...] = ()
     with_checkpoint: tuple[int, ...] = ()
 
     @property
@@ -73,7 +74,7 @@ class JobArray(BaseModel):
     def starts_from(self, index: int) -> str | None:
         """The id of the task from whose checkpoint the task of that number resumes; None if it starts from the
         beginning."""
-        return task_id(self.again, index) if self.again is not None and index in self.with_checkpoint else None
+        return task_id(self.again[0], index) if self.again and index in self.with_checkpoint else None
 
     def parameters(self, index: int) -> dict[str, str]:
         """The variables in which the task of that number differs from the others, beside its number."""

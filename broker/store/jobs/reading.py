@@ -89,18 +89,27 @@ class StoreReading:
         """The number of tasks of an array, by state."""
         return tasks.counts(self._connection, [array])[array]
 
-    counts_of = asks(lambda: tasks.counts)
+    counts_of = asks(lambda: tasks.whole_counts)
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""
-        return self._quarantine.views(tasks.rows(self._connection, array, ~JobRow.closed))
+        return self._quarantine.views(tasks.rows(self._connection, JobRow.array_id == array, ~JobRow.closed))
 
     def tasks_of(self, array: str, states: Sequence[str] = (), limit: int | None = None) -> Sequence[JobView]:
-        """The started tasks of an array, or those in these states, oldest first."""
-        in_states = [JobRow.state.in_(states)] if states else []
-        return self._quarantine.views(tasks.rows(self._connection, array, *in_states, limit=limit))
+        """The started tasks of an array, or those in these states, oldest first: of a retried array, the newest run of
+        each task."""
+        wanted = [tasks.newest(array, self._earlier(array)), *([JobRow.state.in_(states)] if states else [])]
+        return self._quarantine.views(tasks.rows(self._connection, *wanted, limit=limit))
 
-    tasks_succeeded = asks(lambda: tasks.succeeded)
+    def tasks_succeeded(self, array: str) -> Sequence[str]:
+        """The ids of the tasks of an array that succeeded, in any order; of a retried array as in `tasks_of`."""
+        return tasks.succeeded(self._connection, array, self._earlier(array))
+
+    def _earlier(self, array: str) -> Sequence[str]:
+        """The arrays that this one retries."""
+        view = self.job(array)
+        return view.job.array.again if view is not None and view.job.array is not None else ()
+
     reported = asks(lambda: tasks.reported)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:

@@ -6,10 +6,10 @@ Each is a separate job, whose row names the array. Every function works inside t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.job.stop_when import ReportedValue
@@ -21,6 +21,7 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 
+ENDED_WELL = (JobState.SUCCEEDED.value, JobState.STOPPED.value)  # tasks that a retry of their array leaves out
 _AT_ONCE = 500  # the maximum number of jobs per query
 
 
@@ -31,6 +32,16 @@ def no_task(*, alone: bool) -> ColumnElement[bool]:
     tasks instead of theirs.
     """
     return JobRow.array_id.is_(None) if alone else func.coalesce(JobRow.array_id, "") == ""
+
+
+def newest(array: str, earlier: Sequence[str]) -> ColumnElement[bool]:
+    """The condition for the newest run of each task of an array: its own tasks, and those of the ``earlier`` arrays
+    that it retries which ended well, as it runs all others again."""
+    own = JobRow.array_id == array
+    if not earlier:
+        return own
+    done = JobRow.array_id.in_(earlier), JobRow.array_id.is_not(None), JobRow.state.in_(ENDED_WELL)
+    return or_(own, and_(*done))
 
 
 def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
@@ -47,11 +58,24 @@ def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCount
     return {array: TaskCounts(states[array], still_open[array]) for array in arrays}
 
 
-def succeeded(connection: Connection, array: str) -> list[str]:
-    """The ids of the tasks of an array that succeeded, in any order."""
-    return list(
-        connection.scalars(select(JobRow.id).where(JobRow.array_id == array, JobRow.state == JobState.SUCCEEDED.value))
-    )
+def whole_counts(connection: Connection, arrays: Mapping[str, Sequence[str]]) -> dict[str, TaskCounts]:
+    """`counts` of the tasks of each array as in `newest`. ``arrays``: for each the arrays that it retries."""
+    found = counts(connection, list({*arrays, *(one for earlier in arrays.values() for one in earlier)}))
+    whole = {}
+    for array, earlier in arrays.items():
+        states, before = dict(found[array].states), 0
+        for state in map(JobState, ENDED_WELL):
+            ended = sum(found[one].states.get(state, 0) for one in earlier)
+            if ended:
+                states[state], before = states.get(state, 0) + ended, before + ended
+        whole[array] = TaskCounts(states, found[array].open, before)
+    return whole
+
+
+def succeeded(connection: Connection, array: str, earlier: Sequence[str]) -> list[str]:
+    """The ids of the tasks of an array that succeeded, as in `newest`, in any order."""
+    done = newest(array, earlier), JobRow.state == JobState.SUCCEEDED.value
+    return list(connection.scalars(select(JobRow.id).where(*done)))
 
 
 def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dict[str, list[ReportedValue]]:
@@ -69,11 +93,11 @@ def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dic
     return found
 
 
-def rows(connection: Connection, array: str, *also: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
-    """The rows of tasks of the array that satisfy the conditions, in the order of their start, with the columns that
+def rows(connection: Connection, *wanted: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
+    """The rows of tasks that satisfy the conditions, in the order of their start, with the columns that
     `broker.store.jobs.quarantine` needs.
     """
-    query = select(*COLUMNS).where(JobRow.array_id == array, *also).order_by(JobRow.submitted_at, JobRow.id)
+    query = select(*COLUMNS).where(*wanted).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query.limit(limit)).all()
 
 

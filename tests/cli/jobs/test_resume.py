@@ -170,11 +170,40 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     (tmp_path / "mended").touch()
     again = gpubroker("jobs", "resume", "--same-files", submitted.json["id"], "--yes", "--json")
     assert again.code == 0, again.err
-    tasks = gpubroker("jobs", "list", "-w", f"array={again.json['id']}", "--json").json["jobs"]
-    numbers = {one.removeprefix(submitted.json["id"]) for one in failed}
-    assert {task["id"].removeprefix(again.json["id"]) for task in tasks} == numbers
+    tasks = {task["id"] for task in gpubroker("jobs", "list", "-w", f"array={again.json['id']}", "--json").json["jobs"]}
+    ran = {one.replace(submitted.json["id"], again.json["id"]) for one in failed}
+    assert tasks == {f"{submitted.json['id']}-0", *ran}, "a retried array stands for all its tasks"
     refused = gpubroker("jobs", "resume", "--same-files", again.json["id"], "--yes")
     assert (refused.code, f"no task of {again.json['id']} has failed" in refused.err) == (2, True)
+
+
+@pytest.mark.system
+def test_the_name_of_an_array_retried_twice_means_the_newest_run_of_each_task(
+    gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleType], None], tmp_path: Path
+) -> None:
+    reconciled_by(following)
+    text = f"for i in 1 2; do [ $i != $GPUBROKER_TASK_INDEX ] || [ -e {tmp_path}/mended$i ] || exit 3; done"
+    job = f"name: sweep\nresources: {{cpus: 1}}\narray: {{range: 3}}\noutputs: [x]\nrun: 'date > x; {text}'\n"
+    (project.parent / "job.yaml").write_text(job)
+    first = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
+    ids = [first]
+    for number, code in ((1, 7), (2, 0)):
+        (tmp_path / f"mended{number}").touch()
+        again = gpubroker("jobs", "resume", "sweep", "--same-files", "--yes", "--json")
+        assert again.code == code, again.err
+        ids.append(again.json["id"])
+    listed = gpubroker("jobs", "list", "-w", "array=sweep", "--json").json["jobs"]
+    assert [job["id"] for job in listed] == [f"{ids[0]}-0", f"{ids[1]}-1", f"{ids[2]}-2"]
+    assert "tasks 3 of 3 over: 3 succeeded" in gpubroker("jobs", "show", "sweep").out
+    assert gpubroker("jobs", "get", "sweep", "--to", "all", "--json").json["files"] == ["0/x", "1/x", "2/x"]
+    pick = (
+        "name: pick\nresources: {cpus: 1}\nafter: {job: sweep, inputs: [x]}\nrun: 'cd $GPUBROKER_INPUT_DIR; ls */*/x'\n"
+    )
+    (project.parent / "job.yaml").write_text(pick)
+    picked = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
+    assert printed(gpubroker, picked) == ["sweep/0/x", "sweep/1/x", "sweep/2/x"]
+    refused = gpubroker("jobs", "logs", "sweep")
+    assert f"name a task, such as {ids[2]}-2" in refused.err
 
 
 @pytest.mark.system

@@ -55,7 +55,7 @@ def test_only_some_tasks_are_run_under_the_numbers_that_they_have_among_all() ->
 
 
 def test_a_task_that_is_run_again_goes_on_from_the_checkpoint_of_its_number() -> None:
-    again = JobArray(range=9, only=(3, 4), again="old-abc", with_checkpoint=(4,))
+    again = JobArray(range=9, only=(3, 4), again=("old-abc",), with_checkpoint=(4,))
     job = read("").model_copy(update={"array": again})
     found = [job.of_task("new-abc", index, deadline=None, max_cost=None).resume_from for index in again.only]
     assert found == [None, ResumePoint(job="old-abc-4")]
