@@ -10,6 +10,7 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed
 from broker.core.events import events as ev
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.job.after import Predecessor, When
@@ -20,7 +21,8 @@ from broker.reconciler.controllers.after import standing
 
 
 def with_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
-    """The job with the full ids of the jobs that it comes after. Idempotent.
+    """The job with the full ids of the jobs that it comes after. Of a job that is submitted again, a predecessor that
+    has ended without success is the newest job of its name. Idempotent.
 
     Raises `UnknownName` for an unknown job, `InvalidInput` for one that has failed or is given twice, `NotAllowed` for
     results of another team's job.
@@ -35,13 +37,16 @@ def with_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
 
 def _resolved(broker: Broker, job: Job, wanted: Predecessor, by: Actor) -> Predecessor:
     view = jobs.find(broker, wanted.job)
+    if wanted.folder and view.state.final and view.state is not JobState.SUCCEEDED:
+        view = jobs.find(broker, view.job.name)
     if wanted.inputs and view.job.team != job.team and not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"the results of {view.id} are another team's", hint=f"ask {view.user}")
     if standing([Predecessor(job=view.id, when=wanted.when)], {view.id: view.state}).failed is not None:
         raise InvalidInput(
             f"{view.id} {view.state.value.replace('_', ' ')}: a job that comes after it would never begin",
             where="after",
-            hint=f"`gpubroker jobs resume {view.id} --same-files`, and name the new job; or write `when: ended`",
+            hint=f"`gpubroker jobs resume {view.id} --same-files` first, then submit or resume this job again, with"
+            f" `after: {view.job.name}`; or write `when: ended`",
         )
     tasks = _tasks(broker, view, view.job.array) if view.job.array and wanted.inputs else {}
     return wanted.model_copy(update={"job": view.id, "folder": wanted.folder or wanted.job, "tasks": tasks})
@@ -83,7 +88,8 @@ def in_order(given: Sequence[Job]) -> list[Job]:
 def referring(job: Job, submitted: Mapping[str, str]) -> Job:
     """The job with the ids of jobs of its own submission instead of their names. ``submitted``: ids by name."""
     after = tuple(
-        one.model_copy(update={"job": submitted.get(one.job, one.job), "folder": one.job}) for one in job.after
+        one.model_copy(update={"job": submitted.get(one.job, one.job), "folder": one.folder or one.job})
+        for one in job.after
     )
     return job.model_copy(update={"after": after}) if after else job
 

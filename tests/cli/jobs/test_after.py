@@ -40,6 +40,29 @@ def test_results_of_one_are_inputs_of_the_next(
     assert before["job"].startswith("sweep-")
 
 
+@pytest.mark.system
+def test_a_job_that_is_resumed_follows_the_retry_of_the_one_before_it(
+    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    sweep = SWEEP.replace("after: {job: prepare, inputs: data/*}\n", "")
+    run = f"[ $GPUBROKER_TASK_INDEX = 0 ] || [ -e {tmp_path}/mended ] || exit 3; echo 1 > $GPUBROKER_OUTPUT_DIR/y"
+    write(tmp_path, sweep=sweep[: sweep.index("run:")] + f"run: '{run}'\n", judge=JUDGE)
+    reconciled_by(following)
+    first = gpubroker("submit", "judge.yaml", "sweep.yaml", "--yes", "--json")
+    assert first.json["state"] == "cancelled", first.err
+    refused = gpubroker("jobs", "resume", "judge", "--same-files", "--yes")
+    assert refused.code == 2
+    (tmp_path / "mended").touch()
+    hint = refused.err.partition("`gpubroker ")[2].partition("`")[0]
+    again = gpubroker(*hint.split(), "--yes", "--json")
+    assert again.code == 0, again.err
+    done = gpubroker("jobs", "resume", "judge", "--same-files", "--yes", "--json")
+    assert done.code == 0, done.err
+    assert [one["job"] for one in done.json["after"]] == [again.json["id"]]
+    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    assert [line["line"] for line in lines] == ["1", "1"], "both tasks, in the folder that the file names"
+
+
 def test_what_waits_is_shown_with_what_it_waits_for(gpubroker: Gpubroker, tmp_path: Path) -> None:
     write(tmp_path, prepare=PREPARE, judge=HEAD + "name: judge\nrun: 'true'\n")
     first = gpubroker("submit", "prepare.yaml", "--yes", "--detach", "--json").json["id"]
