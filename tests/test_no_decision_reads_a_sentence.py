@@ -18,7 +18,6 @@ PROSE = frozenset(
 LOOKS_INTO = frozenset({"startswith", "endswith", "partition", "rpartition", "find", "index", "count", "split"})
 ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})
 
-SLURM = "re.search('invalid job id|already complet|job .* is not running', str(error), re.IGNORECASE)"
 ALLOWED = {
     # Only about how something is shown.
     ("broker/cli/render/errors.py", "problem.message not in error.message"),
@@ -28,7 +27,6 @@ ALLOWED = {
     ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
     ("broker/reconciler/worklist.py", "self._told.get(one.job_id) != one.because"),
     # Messages of external programs or libraries that have no code.
-    ("broker/engines/slurm.py", SLURM),
     ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),
     ("providers/azure/errors.py", "str(error).partition('To mitigate this issue')"),
     ("providers/runpod.py", "_REFUSED_QUERY.search(error.message)"),

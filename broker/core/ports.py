@@ -136,8 +136,9 @@ class Engine(Protocol):
 
     def submit(self, launch: Launch) -> str:
         """Start the attempt and return its handle. Idempotent on ``launch.key``: after two calls one machine runs the
-        job (the agent's claim in the run folder proves it). Raises `RetryLater`, `TryAnotherOffer`, `AskAPerson` or
-        `GiveUp`; after an error, the engine knows of no running machine for this key."""
+        job (the agent's claim in the run folder proves it). Raises `RetryLater`, also for an answer that it does not
+        know; `Throttled` while the service takes no more; `TryAnotherOffer`; and `AskAPerson` or `GiveUp` only for
+        what cannot change by itself. After an error, `find` says whether it was started all the same."""
 
     def find(self, key: str) -> str | None:
         """The handle of a submitted key; None if the engine does not know it. An engine whose machines belong to one

@@ -16,6 +16,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -23,7 +24,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.agent.store import make_private, split_folder
-from broker.core.errors import BrokerError, GiveUp
+from broker.core.errors import BrokerError, GiveUp, RetryLater
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import Machine
 from broker.core.market.offers import Offer
@@ -210,7 +211,7 @@ class SlurmEngine:
 
     def _remember(self, slot: Slot, key: str, number: str) -> str:
         if not number.isdecimal():
-            raise GiveUp(f"sbatch printed no job number but {number[:100]!r}", where="slurm")
+            raise RetryLater(f"sbatch printed no job number but {number[:100]!r}", where="slurm")
         handle = f"slurm:{self._name()}:{number}:{key}"
         return str(slot.keep_first("job.json", {"handle": handle})["handle"])
 
@@ -325,11 +326,8 @@ def _insist(slot: Slot, number: str) -> None:
 
 def _signal(*arguments: str) -> None:
     """Run scancel. Ignores its errors for a job that has ended or that Slurm has forgotten."""
-    try:
+    with suppress(GiveUp):
         run(["scancel", *arguments])
-    except GiveUp as error:
-        if not re.search("invalid job id|already complet|job .* is not running", str(error), re.IGNORECASE):
-            raise
 
 
 def _last_words(slot: Slot, state: str) -> str:

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
+from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, Throttled, TryAnotherOffer
 
-# Slurm's messages with error class and advice; the first match counts. Source: src/common/slurm_errno.c of Slurm
-# 22.05.
+_FULL = "it waits until Slurm has fewer of these jobs; `sacctmgr show assoc` and `show qos` list the limits"
+_LIMITS = "`sacctmgr show assoc` and `show qos` list the limits"
+# Patterns of Slurm's messages with error class and advice; the first match counts. Every other message may pass, and
+# is tried again. Source: src/common/slurm_errno.c of Slurm 22.05; before it, sbatch prints the name of the limit.
 _MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
     ("unable to contact slurm controller", RetryLater, "is slurmctld up, and does munge run here?"),
     ("socket timed out", RetryLater, "the controller is busy or away"),
     ("connection refused", RetryLater, "is slurmctld up?"),
     ("zero bytes were transmitted", RetryLater, "the controller is starting or stopping"),
-    ("resource temporarily unavailable", RetryLater, ""),
+    (r"(qos|assoc|max)\w*submit\w*", Throttled, _FULL),
+    ("temporarily unable to accept job", Throttled, "it waits until the cluster has fewer jobs (MaxJobCount)"),
+    (r"(qos|assoc)(min|max\w*per(job|node))\w*", AskAPerson, _LIMITS),
+    ("job submit limit", Throttled, _FULL),  # without a name, it may also be a limit of the job's size
     ("plugin_load", AskAPerson, "the Slurm commands here do not fit the cluster's"),
     ("node configuration is not available", TryAnotherOffer, ""),
     ("invalid partition", TryAnotherOffer, "`sinfo` lists the partitions"),
     ("invalid generic resource", TryAnotherOffer, "`sinfo -o %G` lists the GPUs"),
     ("more processors requested than permitted", TryAnotherOffer, ""),
-    ("job violates accounting/qos policy", AskAPerson, "a limit of the account; `sacctmgr show assoc` lists them"),
+    ("job violates accounting/qos policy", AskAPerson, _LIMITS),
     ("invalid account", AskAPerson, "set GPUBROKER_ENGINES__SLURM__ACCOUNT; `sacctmgr show assoc` lists accounts"),
     ("invalid qos", AskAPerson, "set GPUBROKER_ENGINES__SLURM__QOS"),
     ("access/permission denied", AskAPerson, "ask the cluster's administrators"),
     ("not permitted to use this partition", AskAPerson, "ask the cluster's administrators"),
+    ("invalid job id", GiveUp, ""),
+    ("already complet", GiveUp, ""),
+    ("job .* is not running", GiveUp, ""),
 )
 _TIMEOUT = 30.0  # seconds; longer than Slurm's own MessageTimeout (10 s by default)
 
@@ -48,8 +57,8 @@ class SqueueRow:
 def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """Run the command and return its output. ``environment`` is added to this process's; printed times are UTC.
 
-    Raises the error that Slurm's message means: `RetryLater` (also after a time-out), `TryAnotherOffer`, `AskAPerson`,
-    and `GiveUp` for unknown messages.
+    Raises the error that Slurm's message means: `RetryLater` (also after a time-out, and for unknown messages),
+    `TryAnotherOffer`, `AskAPerson`, and `GiveUp` for a job that has ended.
     """
     name = arguments[0]
     try:
@@ -76,11 +85,10 @@ def meaning(name: str, said: str) -> BrokerError:
     """The error for the command's message."""
     words = " ".join(said.split())
     for sign, kind, hint in _MEANINGS:
-        if sign in words.lower():
+        if re.search(sign, words, re.IGNORECASE):
             return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
-    if not words:  # as of a command that was killed
-        return RetryLater(f"{name} failed without a message", where="slurm")
-    return GiveUp(f"{name}: {words[:300]}", where="slurm")
+    # A command that was killed says nothing.
+    return RetryLater(f"{name}: {words[:300]}" if words else f"{name} failed without a message", where="slurm")
 
 
 _FIELDS = "%i|%j|%T|%S|%e|%r|%N"

@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from broker.agent.masking import Mask
-from broker.core.errors import AskAPerson, BrokerError, GiveUp, OwnerOnly, RetryLater, SecretsAbsent, TryAnotherOffer
+from broker.core.errors import (
+    AskAPerson,
+    BrokerError,
+    GiveUp,
+    OwnerOnly,
+    RetryLater,
+    SecretsAbsent,
+    Throttled,
+    TryAnotherOffer,
+)
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause
@@ -135,27 +144,31 @@ class Launching(Controller):
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
         """Record the outcome of the call.
 
-        Without a handle and an error, the call was not made: the judgement was no longer valid.
+        Without a handle and an error, the call was not made: the judgement was no longer valid. An engine that fails
+        may have launched the attempt all the same, so no error ends it before the engine was asked (`_abandon`).
         """
         match outcome.error:
             case None if outcome.value is None:
                 return False
             case None:
                 return self._is_launched(view, attempt, outcome.value)
-            case TryAnotherOffer() as error:
-                return self._failed(view, attempt, Cause.NO_CAPACITY, error)
-            case RetryLater() as error if self._ports.clock.now() - attempt.requested_at > self._patience:
-                return self._abandon(view, attempt, Cause.LAUNCH_FAILED, str(error))
-            case RetryLater() as error:
+            case Throttled() as error:  # the service has no room for a while: the request expires, not the patience
                 return self._delayed(view, attempt, error)
+            case RetryLater() as error if self._ports.clock.now() - attempt.requested_at <= self._patience:
+                return self._delayed(view, attempt, error)
+            case TryAnotherOffer() as error:
+                cause, evidence = Cause.NO_CAPACITY, _with_hint(error)
             case (AskAPerson() | GiveUp()) as error:
-                return self._failed(view, attempt, Cause.LAUNCH_REFUSED, error)
-            case error:  # an unclassified error: the engine may have launched it
+                cause, evidence = Cause.LAUNCH_REFUSED, _with_hint(error)
+            case RetryLater() as error:
+                cause, evidence = Cause.LAUNCH_FAILED, _with_hint(error)
+            case error:
                 log.error("job %s, attempt %s: its launch", view.id, attempt.number, exc_info=error)
-                return self._abandon(view, attempt, Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}")
+                cause, evidence = Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}"
+        return self._abandon(view, attempt, cause, evidence)
 
     def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
-        """Abandon a request, after checking that it did not reach its engine before a crash."""
+        """Abandon a request, unless its engine knows it: from before a crash, or from a call that failed afterwards."""
         launched = self._ports.calls.taken(attempt.key, Purpose.LAUNCH)
         if launched is not None and launched.value is not None:
             return self._append(view, (attempt.number, ev.Launched(handle=launched.value)))
@@ -200,8 +213,7 @@ class Launching(Controller):
 
     def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
         """Try again with the next tick; record the reason once."""
-        because = f"{error} ({error.hint})" if error.hint else str(error)
-        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, because)
+        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, _with_hint(error))
         reason = _why_not_launched(error)
         if reason != view.waiting:
             self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
@@ -219,9 +231,9 @@ class Launching(Controller):
         append_if(self._ports.journal, view, [item], self._ports.clock.now())
         return True
 
-    def _failed(self, view: JobView, attempt: AttemptView, cause: Cause, error: BrokerError) -> bool:
-        evidence = f"{error} ({error.hint})" if error.hint else str(error)
-        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
+
+def _with_hint(error: BrokerError) -> str:
+    return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def _why_not_launched(error: BrokerError) -> WaitReason:

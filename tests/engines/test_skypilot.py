@@ -3,6 +3,7 @@ from SkyPilot's answers. The real API server is in `tests/system/test_skypilot_j
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -21,6 +22,7 @@ from broker.core.errors import (
     MissingExtra,
     NoCapacity,
     NotAllowed,
+    RetryLater,
     TryAnotherOffer,
     Unreachable,
 )
@@ -222,6 +224,8 @@ class NoCloudAccessError(Exception):
         (ApiServerConnectionError("no server"), Unreachable),
         (TimeoutError("read timed out"), Unreachable),
         (ValueError("invalid task"), GiveUp),
+        (RuntimeError("nobody knows these words"), RetryLater),
+        (json.JSONDecodeError("Expecting value", "<html>", 0), Unreachable),
         (ValueError("Invalid instance type 'p9.large' for cloud AWS."), TryAnotherOffer),
         (ImportError('Try running: pip install "skypilot[kubernetes]"'), AskAPerson),
     ],

@@ -8,7 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.errors import AskAPerson, GiveUp, NoCapacity, QuotaExceeded
+from broker.core.errors import (
+    AskAPerson,
+    GiveUp,
+    NoCapacity,
+    OutcomeUnknown,
+    QuotaExceeded,
+    RetryLater,
+    Throttled,
+    Unreachable,
+)
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import AttemptStopped, LaunchesFailed
@@ -26,6 +35,13 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "refused": lambda: GiveUp("no such image"),
     "no login": lambda: AskAPerson("no login"),
     "a defect": lambda: KeyError("zone"),
+}
+
+
+_PASSING: dict[str, Callable[[], Exception]] = {
+    "busy": lambda: RetryLater("never heard of"),
+    "full": lambda: Throttled("no more jobs"),
+    "cut off": lambda: OutcomeUnknown("the connection was lost"),
 }
 
 
@@ -153,20 +169,24 @@ def test_a_job_that_is_refused_here_and_finds_no_capacity_there_waits(stage: Sta
     assert sorted(set(times)) == [1, 4], "refused for good; sold out, and again after 10, 20 and 40 minutes"
 
 
-def test_an_error_without_a_class_does_not_lose_what_was_launched(stage: Stage) -> None:
+@pytest.mark.parametrize("broken", [*ERRORS, "busy", "full", "cut off"])
+@pytest.mark.parametrize("asleep", [0, 4], ids=["found at once", "found when it can be asked again"])
+def test_an_engine_that_accepts_and_then_fails_never_has_two_attempts(stage: Stage, broken: str, asleep: int) -> None:
     """The engine made the machine and failed to say so: it is found, and nothing else is launched."""
 
     class Mute(StageEngine):
         def submit(self, launch: Launch) -> str:
             super().submit(launch)
-            raise KeyError("handle")
+            self.failing["find"] = [Unreachable("time-out")] * asleep
+            raise {**ERRORS, **_PASSING}[broken]()
 
     stage.engine = Mute(stage.clock)
     stage.restart()
     stage.submit()
-    stage.pass_time(MINUTE)
+    stage.pass_time(MINUTE, times=asleep + 3)
     assert stage.view.attempts[0].handle == "j-1-1"
     assert stage.engine.submitted == ["j-1-1"]
+    assert stage.view.attempt_count == 1
 
 
 def test_launches_that_fail_again_and_again_wait_for_a_person(stage: Stage) -> None:

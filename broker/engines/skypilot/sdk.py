@@ -150,6 +150,11 @@ _MEANINGS: Mapping[str, tuple[type[errors.BrokerError], str]] = {
     "CloudError": (errors.Unreachable, ""),
     "ImportError": (errors.AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
     "OSError": (errors.Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
+    "JSONDecodeError": (errors.Unreachable, _SERVER),  # a proxy answered
+    # Every other exception may pass, and the call is tried again; these are about the task as it is written.
+    "NotImplementedError": (errors.GiveUp, ""),
+    "ValueError": (errors.GiveUp, ""),
+    "TypeError": (errors.GiveUp, ""),
 }
 # Advice on errors that SkyPilot reports only as text: its server turns exceptions of libraries into `CloudError`.
 _NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -332,16 +337,12 @@ def meaning(error: BaseException) -> errors.BrokerError:
     """The broker's error for an exception of SkyPilot, without terminal colours."""
     said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
     message = " ".join(said.split())[:500]
-    for kind in type(error).__mro__:
-        if kind.__name__ in _MEANINGS:
-            ours, hint = _MEANINGS[kind.__name__]
-            hint = next((better for words, better in _NEXT if words.search(message)), hint)
-            return ours(message, where="skypilot", hint=hint)
-    if isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
-        return errors.TryAnotherOffer(
-            message, where="skypilot", hint="SkyPilot's own catalogue may be old, or call it otherwise"
-        )
-    return errors.GiveUp(message, where="skypilot")
+    known = (_MEANINGS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _MEANINGS)
+    ours, hint = next(known, (errors.RetryLater, ""))
+    if ours is errors.GiveUp and isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
+        ours, hint = errors.TryAnotherOffer, "SkyPilot's own catalogue may be old, or call it otherwise"
+    hint = next((better for words, better in _NEXT if words.search(message)), hint)
+    return ours(message, where="skypilot", hint=hint)
 
 
 def _of_the_server(error: BaseException) -> bool:
@@ -360,7 +361,7 @@ def _ours() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 (an SDK of 100 packages; none of their exceptions may pass this border)
         raise meaning(error) from None
     except SystemExit as error:  # click and SkyPilot's own checks end programs with it
-        raise errors.GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
+        raise errors.RetryLater(f"SkyPilot ended: {error}", where="skypilot") from None
 
 
 def _requests(payloads: Iterable[Any]) -> Iterator[SkyRequest]:
