@@ -90,7 +90,7 @@ def verify_checkpoints(home: Path) -> None:
     for manifest in manifests:
         (folder,) = home.glob(f"runs/*/checkpoints/{manifest['id']}")
         for file in manifest["files"]:
-            data = (folder / file["object"]).read_bytes()
+            data = (folder.parent / file["object"]).read_bytes()
             assert (len(data), hashlib.sha256(data).hexdigest()) == (file["size"], file["sha256"])
     assert max(manifest["step"] for manifest in manifests) == STEPS
 
