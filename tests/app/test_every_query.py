@@ -237,6 +237,8 @@ QUERIES: dict[str, Query] = {
 }
 # Nothing in these tests fills it, and PostgreSQL reads an empty table from end to end.
 EMPTY = frozenset({"signal_change"})
+# A month's entries are thousands: PostgreSQL may read the machines once rather than look each of them up.
+JOINED = {"StoreReading.billed_in": {"machine_time"}}
 # Each of these is asked for by a person, and is about everything.
 ABOUT_EVERYTHING = {
     "StoreReading.first_machine_time": "where a report of all time begins, which then adds up every month",
@@ -326,6 +328,6 @@ def test_no_query_reads_a_table_that_grows_from_end_to_end(
         statements = recorded(site, query)
         with site.database.reading() as connection:
             for statement, values in statements:
-                if bad := set(scans(connection, statement, values)) - EMPTY:
+                if bad := set(scans(connection, statement, values)) - EMPTY - JOINED.get(name, set()):
                     told[f"{name}: {statement}"] = str(bad)
     assert not told, "\n".join(f"{what}: {why}" for what, why in told.items())

@@ -177,10 +177,10 @@ def test_nodes_of_one_job_run_beside_each_other_each_with_its_own_part(bench: Be
     mark = bench.mark()
     what = 'echo "$SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES|$CUDA_VISIBLE_DEVICES|$(nproc)|"'
     ips = "$(echo $SKYPILOT_NODE_IPS | wc -w)"
-    handle, _ = gang(bench, f"{what}{ips} >> {mark}; echo said; sleep 0.$SKYPILOT_NODE_RANK", gpus=1)
+    handle, folder = gang(bench, f"{what}{ips} >> {mark}; echo said; sleep 0.$SKYPILOT_NODE_RANK", gpus=1)
     gone = bench.until(handle, EngineState.GONE)
     assert sorted(lines(mark)) == ["0 of 2|0|1|2", "1 of 2|1|1|2"]
-    runs = RunFolder(bench.runs_url, "job1")
+    runs = RunFolder(bench.runs_url, Path(folder).parents[1].name)
     assert [list(runs.logs(1, rank)) for rank in (0, 1)] == [["said"], ["said"]]
     assert (gone.evidence, gone.interrupted) == ("the agent ended: completed", False)
 
