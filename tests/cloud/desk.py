@@ -68,6 +68,7 @@ class CloudDesk(SkyDesk):
             f"constraints: {{providers: [lab]}}\nenvs: {{STEPS: '{self.steps}', PACE: '{PACE}'}}\nrun: |\n{script}"
         )
         self.gpubroker("prices", "import", str(self.folder / "offers.csv"), "--provider", "lab")
+        self.gpubroker("prices", "accept", "lab")  # dear for two CPUs
         self.submit(POLICY, job)
 
     def follow(self) -> None:

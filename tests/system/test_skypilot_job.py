@@ -39,7 +39,8 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     job_file.write_text(text + "\nconstraints: {providers: [lab]}\n")
     (tmp_path / "offers.csv").write_text(MACHINES_OF_SKYPILOT)
     (tmp_path / "policy.yaml").write_text(POLICY)
-    for words in (["prices", "import", "offers.csv", "--provider", "lab"], ["policy", "apply", "policy.yaml"]):
+    steps = ("prices import offers.csv --provider lab", "prices accept lab", "policy apply policy.yaml")
+    for words in map(str.split, steps):
         done = run(*words, home=home, env=sky_settings)
         assert done.returncode == 0, done.stderr
     cli = start("submit", str(job_file), "--yes", home=home, env=sky_settings)

@@ -111,6 +111,7 @@ def server(
     there("policy", "apply", str(home.parent / "policy.yaml"), "--yes")
     there("prices", "poll", "--provider", "slurm")
     there("prices", "import", str(home.parent / "offers.csv"), "--provider", "lab")
+    there("prices", "accept", "lab")
     process = start("serve", "--listen", f"127.0.0.1:{port}", home=home, env=settings)
     url = f"http://127.0.0.1:{port}"
 
