@@ -214,9 +214,11 @@ def accept_prices(
     broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
 ) -> AcceptedDoubts:
     """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and doubted prices as right.
-    Recorded with the offers concerned. ``pools``: only these. Raises `UnknownName` for a provider that was never
-    polled, `InvalidInput` if nothing is in doubt."""
+    Recorded with the offers concerned. ``provider``: also that of an imported file; ``pools``: only these. Raises
+    `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is in doubt."""
     polled = broker.store.last_polls()
+    if provider not in polled and f"csv:{provider}" in polled:
+        provider = f"csv:{provider}"
     if provider not in polled:
         raise UnknownName("provider", provider, polled)
     accepted = broker.store.accept_doubts(provider, pools, by=by.identity, note=note)

@@ -224,6 +224,6 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
         ("2x_A40", "on_demand"): None,
         ("cpu-8", "on_demand"): "too_low",
     }
-    gpubroker("prices", "accept", "csv:acme")
+    gpubroker("prices", "accept", "acme")
     again = gpubroker("prices", "import", catalogue, "--provider", "acme", "--json").json
     assert again["offers_doubted"] == 0
