@@ -169,7 +169,7 @@ def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
     """Run a server in that folder (which all users may enter), with that cluster; at the end, kill it with all its
     child processes.
     """
-    (ssh_port,), (sky_port, metrics_port) = free_ports(1), api_ports()
+    (ssh_port,) = free_ports(1)
     home = folder / "home"
     for name in ("shims", "ssh", "home/.slurm", "home/.sky/catalogs/v8/common", "node", "uv-cache"):
         (folder / name).mkdir(parents=True)
@@ -192,6 +192,7 @@ def running_server(folder: Path, cluster: SlurmCluster) -> Iterator[SkyServer]:
     for name in (".bash_profile", ".bashrc"):
         (folder / "node" / name).write_text(_PROFILE.format(**words) + index)
         (folder / "node" / name).chmod(0o600)
+    sky_port, metrics_port = api_ports()  # at the last moment: they are free now
     server = SkyServer(folder, {"HOME": str(home), "PATH": path, **address(sky_port)})
     _remove_user(server)  # an earlier run that was killed left its user
     subprocess.run(

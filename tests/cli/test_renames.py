@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,18 @@ def test_rows_are_found_at_any_level(
     said = done.json["error"]["message"] if "--json" in arguments else done.err
     assert done.code == 2
     assert f"`gpubroker {key}` is now `gpubroker offers`" in said
+
+
+def test_no_hint_names_what_was_removed() -> None:
+    """Nobody is sent from an error, a help text or a document to a name that only answers with another one."""
+    places = [Path(__file__).parents[2] / name for name in ("broker", "providers", "policies", "examples")]
+    files = [path for place in places for kind in ("*.py", "*.md", "*.yaml") for path in place.rglob(kind)]
+    texts = {path: path.read_text() for path in (*files, places[0].parent / "README.md")}
+    found = []
+    for row in renames.RENAMES:
+        command, _, option = row.partition(" --")
+        rest = rf"[^`'\"\n]* --{option}\b" if option else r"\b(?!-)"
+        old = re.compile(rf"gpubroker {command}{rest}")
+        skipped = ("renames.py", "CHANGELOG.md")
+        found += [(str(path), row) for path, text in texts.items() if path.name not in skipped and old.search(text)]
+    assert found == []

@@ -183,7 +183,7 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
             )
         now, judged = broker.clock.now(), judged_now(broker, tx, purchase)
         if judged.answer is Answer.DENY:
-            hint = f"`gpubroker capacity reject {id}`, or change the policies and approve it then"
+            hint = f"`gpubroker capacity refuse {id}`, or change the policies and approve it then"
             raise NotAllowed(f"the policies in force deny it: {objections(judged.denials)}", where=id, hint=hint)
         renewed = purchase.asking(judged.questions)
         if not renewed.may_approve(by.identity):

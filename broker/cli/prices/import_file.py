@@ -70,7 +70,7 @@ def _told(done: ImportedPrices) -> Iterator[Text]:
         yield Text(stale, style="yellow")
     if done.offers_doubted:
         doubted = (
-            f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: gpubroker offers --doubted"
+            f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: gpubroker offers --where price_kind=doubted"
         )
         yield Text(doubted, style="yellow")
     for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):

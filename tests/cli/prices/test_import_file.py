@@ -213,7 +213,7 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
     ]
     catalogue = write("cheap.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
     done = gpubroker("prices", "import", catalogue, "--provider", "acme")
-    assert "5 offers in doubt, not used for launches: gpubroker offers --doubted" in done.out
+    assert "5 offers in doubt, not used for launches: gpubroker offers --where price_kind=doubted" in done.out
     doubts = {(o["instance_type"], o["capacity_type"]): o["doubt"] for o in of(gpubroker, "acme")}
     assert doubts == {
         ("8x_H100", "on_demand"): "too_low",
