@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -13,33 +13,42 @@ from typing import TYPE_CHECKING, Unpack
 from sqlalchemy import delete, false, insert, select, update
 
 from broker.core.errors import UnknownName
+from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.memory import without_collection
+from broker.core.purchases.purchase_events import PurchaseEvent
+from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.clock import Clock
-from broker.store import later
-from broker.store.engine import file_use, leader
+from broker.economics.reserve.holdings import Holding, RecordedHolding
+from broker.ledger.journal import Journal
+from broker.store import outbox, proof
+from broker.store.access import access
+from broker.store.access.access import AccessStore
+from broker.store.engine import compaction, copies, file_use, job_shares, leader, rehearsal
+from broker.store.engine.compaction import Compaction
+from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database
-from broker.store.engine.queries import asks_once, does, looks
+from broker.store.engine.job_shares import JobShare
+from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
+from broker.store.ledger import budget_marks, charges, use_sums
+from broker.store.ledger.budget_marks import BudgetMarks
+from broker.store.ledger.charges import Charges
+from broker.store.market import acceptances, holdings, market, market_history, polls, watches
+from broker.store.market.market_history import MarketHistory
+from broker.store.market.watches import Watches
+from broker.store.outbox import Outbox
 from broker.store.policy import policies
+from broker.store.proof import Proof
+from broker.store.purchases import purchases
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
 from broker.store.schema.jobs import SettingRow
 
 if TYPE_CHECKING:
-    from broker.core.purchases.purchases import Purchase
-    from broker.core.purchases.quotes import CapacityQuote
-    from broker.economics.reserve.holdings import Holding, RecordedHolding
-    from broker.ledger.journal import Journal
-    from broker.store.access.access import AccessStore
-    from broker.store.engine.copies import StoreCopy
-    from broker.store.ledger.budget_marks import BudgetMarks
-    from broker.store.ledger.charges import Charges
-    from broker.store.market.market_history import MarketHistory
-    from broker.store.market.watches import Watches
-    from broker.store.outbox import Outbox
 
     def _is_a_journal(store: Store) -> Journal:
         """Never called: with it, the type checker verifies that `Store` implements `Journal`."""
@@ -60,32 +69,32 @@ class Store:
     @cached_property
     def market(self) -> MarketHistory:
         """The history of the market, and the freshness of its offers."""
-        return later.market_history.MarketHistory(self._database)
+        return market_history.MarketHistory(self._database)
 
     @cached_property
     def watches(self) -> Watches:
         """Watches on prices."""
-        return later.watches.Watches(self._database)
+        return watches.Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
         """Notices to deliver."""
-        return later.outbox.Outbox(self._database)
+        return outbox.Outbox(self._database)
 
     @cached_property
     def budget_marks(self) -> BudgetMarks:
         """The marks that budgets have passed."""
-        return later.budget_marks.BudgetMarks(self._database)
+        return budget_marks.BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
         """The charges of providers."""
-        return later.charges.Charges(self._database)
+        return charges.Charges(self._database)
 
     @cached_property
     def access(self) -> AccessStore:
         """People, API tokens and the audit log."""
-        return later.access.AccessStore(self._database)
+        return access.AccessStore(self._database)
 
     @property
     def where(self) -> str:
@@ -125,19 +134,36 @@ class Store:
 
         Other writers wait meanwhile, so keep it short. For one thread.
         """
-        with later.rehearsal.rehearsed(self._database) as database:
+        with rehearsal.rehearsed(self._database) as database:
             yield Store(database, self._clock)
 
-    lead = does(lambda: leader.lead)
-    share = does(lambda: later.job_shares.shared)
-    is_led = does(lambda: leader.is_led)
-    using_snapshots = does(lambda: file_use.shared)
-    deleting_snapshots = does(lambda: file_use.sole)
-    copy_to = does(lambda: later.copies.copy_to)
+    def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
+        """As `broker.store.engine.leader.lead`."""
+        return leader.lead(self._database, duty)
+
+    def share(self) -> AbstractContextManager[JobShare | None]:
+        """As `broker.store.engine.job_shares.shared`."""
+        return job_shares.shared(self._database)
+
+    def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
+        """Whether a process leads that duty."""
+        return leader.is_led(self._database, duty)
+
+    def using_snapshots(self) -> AbstractContextManager[None]:
+        """As `broker.store.engine.file_use.shared`."""
+        return file_use.shared(self._database)
+
+    def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
+        """As `broker.store.engine.file_use.sole`."""
+        return file_use.sole(self._database, wait)
+
+    def copy_to(self, file: Path) -> StoreCopy:
+        """Copy the store into a new file. Raises as `broker.store.engine.copies.copy_to`."""
+        return copies.copy_to(self._database, file)
 
     def put_back(self, file: Path) -> StoreCopy:
         """Replace the store's content by that of a copy. Raises as `broker.store.engine.copies.put_back`."""
-        found = later.copies.put_back(self._database, file)
+        found = copies.put_back(self._database, file)
         ensure_current(self._database)
         return found
 
@@ -158,13 +184,18 @@ class Store:
         after, transactions = (0, ""), 0
         while True:
             with self._database.writing() as connection:
-                found = later.use_sums.fold(connection, before, after)
+                found = use_sums.fold(connection, before, after)
             if found is None:
                 return transactions
             after, transactions = found, transactions + 1
 
-    compact = does(lambda: later.compaction.compact)
-    prove = does(lambda: later.proof.prove)
+    def compact(self) -> Compaction:
+        """Give the space of deleted rows back."""
+        return compaction.compact(self._database)
+
+    def prove(self) -> Proof:
+        """Verify every projection against events and entries."""
+        return proof.prove(self._database)
 
     # --- the market -------------------------------------------------------------------------------------------------
 
@@ -181,7 +212,7 @@ class Store:
         the store skipped. Times are UTC."""
         told = list(offers)  # a slow generator must not run inside the transaction
         with self._database.writing() as connection, without_collection():
-            return later.polls.record_poll(connection, provider, started, finished, told, details)
+            return polls.record_poll(connection, provider, started, finished, told, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
         """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,
@@ -189,39 +220,55 @@ class Store:
         """
         with self._database.writing() as connection:
             at = to_micros(self._clock.now())
-            return later.acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
+            return acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
 
-    last_polls = looks(lambda: later.polls.last_polls)
+    def last_polls(self) -> Mapping[str, PollRun]:
+        """The newest poll of each provider."""
+        with self._database.reading() as connection:
+            return polls.last_polls(connection)
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
         """The current offers that match, as `StoreReading.offers`; all of them without a query."""
         with self.reading() as look:
             return look.offers(query or OfferQuery())
 
-    count_offers = looks(lambda: later.market.count_offers)
-    rejected_in_sql = looks(lambda: later.market.rejected_in_sql)
+    def count_offers(self) -> int:
+        """The number of current offers."""
+        with self._database.reading() as connection:
+            return market.count_offers(connection)
+
+    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
+        """As `StoreReading.rejected_in_sql`."""
+        with self._database.reading() as connection:
+            return market.rejected_in_sql(connection, query, simulated=simulated)
 
     # --- capacity that is held --------------------------------------------------------------------------------------
 
-    holdings = looks(lambda: later.holdings.holdings)
+    def holdings(self) -> Sequence[RecordedHolding]:
+        """The recorded capacity, without removed holdings."""
+        with self._database.reading() as connection:
+            return holdings.holdings(connection)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Record a holding."""
         with self._database.writing() as connection:
-            return later.holdings.add(connection, holding, by=by, at=self._clock.now())
+            return holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def add_proved_holding(self, holding: Holding, name: str, content: bytes, *, by: str) -> RecordedHolding:
         """Record a holding and store the document that proves it, in one transaction."""
         with self._database.writing() as connection:
-            proved = replace(holding, proof=later.holdings.keep_proof(connection, name, content))
-            return later.holdings.add(connection, proved, by=by, at=self._clock.now())
+            proved = replace(holding, proof=holdings.keep_proof(connection, name, content))
+            return holdings.add(connection, proved, by=by, at=self._clock.now())
 
-    holding_proof = looks(lambda: later.holdings.proof)
+    def holding_proof(self, digest: str) -> tuple[str, bytes]:
+        """Name and content of a document that proves a holding. Raises `UnknownName`."""
+        with self._database.reading() as connection:
+            return holdings.proof(connection, digest)
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
         with self._database.writing() as connection:
-            return later.holdings.remove(connection, number, by=by, at=self._clock.now())
+            return holdings.remove(connection, number, by=by, at=self._clock.now())
 
     # --- purchases of capacity --------------------------------------------------------------------------------------
 
@@ -233,20 +280,37 @@ class Store:
             raise UnknownName("purchase", id, [one.id for one in self.purchases(closed=True)])
         return found
 
-    purchases = asks_once(lambda: later.purchases.listed)
-    purchase_events = looks(lambda: later.purchases.events)
+    def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
+        """The open purchases, oldest first; with ``closed``, all."""
+        with self._database.asking() as connection:
+            return purchases.listed(connection, closed=closed)
+
+    def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
+        """The events of a purchase with their times (UTC), in order."""
+        with self._database.reading() as connection:
+            return purchases.events(connection, id)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
         """Store quotes for some days; returns their numbers, by which they can be bought."""
         with self._database.writing() as connection:
-            return later.purchases.keep_quotes(connection, quotes, self._clock.now())
+            return purchases.keep_quotes(connection, quotes, self._clock.now())
 
-    quote = looks(lambda: later.purchases.quote)
+    def quote(self, number: int) -> CapacityQuote:
+        """A stored quote. Raises `UnknownName`."""
+        with self._database.reading() as connection:
+            return purchases.quote(connection, number)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 
-    active_policy = looks(lambda: policies.active)
-    policy_number = asks_once(lambda: policies.number)
+    def active_policy(self) -> PolicyVersion | None:
+        """The policy set in force; None if none was ever activated."""
+        with self._database.reading() as connection:
+            return policies.active(connection)
+
+    def policy_number(self) -> int:
+        """The number of the policy version in force; 0 if none was ever activated."""
+        with self._database.asking() as connection:
+            return policies.number(connection)
 
     def activate_policy(
         self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None
@@ -261,7 +325,10 @@ class Store:
                 policies.check_base(connection, base)
             return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
 
-    policy_history = looks(lambda: policies.history)
+    def policy_history(self) -> Sequence[PolicyVersion]:
+        """Every policy version, newest first."""
+        with self._database.reading() as connection:
+            return policies.history(connection)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""

@@ -1,4 +1,4 @@
-"""Prices and use for advice: the quick look and the whole store agree, and the arithmetic of use."""
+"""Prices and use for advice: with a store and without one, and the arithmetic of use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.app.advise import history
-from broker.app.advise.prices import CurrentPrices, known
+from broker.app.advise.history import AttemptUse
+from broker.app.advise.prices import Cheapest, CurrentPrices, known
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
-from broker.store.quick_queries import AttemptUse, Cheapest
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
@@ -62,27 +62,18 @@ def test_no_price_is_none_not_zero() -> None:
     assert CurrentPrices(()).quote("L4") is None
 
 
-def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
-    asked: list[int] = []
-
-    def whole() -> Broker:
-        asked.append(1)
-        return broker
-
-    now = datetime.now(UTC)
-    (broker.settings.home / "store.db").unlink()
-    listed = known(broker.settings.store_url, now, whole)  # the store is not there yet, and is not made
-    assert "store" not in broker.__dict__
+def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Broker) -> None:
+    now, store = datetime.now(UTC), broker.settings.home / "store.db"
+    store.unlink()
+    listed = known(broker.settings.store_url, now, lambda: broker)
+    assert not store.exists()
     freshen(broker)
-    quick = known(broker.settings.store_url, now, whole)
-    assert len(asked) == 1
-    slow = known(broker.settings.store_url + "?", now, whole)  # an address that the quick way leaves alone
-    assert len(asked) == 2
+    stored = known(broker.settings.store_url, now, lambda: broker)
 
     def plain(prices: CurrentPrices) -> set[tuple[object, ...]]:
         return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
 
-    assert plain(slow) == plain(quick) == plain(listed) != set()
+    assert plain(stored) == plain(listed) != set()
 
 
 def test_use_is_counted_hour_by_hour() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
 from broker.economics.assumptions import DEFAULTS, Assumptions, replaced, table
-from broker.store import quick_queries
+from broker.store import is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -18,15 +18,11 @@ SECTION = "rules_of_thumb"
 
 
 def active(store_url: str, broker: Callable[[], Broker]) -> Assumptions:
-    """The assumptions of the policies in force. ``broker`` is called only if the quick query cannot answer; advice
-    does not create a store. Raises InvalidInput as `of_files`."""
-    if quick_queries.is_missing(store_url):
+    """The assumptions of the policies in force; the defaults without a store. Raises InvalidInput as `of_files`."""
+    if is_missing(store_url):
         return DEFAULTS
-    files: Mapping[str, str] | None = quick_queries.policy_files(store_url)
-    if files is None:
-        version = broker().store.active_policy()
-        files = version.files if version else {}
-    return of_files(files)
+    with broker().store.reading() as look:
+        return in_force(look)
 
 
 def in_force(look: StoreReading) -> Assumptions:

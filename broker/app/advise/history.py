@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import Figure, Share
-from broker.store import quick_queries
-from broker.store.quick_queries import AttemptUse
+from broker.store import is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -21,6 +20,18 @@ Stretch = tuple[datetime, datetime, int]
 """Start, end (UTC), and the number of GPUs."""
 
 _HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptUse:
+    """An attempt whose machines came up, without simulated ones: ``gpus`` in total, from ``up_since`` until ``gone_at``
+    (UTC; None: not known to be gone)."""
+
+    team: str | None
+    accelerator: str
+    gpus: int
+    up_since: datetime
+    gone_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,9 @@ def usage(
 
 
 def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
-    """Every recorded attempt with GPUs at ``since`` (UTC) or later. ``broker`` is called only if the quick query cannot
-    answer."""
-    found = quick_queries.ran(store_url, since)
-    if found is not None or quick_queries.is_missing(store_url):
-        return found or ()
+    """Every recorded attempt with GPUs, real ones, at ``since`` (UTC) or later; none without a store."""
+    if is_missing(store_url):
+        return ()
     with broker().store.reading() as look:
         return tuple(
             AttemptUse(one.team, one.accelerator or "", one.gpus, one.since, one.until)

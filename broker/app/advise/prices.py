@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.places import Places
+from broker.app.market.market import freshen
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.figures import age
@@ -15,7 +16,7 @@ from broker.core.values.money import MICROS_PER_USD
 from broker.core.values.units import split_machine
 from broker.economics.figures import Usd
 from broker.economics.reserve.holdings import HoldingKind
-from broker.store.quick_queries import Cheapest, cheapest, holds_nothing, is_missing
+from broker.store import is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -24,6 +25,28 @@ STATED = "given on the command line"
 RECORDED = "recorded by `gpubroker capacity add`"
 PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """The cheapest of ``offers`` current offers of one kind of machine. ``micros``: micro-dollars per hour of the
+    machine; ``stale``: older than its provider's limit; ``launchable``: an engine starts jobs there."""
+
+    accelerator: str
+    count: int
+    capacity_type: str
+    provider: str
+    region: str
+    instance_type: str
+    term_months: int | None
+    interconnect: str | None
+    as_of: datetime
+    source: str
+    reference: bool
+    stale: bool
+    offers: int
+    micros: int
+    launchable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +205,8 @@ class CurrentPrices:
 
 
 def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: Places | None = None) -> CurrentPrices:
-    """The prices in the store at ``now`` (UTC), of those ``places``. ``broker`` is called only if the quick query
-    cannot answer.
-
-    Advice does not create a store: without one, the price lists that come with gpubroker are read.
-    """
-    places = places or Places()
-    rows = cheapest(store_url, now, places.providers, places.regions, places.not_in)
-    if rows is not None:
-        return CurrentPrices(rows)
-    if is_missing(store_url):
-        return CurrentPrices(_summed_up(filter(places.has, _listed(broker())), now))
-    opened = broker()
-    from broker.app.market.market import freshen
-
-    freshen(opened)
-    return CurrentPrices(_summed_up(filter(places.has, opened.store.offers()), opened.clock.now()))
+    """The prices in the store at ``now`` (UTC), of those ``places``."""
+    return CurrentPrices(cheapest(filter((places or Places()).has, _offers(store_url, broker)), now))
 
 
 def held(
@@ -205,7 +214,7 @@ def held(
 ) -> tuple[HeldGpus, ...]:
     """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and accelerator.
     ``kwh_usd``: USD per kWh; ``pue``: power of the data centre divided by that of its machines."""
-    if is_missing(store_url) or holds_nothing(store_url):
+    if is_missing(store_url):
         return ()
     found: dict[tuple[str, CapacityType, str], HeldGpus] = {}
     for recorded in broker().store.holdings():
@@ -225,14 +234,18 @@ def held(
 
 
 def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
-    """The offers that `known` summarises."""
+    """The offers that `known` summarizes."""
+    return [offer for offer in _offers(store_url, broker) if _for_rent(offer)]
+
+
+def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
+    """The current offers. Advice does not create a store: without one, the price lists that come with gpubroker are
+    read."""
     opened = broker()
     if is_missing(store_url):
         return list(_listed(opened))
-    from broker.app.market.market import freshen
-
     freshen(opened)
-    return [offer for offer in opened.store.offers() if _for_rent(offer)]
+    return opened.store.offers()
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
@@ -265,8 +278,8 @@ def _listed(broker: Broker) -> Iterator[Offer]:
             yield from (found for found in provider.offers(OfferQuery()) if isinstance(found, Offer))
 
 
-def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
-    """The result of `broker.store.quick_queries.cheapest`, from offers."""
+def cheapest(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
+    """The cheapest of these offers that can be rented, by kind of machine, as of ``now`` (UTC)."""
     found: dict[tuple[object, ...], Cheapest] = {}
     for offer in offers:
         if not _for_rent(offer):

@@ -14,6 +14,7 @@ from broker.core.errors import StoreProblem, did_you_mean
 from broker.core.policy.policy import Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.provider_names import NAMES
+from broker.store import is_missing
 
 _PEOPLE = ("user", "approver")
 
@@ -87,8 +88,6 @@ def unknown_team(broker: Broker, policy: PolicySet, budgets: Sequence[BudgetSpec
 def _seen(broker: Broker) -> Mapping[str, Set[str]]:
     """Every known name, by what it names. Known approvers: people on record, and those who submitted a job, applied a
     policy or gave a standing grant."""
-    from broker.store.quick_queries import is_missing
-
     if is_missing(broker.settings.store_url):
         return {}
     try:

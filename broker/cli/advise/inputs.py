@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from broker.core.market.offers import Offer
 from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import Assumptions, number_of, replaced, table
 from broker.economics.memory import Subject
-from broker.store.quick_queries import is_missing, ran
+from broker.store import is_missing
 
 _MODEL = "Number of parameters, such as 7B, or a local Hugging Face config.json."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
@@ -167,7 +167,7 @@ class Ask:
 
     def _measured(self, assumptions: Assumptions) -> Assumptions:
         """With what the recorded, finished runs measured; unchanged without a store."""
-        if is_missing(self._url) or ran(self._url, datetime.now(UTC) - timedelta(days=90)) == ():
+        if is_missing(self._url):
             return assumptions
         opened = self._opened()
         with opened.store.reading() as look:

@@ -69,9 +69,8 @@ def _told(done: ImportedPrices) -> Iterator[Text]:
         stale = f"  {plural(done.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
         yield Text(stale, style="yellow")
     if done.offers_doubted:
-        doubted = (
-            f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: gpubroker offers --where price_kind=doubted"
-        )
+        hint = "gpubroker offers --where price_kind=doubted"
+        doubted = f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: {hint}"
         yield Text(doubted, style="yellow")
     for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
         yield Text(f"  {plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")

@@ -19,7 +19,7 @@ from broker.core.access.sessions import SESSION_LABELS, PageSession
 from broker.store.access import requests, sign_ins
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
-from broker.store.engine.queries import asks
+from broker.store.engine.queries import query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.access import ApiTokenRow, AuditLogRow, PageSessionRow, PersonRow
 from broker.store.schema.row import Row, table_of
@@ -78,11 +78,11 @@ class AccessReading:
         )
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
-    request = asks(lambda: requests.read)
-    session = asks(lambda: sign_ins.session)
-    device_login = asks(lambda: sign_ins.device_login)
-    device_login_of = asks(lambda: sign_ins.device_login_of)
-    person_of = asks(lambda: sign_ins.person_of)
+    request = query(requests.read)
+    session = query(sign_ins.session)
+    device_login = query(sign_ins.device_login)
+    device_login_of = query(sign_ins.device_login_of)
+    person_of = query(sign_ins.person_of)
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -118,23 +118,23 @@ class AccessWriting(AccessReading):
         """Record a use of the token."""
         self._connection.execute(update(ApiTokenRow).where(ApiTokenRow.id == id).values(used_at=to_micros(at)))
 
-    begin_request = asks(lambda: requests.begin)
-    finish_request = asks(lambda: requests.finish)
-    forget_request = asks(lambda: requests.forget)
-    keep_link = asks(lambda: sign_ins.keep_link)
-    use_link = asks(lambda: sign_ins.use_link)
-    end_links = asks(lambda: sign_ins.end_links)
-    begin_session = asks(lambda: sign_ins.begin_session)
-    session_seen = asks(lambda: sign_ins.session_seen)
-    end_session = asks(lambda: sign_ins.end_session)
-    end_sessions = asks(lambda: sign_ins.end_sessions)
-    begin_device_login = asks(lambda: sign_ins.begin_device_login)
-    keep_device_login = asks(lambda: sign_ins.keep_device_login)
-    end_device_login = asks(lambda: sign_ins.end_device_login)
-    end_granted_logins = asks(lambda: sign_ins.end_granted_logins)
-    begin_provider_sign_in = asks(lambda: sign_ins.begin_provider_sign_in)
-    take_provider_sign_in = asks(lambda: sign_ins.take_provider_sign_in)
-    link_identity = asks(lambda: sign_ins.link_identity)
+    begin_request = query(requests.begin)
+    finish_request = query(requests.finish)
+    forget_request = query(requests.forget)
+    keep_link = query(sign_ins.keep_link)
+    use_link = query(sign_ins.use_link)
+    end_links = query(sign_ins.end_links)
+    begin_session = query(sign_ins.begin_session)
+    session_seen = query(sign_ins.session_seen)
+    end_session = query(sign_ins.end_session)
+    end_sessions = query(sign_ins.end_sessions)
+    begin_device_login = query(sign_ins.begin_device_login)
+    keep_device_login = query(sign_ins.keep_device_login)
+    end_device_login = query(sign_ins.end_device_login)
+    end_granted_logins = query(sign_ins.end_granted_logins)
+    begin_provider_sign_in = query(sign_ins.begin_provider_sign_in)
+    take_provider_sign_in = query(sign_ins.take_provider_sign_in)
+    link_identity = query(sign_ins.link_identity)
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; returns its number."""

@@ -123,6 +123,12 @@ class Database:
         self.engine.dispose()
 
 
+def is_missing(url: str) -> bool:
+    """Whether the URL names a SQLite file that does not exist. Raises `StoreProblem` as `Database`."""
+    parsed = _parse(url)
+    return parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists()
+
+
 def _parse(url: str) -> URL:
     expected = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     try:

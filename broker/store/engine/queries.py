@@ -1,4 +1,4 @@
-"""Turns functions that take a connection into methods of objects that have a connection or a database."""
+"""Makes functions that take a connection methods of a snapshot or a transaction."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from broker.store.engine.database import Database
-
 P = ParamSpec("P")
 R = TypeVar("R")
-Query = Callable[[], Callable[Concatenate[Connection, P], R]]
-"""Returns a function from a module that is imported only when it is called."""
 
 
 class HasConnection(Protocol):
@@ -21,47 +17,11 @@ class HasConnection(Protocol):
     _connection: Connection
 
 
-class HasDatabase(Protocol):
-    """A part of the store whose methods are transactions of their own."""
-
-    _database: Database
-
-
-def asks(query: Query[P, R]) -> Callable[Concatenate[HasConnection, P], R]:
-    """Makes the function that ``query`` returns a method, called with the object's connection."""
+def query(function: Callable[Concatenate[Connection, P], R]) -> Callable[Concatenate[HasConnection, P], R]:
+    """The function as a method, called with the object's connection."""
 
     def method(self: HasConnection, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return query()(self._connection, *args, **kwargs)
+        return function(self._connection, *args, **kwargs)
 
-    return method
-
-
-def does(work: Callable[[], Callable[Concatenate[Database, P], R]]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """Makes the function that ``work`` returns a method, called with the object's database."""
-
-    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return work()(self._database, *args, **kwargs)
-
-    return method
-
-
-def looks(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """Makes the function that ``query`` returns a method, called with the connection of a new consistent snapshot."""
-
-    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._database.reading() as connection:
-            return query()(connection, *args, **kwargs)
-
-    return method
-
-
-def asks_once(query: Query[P, R]) -> Callable[Concatenate[HasDatabase, P], R]:
-    """Makes the function that ``query`` returns a method; it executes one statement, on a connection outside a
-    transaction.
-    """
-
-    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._database.asking() as connection:
-            return query()(connection, *args, **kwargs)
-
+    method.__doc__ = function.__doc__
     return method

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, bindparam, delete, insert, update
 from sqlalchemy.exc import IntegrityError
@@ -21,20 +21,19 @@ from broker.core.policy.policy import LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding
 from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
-from broker.store import later
-from broker.store.engine.queries import asks
+from broker.store.engine.queries import query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.new_jobs import NewJobs
 from broker.store.jobs.reading import StoreReading
-from broker.store.ledger import ledger, metering
+from broker.store.ledger import anomalies, billing_months, ledger, metering
+from broker.store.market import holdings
 from broker.store.policy import approvals, decisions
+from broker.store.purchases import purchases
 from broker.store.schema.jobs import AttemptEventRow, JobRow
-
-if TYPE_CHECKING:
-    from broker.economics.reserve.holdings import Holding
 
 log = logging.getLogger(__name__)
 
@@ -157,16 +156,16 @@ class StoreWriting(StoreReading):
             self._new.known[what] = ask()
         return cast(_Answer, self._new.known[what])
 
-    add_statement = asks(lambda: later.billing_months.add_statement)
-    answer_anomaly = asks(lambda: later.anomalies.answer)
-    append_purchase = asks(lambda: later.purchases.append)
+    add_statement = query(billing_months.add_statement)
+    answer_anomaly = query(anomalies.answer)
+    append_purchase = query(purchases.append)
 
     def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:
         """Record a holding of capacity; returns its number."""
-        return later.holdings.add(self._connection, holding, by=by, at=at).number
+        return holdings.add(self._connection, holding, by=by, at=at).number
 
-    remove_holding = asks(lambda: later.holdings.remove_if_there)
-    keep_meters = asks(lambda: metering.keep)
+    remove_holding = query(holdings.remove_if_there)
+    keep_meters = query(metering.keep)
 
     def record(self, decision: Decision) -> None:
         """Store a decision."""
@@ -175,9 +174,9 @@ class StoreWriting(StoreReading):
         else:
             decisions.record(self._connection, decision)
 
-    use_standing = asks(lambda: approvals.use)
-    give_standing = asks(lambda: approvals.give)
-    revoke_standing = asks(lambda: approvals.revoke)
+    use_standing = query(approvals.use)
+    give_standing = query(approvals.give)
+    revoke_standing = query(approvals.revoke)
 
     def rebuild(self) -> int:
         """Rebuild every projection from events and entries; returns the number of jobs. A job with unreadable events
@@ -188,7 +187,7 @@ class StoreWriting(StoreReading):
             rebuilt += self._fold_anew(job_ids)
             last = job_ids[-1]
         approvals.rebuild(self._connection)
-        later.purchases.rebuild(self._connection)
+        purchases.rebuild(self._connection)
         return rebuilt
 
     def renew(self, job_ids: Sequence[str]) -> list[str]:

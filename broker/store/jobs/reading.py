@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.orm import join
@@ -18,26 +18,36 @@ from broker.core.market.capacity import Charge
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.policy import LiveAttempt
+from broker.core.purchases.purchases import Purchase
+from broker.economics.reserve.holdings import RecordedHolding
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
-from broker.store import later
-from broker.store.engine.queries import asks
+from broker.store.engine.queries import query
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
 from broker.store.jobs.machine_time import MachineTime
-from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
+from broker.store.ledger import (
+    anomalies,
+    billing_months,
+    charges,
+    ledger,
+    metering,
+    month_runs,
+    month_use,
+    movement_sums,
+    spending,
+    spent_sums,
+)
+from broker.store.ledger.month_runs import GpuAttempt
 from broker.store.ledger.spending import SpendingPeriod
+from broker.store.market import holdings, market, plan_stamp, polls
+from broker.store.market.by_price import by_price
+from broker.store.market.holdings import WorkOnHeld
+from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
+from broker.store.purchases import purchases
 from broker.store.schema.jobs import ENDED, UNCLOSED, AttemptEventRow, JobRow, SettingRow
-
-if TYPE_CHECKING:
-    from broker.core.purchases.purchases import Purchase
-    from broker.economics.reserve.holdings import RecordedHolding
-    from broker.store.ledger.month_runs import GpuAttempt
-    from broker.store.market.holdings import WorkOnHeld
-    from broker.store.market.plan_stamp import PlanStamp
-
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SettingRow.value).where(SettingRow.key == bindparam("key"))
@@ -75,21 +85,21 @@ class StoreReading:
         """Whether any job is not closed."""
         return self._connection.scalar(select(JobRow.id).where(UNCLOSED).limit(1)) is not None
 
-    last_events = asks(lambda: open_jobs.last_events)
+    last_events = query(open_jobs.last_events)
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
         return self._quarantine.views(open_jobs.views(self._connection, job_ids))
 
-    open_balances = asks(lambda: open_jobs.balances)
-    sums = asks(lambda: movement_sums.read)
-    meters = asks(lambda: metering.read)
+    open_balances = query(open_jobs.balances)
+    sums = query(movement_sums.read)
+    meters = query(metering.read)
 
     def task_counts(self, array: str) -> TaskCounts:
         """The number of tasks of an array, by state."""
         return tasks.counts(self._connection, [array])[array]
 
-    counts_of = asks(lambda: tasks.whole_counts)
+    counts_of = query(tasks.whole_counts)
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, oldest first."""
@@ -110,14 +120,14 @@ class StoreReading:
         view = self.job(array)
         return view.job.array.again if view is not None and view.job.array is not None else ()
 
-    reported = asks(lambda: tasks.reported)
+    reported = query(tasks.reported)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""
         return tasks.money(self._connection, [array], closed).get(array, {})
 
-    money_of_tasks = asks(lambda: tasks.money)
-    posted = asks(lambda: metering.posted)
+    money_of_tasks = query(tasks.money)
+    posted = query(metering.posted)
 
     def jobs(
         self,
@@ -138,7 +148,7 @@ class StoreReading:
         """Jobs whose ids begin with ``prefix``, in the order of their ids; ``with_tasks``: include tasks of arrays."""
         return self._quarantine.views(pages.begun(self._connection, prefix, limit=limit, with_tasks=with_tasks))
 
-    job_page = asks(lambda: pages.page)
+    job_page = query(pages.page)
 
     def submitted_before(self, moment: datetime, since: datetime | None = None) -> Iterator[JobView]:
         """Every job submitted from ``since`` (None: no limit) to before ``moment`` (UTC), oldest first, streamed."""
@@ -163,8 +173,8 @@ class StoreReading:
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
-    snapshot_uses = asks(lambda: snapshots.uses)
-    trees_since = asks(lambda: snapshots.trees_since)
+    snapshot_uses = query(snapshots.uses)
+    trees_since = query(snapshots.trees_since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """The names of users, teams, projects and environments of all jobs, with these four words as keys."""
@@ -189,28 +199,30 @@ class StoreReading:
         query = select(AttemptEventRow).where(AttemptEventRow.job_id == job_id).order_by(AttemptEventRow.seq)
         return [event_from_row(row) for row in self._connection.execute(query)]
 
-    entries = asks(lambda: ledger.read)
-    entries_of = asks(lambda: ledger.read_each)
-    all_entries = asks(lambda: ledger.streamed)
-    balance = asks(lambda: ledger.balance)
-    balances = asks(lambda: ledger.balances)
-    spent = asks(lambda: spent_sums.spent)
-    spent_on_own = asks(lambda: spent_sums.spent_on_own)
-    daily_spending = asks(lambda: spent_sums.daily)
-    spent_until = asks(lambda: spent_sums.spent_until)
-    kept_sums = asks(lambda: spent_sums.kept)
-    open_holds = asks(lambda: ledger.open_holds)
-    held_behind = asks(lambda: ledger.held_behind)
-    held_under = asks(lambda: ledger.held_under)
-    held = asks(lambda: ledger.held)
+    entries = query(ledger.read)
+    entries_of = query(ledger.read_each)
+    all_entries = query(ledger.streamed)
+    balance = query(ledger.balance)
+    balances = query(ledger.balances)
+    spent = query(spent_sums.spent)
+    spent_on_own = query(spent_sums.spent_on_own)
+    daily_spending = query(spent_sums.daily)
+    spent_until = query(spent_sums.spent_until)
+    kept_sums = query(spent_sums.kept)
+    open_holds = query(ledger.open_holds)
+    held_behind = query(ledger.held_behind)
+    held_under = query(ledger.held_under)
+    held = query(ledger.held)
+
+    paid_attempts = query(charges.paid_attempts)
 
     def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
         """All charges, or a provider's, or those that end after ``since`` (UTC); oldest first."""
-        return later.charges.read(self._connection, provider, since)
+        return charges.read(self._connection, provider, since)
 
-    standing_grants = asks(lambda: approvals.standing)
-    standing_share = asks(lambda: approvals.share)
-    asked_about = asks(lambda: approvals.asked_about)
+    standing_grants = query(approvals.standing)
+    standing_share = query(approvals.share)
+    asked_about = query(approvals.asked_about)
 
     def approval_events(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """The events of those jobs that request, give or refuse an approval, in order.
@@ -231,12 +243,12 @@ class StoreReading:
         views = self._quarantine.views(approvals.maybe_asking(self._connection))
         return [view for view in views if view.asked is not None]
 
-    purchase = asks(lambda: later.purchases.read)
+    purchase = query(purchases.read)
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
         """The open purchases, oldest first; with ``closed``, all."""
         none = self._stamp is not None and not self._stamp.owns and not closed
-        return [] if none else later.purchases.listed(self._connection, closed=closed)
+        return [] if none else purchases.listed(self._connection, closed=closed)
 
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 if none was ever activated."""
@@ -245,24 +257,25 @@ class StoreReading:
     def plan_stamp(self) -> PlanStamp:
         """The stamp of the inputs of plans, from one query; later queries of its parts reuse it."""
         if self._stamp is None:
-            self._stamp = later.plan_stamp.plan_stamp(self._connection)
+            self._stamp = plan_stamp.plan_stamp(self._connection)
         return self._stamp
+
+    in_hand = query(holdings.in_hand)
+    held_as_of = query(holdings.held_as_of)
 
     def holdings(self) -> Sequence[RecordedHolding]:
         """As `Store.holdings`."""
-        return [] if self._stamp is not None and not self._stamp.owns else later.holdings.holdings(self._connection)
+        return [] if self._stamp is not None and not self._stamp.owns else holdings.holdings(self._connection)
 
     def runs(self) -> str | None:
         """The recorded URL of the run store; None if there is none."""
         return self.setting("runs") if self._stamp is None else self._stamp.runs
 
-    active_policy = asks(lambda: policies.active)
+    active_policy = query(policies.active)
 
     def work_on_held(self, since: datetime) -> WorkOnHeld:
         """The work on owned and reserved machines since that time (UTC), to be used by several calls of `in_hand`."""
-        return later.holdings.WorkOnHeld(self._connection, since - later.holdings.LOOKS_BACK)
-
-    in_hand = asks(lambda: later.holdings.in_hand)
+        return holdings.WorkOnHeld(self._connection, since - holdings.LOOKS_BACK)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested attempts."""
@@ -270,52 +283,48 @@ class StoreReading:
             self._live = live.attempts(self._connection)
         return self._live
 
-    price_series = asks(lambda: later.market.price_series)
-    offers = asks(lambda: later.market.offers)
+    price_series = query(market.price_series)
+    offers = query(market.offers)
 
     def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
         """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first, read as the
         iterator advances. Includes offers in doubt, sold-out and stale ones.
         """
-        from broker.store.market.by_price import by_price  # needed by few commands
-
         return by_price(self._connection, query, order)
 
-    names_in_market = asks(lambda: later.market.names)
-    count_offers = asks(lambda: later.market.count_offers)
-    rejected_in_sql = asks(lambda: later.market.rejected_in_sql)
-    last_polls = asks(lambda: later.polls.last_polls)
+    names_in_market = query(market.names)
+    count_offers = query(market.count_offers)
+    rejected_in_sql = query(market.rejected_in_sql)
+    last_polls = query(polls.last_polls)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""
         return self._connection.scalar(_SETTING, {"key": key})
 
-    decisions = asks(lambda: decisions.read)
-    judged_by = asks(lambda: decisions.judged_by)
-    last_judged = asks(lambda: decisions.last_judged)
+    judged_by = query(decisions.judged_by)
+    last_judged = query(decisions.last_judged)
+    decisions = query(decisions.read)
 
     # The ledger by periods, for reports.
 
-    held_as_of = asks(lambda: later.holdings.held_as_of)
-    first_machine_time = asks(lambda: spending.first_machine_time)
-    spent_by = asks(lambda: spending.spent_by)
-    bought_in_advance = asks(lambda: spending.bought_in_advance)
-    billed_in = asks(lambda: later.billing_months.billed_in)
-    used_in = asks(lambda: later.month_use.used_in)
-    team_spending = asks(lambda: later.billing_months.team_spending)
-    last_entry = asks(lambda: later.billing_months.last_entry)
-    recorded_after = asks(lambda: later.billing_months.recorded_after)
-    statement = asks(lambda: later.billing_months.statement)
-    statements = asks(lambda: later.billing_months.statements)
-    daily_by_team = asks(lambda: later.anomalies.daily_by_team)
-    spending_by_job = asks(lambda: later.anomalies.spending_by_job)
-    jobs_spent_on_own = asks(lambda: later.anomalies.spent_on_own)
-    anomaly_answers = asks(lambda: later.anomalies.answers)
-    paid_attempts = asks(lambda: later.charges.paid_attempts)
-    succeeded_runs = asks(lambda: later.month_runs.succeeded)
-    succeeded_jobs = asks(lambda: later.month_runs.succeeded_jobs)
-    last_reports = asks(lambda: later.month_runs.last_reports)
-    machine_hours = asks(lambda: later.month_runs.machine_hours)
+    first_machine_time = query(spending.first_machine_time)
+    spent_by = query(spending.spent_by)
+    bought_in_advance = query(spending.bought_in_advance)
+    billed_in = query(billing_months.billed_in)
+    used_in = query(month_use.used_in)
+    team_spending = query(billing_months.team_spending)
+    last_entry = query(billing_months.last_entry)
+    recorded_after = query(billing_months.recorded_after)
+    statement = query(billing_months.statement)
+    statements = query(billing_months.statements)
+    daily_by_team = query(anomalies.daily_by_team)
+    spending_by_job = query(anomalies.spending_by_job)
+    jobs_spent_on_own = query(anomalies.spent_on_own)
+    anomaly_answers = query(anomalies.answers)
+    succeeded_runs = query(month_runs.succeeded)
+    succeeded_jobs = query(month_runs.succeeded_jobs)
+    last_reports = query(month_runs.last_reports)
+    machine_hours = query(month_runs.machine_hours)
 
     def plans_and_ends(self, job_ids: Sequence[str]) -> Sequence[tuple[str, datetime, EventBody]]:
         """The requests for machines and the ends of attempts of those jobs, in order, with their times (UTC).
@@ -323,23 +332,23 @@ class StoreReading:
         Omits those that this version cannot read.
         """
         found = []
-        for job_id, at, text in later.month_runs.plans_and_ends(self._connection, job_ids):
+        for job_id, at, text in month_runs.plans_and_ends(self._connection, job_ids):
             with suppress(UnreadableRecord):
                 found.append((job_id, from_micros(at), body_from_json(text)))
         return found
 
     def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
         """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
-        return later.month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
+        return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
 
-    reported_metrics = asks(lambda: later.month_runs.reported)
-    spent_by_jobs = asks(lambda: later.month_runs.spent_by_jobs)
+    reported_metrics = query(month_runs.reported)
+    spent_by_jobs = query(month_runs.spent_by_jobs)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
         """The pairs of job and group in which `spent_by` counts these jobs."""
         return spending.groups_of(self._connection, dimension, period, list(job_ids))
 
-    holding = asks(lambda: spending.holding)
+    holding = query(spending.holding)
 
 
 def event_from_row(row: Any) -> Event:

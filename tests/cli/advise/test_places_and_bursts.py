@@ -10,11 +10,10 @@ import pytest
 
 from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.places import places_of
-from broker.app.advise.prices import CurrentPrices, HeldGpus
+from broker.app.advise.prices import Cheapest, CurrentPrices, HeldGpus
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType
-from broker.store.quick_queries import Cheapest
 
 BURSTY = "serve 13B --requests-per-minute 6000 --assume tokens_per_request=300 --assume peak_to_baseline=3"
 
