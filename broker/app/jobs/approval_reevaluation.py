@@ -45,11 +45,15 @@ class Reevaluation:
     record: Decision
     other_policy: bool
 
-    def still(self, asked: RequestedApproval) -> RequestedApproval:
-        """The request without approvals that no rule asks for any more; the others go to the present approvers."""
-        answered = {rule for rule, _ in asked.yes}
-        kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
-        return replace(asked, questions=tuple(kept))
+    def judged(self, asked: RequestedApproval, view: JobView) -> RequestedApproval:
+        """The request as the policies in force ask it: of the present approvers, whose approvals alone count."""
+        return asked.judged_by(self.questions, view.user)
+
+    def changed(self, asked: RequestedApproval, view: JobView) -> tuple[Question, ...]:
+        """The questions that have to be asked again: new ones, of other people than before, or whose approval counts no
+        more."""
+        before = {question.rule: (question.approvers, question.own_requests) for question in asked.open}
+        return tuple(q for q in self.judged(asked, view).open if before.get(q.rule) != (q.approvers, q.own_requests))
 
 
 def last_judged(look: StoreReading, view: JobView) -> Decision | None:
@@ -106,29 +110,25 @@ def answer(
     rules: tuple[str, ...] = (), note: str = "",
 ) -> JobView:  # fmt: skip
     """Record the approval of ``rules`` by ``by``, the approvals that no rule asks for any more, and the decision of
-    changed policies. Once none is missing, the job continues, or gets the requested limits; if a rule asks that did not
-    ask before, a new request is made.
+    changed policies, with the questions that they ask of others than before. Once no approval is missing, the job
+    continues, or gets the requested limits.
     """
     asked = view.asked
     assert asked is not None, "only an open request can be answered"
     lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
     items: list[tuple[int | None, EventBody]] = []
+    changed = anew.changed(asked, view) if anew is not None else ()
+    if anew is not None and changed:
+        tx.record(of_ask(anew.record, now))
+        items.append((None, _asked_again(asked, changed, anew.expires_at)))
+    elif anew is not None and anew.other_policy:
+        tx.record(anew.record)
     if lifted:
         items.append((None, ev.ApprovalGiven(by="", note=_NO_LONGER_ASKED, rules=lifted)))
     if rules:
         items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
     after = tx.append(view.id, items, now)
-    known = {q.rule for q in asked.questions}
-    fresh = tuple(q for q in anew.questions.values() if q.rule not in known) if anew and after.asked is None else ()
-    if anew is not None and fresh:
-        tx.record(of_ask(anew.record, now))
-    elif anew is not None and anew.other_policy:
-        tx.record(anew.record)
-    if after.asked is not None:
-        return after
-    if anew is not None and fresh:
-        return tx.append(view.id, [(None, _asked_next(asked, fresh, anew.expires_at))], now)
-    if not asked.extension:
+    if after.asked is not None or not asked.extension:
         return after
     seconds = None if asked.max_duration is None else asked.max_duration.total_seconds()
     more = ev.Extended(by=asked.by or view.user, max_cost=asked.max_cost, max_duration_seconds=seconds)
@@ -136,9 +136,9 @@ def answer(
 
 
 class ApprovalReevaluation(Controller):
-    """Judges each open request once under every set of policies that comes into force; if no approval is needed any
-    more, the job continues. A request that these policies deny stays open; nobody can approve it until the policies
-    change."""
+    """Judges each open request once under every set of policies that comes into force; the present approvers are asked.
+    If no approval is needed any more, the job continues. A request that these policies deny stays open; nobody can
+    approve it until the policies change."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -153,7 +153,7 @@ class ApprovalReevaluation(Controller):
             return None
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Record which approvals no rule asks for any more."""
+        """Record which approvals no rule asks for any more, and ask the present approvers."""
         broker, view = self._broker, about.view
         assert view.asked is not None, "goes_by returned a value"
         with broker.store.reading() as look:
@@ -163,7 +163,8 @@ class ApprovalReevaluation(Controller):
             anew = reevaluated(tx, broker.policy(tx), view, about.now)
             if anew is None:
                 return AtRest()
-            if anew.denials or anew.still(view.asked).open:
+            waits = anew.judged(view.asked, view).open and not anew.changed(view.asked, view)
+            if anew.denials or waits:
                 tx.record(anew.record)
                 return AtRest()
             answer(tx, view, anew, about.now)
@@ -192,14 +193,15 @@ def _readable(record: Decision) -> Inputs | None:
         return None
 
 
-def _asked_next(asked: RequestedApproval, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
+def _asked_again(asked: RequestedApproval, changed: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
     lasts, longer = asked.lasts, asked.max_duration
     return ev.ApprovalAsked(
         by=asked.by,
-        approvers=tuple(sorted({name for question in fresh for name in question.approvers})),
-        because="; ".join(question.because for question in fresh),
+        approvers=tuple(sorted({name for question in changed for name in question.approvers})),
+        because="; ".join(question.because for question in changed),
         expires_at=expires_at,
-        questions=fresh,
+        questions=changed,
+        again=True,
         total=asked.total,
         held=dict(asked.held),
         gpus=asked.gpus,

@@ -124,7 +124,7 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
                 f" it: {denials}",
                 hint=f"`gpubroker approvals refuse {current.id}`, or change the policies and approve it then",
             )
-        asked = anew.still(asked) if anew else asked
+        asked = anew.judged(asked, current) if anew else asked
         mine = _answerable(by, current, asked) if asked.open else ()
         rules = tuple(question.rule for question in mine)
         return answer(tx, current, anew, now, by=by.identity, rules=rules, note=reason)
@@ -141,7 +141,7 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
             anew = reevaluated(tx, broker.policy(tx), current, broker.clock.now())
         except InvalidInput:  # an unreadable policy must not prevent the release of money
             anew = None
-        still = asked if anew is None or anew.denials else anew.still(asked)
+        still = asked if anew is None or anew.denials else anew.judged(asked, current)
         _answerable(by, current, still if still.open else asked)
         return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 
@@ -167,9 +167,7 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Request
 def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[Question, ...]:
     """The requests of single rules that ``by`` may answer. Raises `NotAllowed` if there are none."""
     who = by.identity
-    # Neither the owner of the job nor the person who requested it on their behalf may approve it.
-    mine = tuple(q for q in asked.answerable_by(who, current.user) if q.may_answer(who, asked.by))
-    if mine:
+    if mine := asked.answerable_by(who, current.user):
         return mine
     if any(named(question.approvers, who) for question in asked.open):
         raise NotAllowed(

@@ -53,7 +53,8 @@ class Submitted(Body):
 
 class ApprovalAsked(Body):
     """A policy requires an approval; the money is held meanwhile. Fields as in `Asked`; an ``extension`` requests more
-    money or time for a job that continues meanwhile.
+    money or time for a job that continues meanwhile. ``again``: its questions replace those of the open request for the
+    same rules, and their approvals.
     """
 
     kind: Literal["approval_asked"] = "approval_asked"
@@ -67,6 +68,7 @@ class ApprovalAsked(Body):
     gpus: int = 0
     lasts_seconds: float | None = None
     extension: bool = False
+    again: bool = False
     max_cost: Money | None = None
     max_duration_seconds: float | None = None
 

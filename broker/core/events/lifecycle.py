@@ -58,7 +58,7 @@ def request_after(asked: RequestedApproval | None, event: Event) -> RequestedApp
     """The approval request that is open after one more event of its job. ``asked``: the one that was open before."""
     match event.body:
         case ev.ApprovalAsked() as body:
-            return _request(event, body)
+            return _request(asked, event, body)
         case ev.ApprovalGiven() as body if body.standing is None and asked is not None:
             answered = _answered(asked, body)
             return answered if answered.open else None
@@ -149,7 +149,7 @@ def _approval_event(
     match body:
         case ev.ApprovalAsked():
             only(idle or body.extension, "an attempt is under way")
-            only(view.asked is None, "another request is already open")
+            only((view.asked is not None) == body.again, "a request is already open, or none to ask again is")
             return _asked(view, event, body, idle=idle)
         case ev.ApprovalGiven():
             only(view.asked is not None or body.standing is not None, "no request is open")
@@ -195,9 +195,9 @@ def _extended(view: JobView, body: ev.Extended) -> JobView:
     )
 
 
-def _request(event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
+def _request(asked: RequestedApproval | None, event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
     longer, lasts = body.max_duration_seconds, body.lasts_seconds
-    return RequestedApproval(
+    request = RequestedApproval(
         at=event.at,
         questions=body.questions or (Question(rule="", approvers=body.approvers, because=body.because),),
         expires_at=body.expires_at,
@@ -210,6 +210,7 @@ def _request(event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
         max_duration=None if longer is None else timedelta(seconds=longer),
         by=body.by,
     )
+    return asked.asked_again(request) if asked is not None and body.again else request
 
 
 def _answered(asked: RequestedApproval, body: ev.ApprovalGiven) -> RequestedApproval:
@@ -217,7 +218,7 @@ def _answered(asked: RequestedApproval, body: ev.ApprovalGiven) -> RequestedAppr
 
 
 def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
-    asked = _request(event, body)
+    asked = _request(view.asked, event, body)
     if not idle:
         return replace(view, asked=asked)
     waiting = AwaitsApproval(rules=tuple(question.rule for question in body.questions), because=body.because)

@@ -6,7 +6,7 @@ is kept as a `Grant` with its limits: a move within them needs no new approval, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact, covers
-from broker.core.policy.policy import Action, Answer, Grant, Verdict
+from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Verdict
 from broker.core.values.money import Money
 
 # Default expiry of a request.
@@ -89,12 +89,32 @@ class RequestedApproval:
         return ", and ".join(dict.fromkeys(asked))
 
     def answerable_by(self, who: str, requester: str) -> tuple[Question, ...]:
-        """The open questions that this user may answer."""
-        return tuple(question for question in self.open if question.may_answer(who, requester))
+        """The open questions that this user may answer: neither as the owner of the job nor as who asked for them."""
+        return tuple(q for q in self.open if q.may_answer(who, requester) and q.may_answer(who, self.by))
 
-    def answered(self, who: str, rules: Iterable[str]) -> RequestedApproval:
-        """The request with these rules' questions approved by ``who``."""
-        return replace(self, yes=(*self.yes, *((rule, who) for rule in rules)))
+    def answered(self, who: str, rules: Collection[str]) -> RequestedApproval:
+        """The request with these rules' questions approved by ``who``, instead of anybody else."""
+        others = (one for one in self.yes if one[0] not in rules)
+        return replace(self, yes=(*others, *((rule, who) for rule in rules)))
+
+    def asked_again(self, again: RequestedApproval) -> RequestedApproval:
+        """The request after ``again``, whose questions replace those of their rules, and their approvals."""
+        rules = {question.rule for question in again.questions}
+        others = tuple(question for question in self.questions if question.rule not in rules)
+        answers = tuple(one for one in self.yes if one[0] not in rules)
+        return replace(again, questions=(*others, *again.questions), yes=answers)
+
+    def judged_by(self, present: Mapping[str, Question], requester: str) -> RequestedApproval:
+        """The request with the questions that the rules in force ask, by rule, and the approvals that count."""
+        asked = replace(self, questions=tuple(present.values()), yes=())
+        return replace(
+            asked,
+            yes=tuple(
+                (rule, who)
+                for rule, who in self.yes
+                if any(question.rule == rule for question in asked.answerable_by(who, requester))
+            ),
+        )
 
     def grants(self) -> tuple[Grant, ...]:
         """The resulting grants, one per approver."""
@@ -235,13 +255,13 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
         return False
     if grant.gpus is not None and gpus > grant.gpus:
         return False
+    # Its author must still be an approver; what runs was launched when they were.
+    question = Question(rule=verdict.name, approvers=verdict.approvers, own_requests=verdict.own_requests)
+    if action.kind is not ActionKind.CONTINUE and not question.may_answer(grant.by, action.user):
+        return False
     if grant.standing is None:
         return covers(grant.facts.get(verdict.name, ()), verdict.looked_at)
-    # A standing grant: its author must still be an approver for this request.
-    in_time = grant.until is None or now < grant.until
-    return in_time and Question(
-        rule=verdict.name, approvers=verdict.approvers, own_requests=verdict.own_requests
-    ).may_answer(grant.by, action.user)
+    return grant.until is None or now < grant.until
 
 
 def standing_used(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:

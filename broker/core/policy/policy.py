@@ -177,10 +177,11 @@ class Grant:
     """An approval: the ``rules`` of these names need no new one while a job stays within ``up_to`` (USD in total, spent
     and held, without prepaid), ``max_duration`` (None: any) and ``gpus`` (None: any).
 
-    ``facts``: the approved facts by rule. An action is covered only if its facts are these or no worse.
+    It counts while the rule still names ``by`` as an approver. ``facts``: the approved facts by rule. An action is
+    covered only if its facts are these or no worse.
 
-    ``standing``: number of the standing grant it comes from, valid before ``until`` (UTC) and while the rule still
-    names ``by`` as an approver. A standing grant covers all facts: it was given in advance.
+    ``standing``: number of the standing grant it comes from, valid before ``until`` (UTC). A standing grant covers all
+    facts: it was given in advance.
     """
 
     by: str

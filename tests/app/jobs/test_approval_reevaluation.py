@@ -118,6 +118,58 @@ def test_who_is_asked_now_decides_and_who_was_asked_then_does_not(broker: Broker
     assert given(broker, view) == [("carol", ("big",))]
 
 
+CAROLS = BIG.replace("[bob]", "[carol]")
+LONG = "  - {name: long, approve_above: {duration: 5h, approvers: [dave]}}\n"
+
+
+def test_present_approvers_are_asked_when_the_policies_change(broker: Broker) -> None:
+    view = start(broker)
+    govern(broker, CAROLS)
+    reconciler(broker).tick()
+    (request,) = approvals.requests(broker)
+    assert (request.asked.approvers, request.asked.total) == (("carol",), Money.usd(3))
+    assert not background.work_left(broker)
+    approvals.grant(broker, view.id, by=person("carol"))
+    reconciler(broker).tick()
+    assert jobs.find(broker, view.id).attempts
+
+
+def test_an_approval_counts_at_launch_only_of_a_present_approver(broker: Broker) -> None:
+    view = start(broker)
+    assert approvals.grant(broker, view.id, by=BOB).state is JobState.PLANNED
+    govern(broker, CAROLS)
+    reconciler(broker).tick()
+    after = jobs.find(broker, view.id)
+    assert (after.state, len(after.attempts)) == (JobState.AWAITING_APPROVAL, 0)
+    approvals.grant(broker, view.id, by=person("carol"))
+    reconciler(broker).tick()
+    assert jobs.find(broker, view.id).attempts
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+@pytest.mark.parametrize("runs", [False, True], ids=["a submission", "more for what runs"])
+def test_of_two_approvals_the_one_of_a_former_approver_is_asked_again(broker: Broker, runs: bool, ticks: bool) -> None:
+    if runs:
+        view = start(broker, "$2")
+        govern(broker, BIG, LONG)
+        extend(broker, view, JobLimits(max_cost=Money.usd(5)), by=ANN)
+    else:
+        govern(broker, BIG, LONG)
+        view = start(broker)
+    approvals.grant(broker, view.id, by=BOB)
+    govern(broker, CAROLS, LONG)
+    if ticks:
+        reconciler(broker).tick()
+    after = approvals.grant(broker, view.id, by=person("dave"))
+    assert after.asked is not None
+    assert (after.asked.approvers, after.max_cost) == (("carol",), Money.usd(2 if runs else 3))
+    with pytest.raises(NotAllowed, match="not among those who approve"):
+        approvals.grant(broker, view.id, by=BOB)
+    done = approvals.grant(broker, view.id, by=person("carol"))
+    assert (done.asked, done.max_cost) == (None, Money.usd(5 if runs else 3))
+    assert runs or done.state is JobState.PLANNED
+
+
 def test_what_nobody_asks_any_more_goes_on_by_itself_once(broker: Broker) -> None:
     view = start(broker)
     tick = reconciler(broker).tick

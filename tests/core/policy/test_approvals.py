@@ -221,7 +221,9 @@ def test_an_approval_covers_its_own_rules() -> None:
     grant = Grant("bob", ("big", "dear"), Money.usd(100))
     assert granted(grant, action())
     assert not granted(grant, action(), asks("long"))
-    assert granted(Grant("carl", ("dear",), Money.usd(100)), action()), "who said yes may be no approver any more"
+    assert not granted(Grant("carl", ("dear",), Money.usd(100)), action()), "carl is no approver any more"
+    runs = replace(action(), kind=ActionKind.CONTINUE)
+    assert granted(Grant("carl", ("dear",), Money.usd(100)), runs), "what runs was launched when he was"
 
 
 def test_an_approval_covers_the_time_that_was_asked_for() -> None:
