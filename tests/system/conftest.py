@@ -107,9 +107,9 @@ def verify_bill(ended: EndedJob) -> None:
         (asked,) = (of for kind, which, of in ended.events if kind == "launch_requested" and which == number)
         micros_a_second = Fraction(asked["placement"]["rate"]) * 1_000_000 / 3600
         seconds = Fraction(at(body["gone_at"]) - at(since), 1_000_000)
-        spent = sum(micros for _, account, micros, of in entries if account == "spent" and of == number)
-        billed_seconds = spent / micros_a_second
-        assert 0 <= billed_seconds - seconds < 1, "billed in steps of a second"
+        posted = [micros for _, account, micros, of in entries if account == "spent" and of == number]
+        late = sum(posted) - micros_a_second * seconds
+        assert -len(posted) < late < micros_a_second + len(posted), "billed in steps of a second, to a micro-dollar"
 
 
 def at(text: str) -> int:
