@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,8 +27,9 @@ class SpendRow:
     machine and GPU time in hours, jobs and attempts. ``bought``: the part of the spend on owned and reserved machines.
 
     Machine time, GPU time and attempts are those of the period; an attempt counts once its machines exist. ``held``:
-    the present holds of jobs of the group, waiting ones included, whatever pays for their present machines; a job
-    counts in the group of its latest attempt. Zero in reports that end before now, because holds are for the future.
+    the present holds of jobs of the group, waiting ones included, whatever pays for their present machines, and of
+    purchases; a job counts in the group of its latest attempt. Zero in reports that end before now, because holds are
+    for the future.
     """
 
     values: tuple[str, ...]
@@ -253,31 +254,33 @@ def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:
 
 
 def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, Spent]) -> dict[str, Money]:
-    """The holds of jobs by group. Jobs with holds but no machines in the period are added to ``found``."""
-    from broker.store.ledger.spending import Spent
+    """All holds by group: of jobs, launches outside gpubroker and purchases. Jobs with holds but no machines in the
+    period are added to ``found``."""
+    from broker.store.ledger.spending import SEPARATOR, Spent
 
-    amounts = {job_id: _amount(balance, period.sandbox) for job_id, balance in look.holding().items()}
-    views = look.views([job_id for job_id, amount in amounts.items() if amount])
-    counted = look.groups_of(by, period, [view.id for view in views])
+    amounts = {id: _amount(balance, period.sandbox) for id, balance in look.holding().items()}
+    amounts = {id: amount for id, amount in amounts.items() if amount}
+    values: dict[str, Mapping[str, str | None]] = {view.id: _of_job(view) for view in look.views(list(amounts))}
+    jobs = set(values)
+    for id in amounts.keys() - jobs:
+        tags = look.entries(id)[-1].tags
+        values[id] = asdict(tags) | {"job": id, "accelerator": tags.accelerator or "cpu"}
+        jobs |= {id} if tags.attempt else set()  # a purchase is no job
+    counted = look.groups_of(by, period, list(jobs))
     held: dict[str, Money] = {}
-    for view in views:
-        group = _group(by, view)
-        held[group] = held.get(group, Money.ZERO) + amounts[view.id]
-        if (view.id, group) not in counted:
+    for id, of in values.items():
+        group = SEPARATOR.join(of.get(name) or "(none)" for name in by.split(",")) if by else ""
+        held[group] = held.get(group, Money.ZERO) + amounts[id]
+        if id in jobs and (id, group) not in counted:
             found.setdefault(group, Spent()).jobs += 1
     return held
 
 
-def _group(by: str, view: JobView) -> str:
-    from broker.store.ledger.spending import SEPARATOR
-
-    return SEPARATOR.join(_value(name, view) for name in by.split(",")) if by else ""
-
-
-def _value(by: str, view: JobView) -> str:
-    if by in _OF_JOB:
-        return _OF_JOB[by](view) or "(none)"
-    return _OF_OFFER[by](view.latest.placement.offer) if view.latest else "(none)"
+def _of_job(view: JobView) -> Mapping[str, str | None]:
+    """The values of a job, and of the place of its latest attempt."""
+    of_job = {name: value(view) for name, value in _OF_JOB.items()}
+    placed = {name: value(view.latest.placement.offer) for name, value in _OF_OFFER.items()} if view.latest else {}
+    return {**of_job, **placed}
 
 
 def _amount(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:

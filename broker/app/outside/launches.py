@@ -187,6 +187,7 @@ def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by
             amount = (hold.rate or Money.ZERO).for_duration(ran) - spent
             if hold.account is Account.HELD and amount > Money.ZERO and ended > hold.covers_to:
                 cost += amount
+                tx.keep_machine_time(hold.tags, _placement(tx, id), hold.money, since, ended)
                 tx.post(
                     move(
                         Movement.ADJUST,
@@ -254,11 +255,16 @@ def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
 
 def _admitted_before(look: StoreReading, id: str) -> Admitted | None:
     """The launch, if an earlier query made its hold; else None."""
-    held, judged = _of(look, id), look.decisions(job_id=id, limit=1)
-    inputs = inputs_of(judged[0]) if held and judged else None
-    if inputs is None or inputs.action.placement is None:
-        return None
-    return Admitted(id, inputs.action.placement, held[0].held, anew=False)
+    held = _of(look, id)
+    placement = _placement(look, id) if held else None
+    return None if placement is None else Admitted(id, placement, held[0].held, anew=False)
+
+
+def _placement(look: StoreReading, id: str) -> Placement | None:
+    """The placement for which the launch was judged last; None if that is not on record."""
+    judged = look.decisions(job_id=id, limit=1)
+    inputs = inputs_of(judged[0]) if judged else None
+    return None if inputs is None else inputs.action.placement
 
 
 def _admit(
@@ -278,7 +284,8 @@ def _admit(
     held = sum((burn.amount for burn in admission.burns.values()), Money.ZERO)
     if holds:
         number = movements_of(tx, launch.id)
-        tx.post(hold_entries(_tags(launch, admission.placement), {}, admission.burns, Movement.HOLD, number))
+        run = 1 + max((one.tags.attempt or 0 for one in tx.entries(launch.id)), default=0)
+        tx.post(hold_entries(_tags(launch, admission.placement, run), {}, admission.burns, Movement.HOLD, number))
         through_standing(tx, admission, launch.id)
     return Admitted(launch.id, admission.placement, held)
 
@@ -309,7 +316,7 @@ def _for_the_tool(seen: Preview, launch: OutsideLaunch) -> Preview:
     return replace(seen, plan=replace(seen.plan, placements=mine))
 
 
-def _tags(launch: OutsideLaunch, placement: Placement) -> Tags:
+def _tags(launch: OutsideLaunch, placement: Placement, run: int) -> Tags:
     offer, job = placement.offer, launch.job
     return Tags(
         job_id=launch.id,
@@ -318,7 +325,7 @@ def _tags(launch: OutsideLaunch, placement: Placement) -> Tags:
         project=job.project,
         workload=job.workload.value,
         environment=job.environment,
-        attempt=1,
+        attempt=run,
         provider=offer.provider,
         region=offer.region,
         capacity_type=offer.capacity_type,
@@ -350,6 +357,7 @@ def _settle(tx: StoreWriting, one: OpenLaunch, ran: timedelta, now: datetime) ->
     cost, number = min(one.rate.for_duration(ran), one.held), movements_of(tx, one.id)
     over = max(one.rate.for_duration(ran) - one.held, Money.ZERO)
     covers = (one.since, one.since + ran)
+    tx.keep_machine_time(one.tags, _placement(tx, one.id), one.money, *covers)
     for movement, amount in ((Movement.SETTLE, cost), (Movement.ADJUST, over), (Movement.RELEASE, one.held - cost)):
         tx.post(
             move(

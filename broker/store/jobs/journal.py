@@ -165,6 +165,7 @@ class StoreWriting(StoreReading):
         return holdings.add(self._connection, holding, by=by, at=at).number
 
     remove_holding = query(holdings.remove_if_there)
+    keep_machine_time = query(machine_time.keep_outside)
     keep_meters = query(metering.keep)
 
     def record(self, decision: Decision) -> None:

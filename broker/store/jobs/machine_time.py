@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
 
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_sums
 from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
@@ -100,6 +102,39 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
         "nodes": placement.nodes,
         "micros": None if offer.price is None else offer.price.micros,
     }
+
+
+def keep_outside(
+    connection: Connection, tags: Tags, placement: Placement | None, kind: MoneyKind, since: datetime, until: datetime
+) -> None:
+    """Store the machine time of a launch outside gpubroker, as the attempt of its tags. ``placement``: as judged; None
+    if that is not on record."""
+    use_sums.unfold(connection, [tags.job_id])
+    key = {"job_id": tags.job_id, "attempt": tags.attempt or 1}
+    times = {"since": to_micros(since), "until": to_micros(until)}
+    mine = and_(*(getattr(MachineTimeRow, name) == value for name, value in key.items()))
+    if connection.execute(update(MachineTimeRow).where(mine).values(times)).rowcount:
+        return
+    nodes, offer = (1, None) if placement is None else (placement.nodes, placement.offer)
+    row = {
+        **key,
+        **times,
+        "user_name": tags.user,
+        "team": tags.team,
+        "project": tags.project,
+        "workload": tags.workload or "",
+        "environment": tags.environment,
+        "money": kind.value,
+        "provider": tags.provider or "",
+        "region": tags.region or "",
+        "capacity_type": (tags.capacity_type or CapacityType.ON_DEMAND).value,
+        "instance_type": offer.instance_type if offer else "",
+        "accelerator": tags.accelerator,
+        "count": tags.gpus // nodes,
+        "nodes": nodes,
+        "micros": offer.price.micros if offer and offer.price else None,
+    }
+    connection.execute(insert(MachineTimeRow), row)
 
 
 def forget(connection: Connection, job_id: str) -> None:

@@ -125,11 +125,12 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     left, right = _edges(period)
     by_job = _JOB in dimension.split(",")
     found = {} if by_job else _folded(connection, dimension, period)
-    group, within = _group(dimension), _within(period, left, right)
-    if not by_job:
-        within = and_(
-            within, or_(MachineTimeRow.folded.is_(None), MachineTimeRow.folded.in_(use_slots.cut(left, right)))
-        )
+    ranges = use_slots.touched(left, right) if by_job else [(slot, slot + 1) for slot in use_slots.cut(left, right)]
+    one_by_one = or_(
+        MachineTimeRow.folded.is_(None),
+        *(and_(MachineTimeRow.folded >= first, MachineTimeRow.folded < before) for first, before in ranges),
+    )
+    group, within = _group(dimension), and_(_within(period, left, right), one_by_one)
     now = to_micros(period.now)
     known = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
     last = case((known > right, right), else_=known)
@@ -153,7 +154,14 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         MovementSumRow,
         and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
     )
-    spent = (within, MovementSumRow.movement.in_(SPENDS))
+    # Money may be dated outside the time of its machines: a minimum charge, a correction, egress.
+    spent = (
+        one_by_one,
+        _of_machines(MachineTimeRow, period),
+        MovementSumRow.movement.in_(SPENDS),
+        MovementSumRow.covers_to >= left,
+        MovementSumRow.covers_from < right,
+    )
     whole = and_(MovementSumRow.covers_from >= left, MovementSumRow.covers_to < right)
     signed = case((MovementSumRow.movement.in_(GIVES_BACK), -MovementSumRow.micros), else_=MovementSumRow.micros)
     outside = and_(MovementSumRow.money == MoneyKind.CASH.value, MachineTimeRow.money == MoneyKind.AMORTISED.value)

@@ -56,6 +56,13 @@ def cut(left: int, right: int) -> list[int]:
     return sorted(found)
 
 
+def touched(left: int, right: int) -> list[tuple[int, int]]:
+    """Ranges of slots (from, before) that contain every slot with a part of the period."""
+    first, last = max(left, _FIRST), min(right, _LAST)
+    levels = (_DAYS, _MONTHS, _YEARS)
+    return [*((_code(level, _floor(level, first)), _code(level, last) + 1) for level in levels), (EVER, EVER + 1)]
+
+
 def starts_at(slot: int) -> int:
     """The start of the slot (microseconds since 1970)."""
     return slot % _LEVEL * _SECOND

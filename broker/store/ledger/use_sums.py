@@ -76,7 +76,8 @@ Place = tuple[Any, ...]
 
 
 def fold(connection: Connection, before: datetime, after: tuple[int, str] = (0, "")) -> tuple[int, str] | None:
-    """Add the next closed jobs whose machines were gone before ``before`` (UTC) to the sums, at most `AT_ONCE`.
+    """Add the next closed jobs, and launches outside gpubroker, whose machines were gone before ``before`` (UTC) to the
+    sums, at most `AT_ONCE`.
 
     Returns the position after which the next call continues (``after``); None if there are no more.
     """
@@ -91,7 +92,7 @@ def fold(connection: Connection, before: datetime, after: tuple[int, str] = (0, 
     rows = connection.execute(waiting.order_by(MachineTimeRow.until, MachineTimeRow.job_id).limit(AT_ONCE)).all()
     if not rows:
         return None
-    _change(connection, sorted({row.job_id for row in rows if row.closed}), 1)
+    _change(connection, sorted({row.job_id for row in rows if row.closed is not False}), 1)
     return rows[-1].until, rows[-1].job_id
 
 
