@@ -20,7 +20,7 @@ class PollStatus(StrEnum):
     """The result of a poll. ``LOGIN_MISSING``: not polled, as no login is configured; ``LOGIN_REFUSED``: the configured
     login is wrong or has expired; ``EXTRA_MISSING``: a required optional part of gpubroker is not installed;
     ``SUSPECT``: no error, but so few offers that the earlier ones are kept; ``ACCEPTED``: it was suspect, and a person
-    confirmed it."""
+    confirmed it; ``INCOMPLETE``: no error, but rows of unknown machines or accelerators were left out."""
 
     OK = "ok"
     FAILED = "failed"
@@ -29,6 +29,15 @@ class PollStatus(StrEnum):
     EXTRA_MISSING = "extra_missing"
     SUSPECT = "suspect"
     ACCEPTED = "accepted"
+    INCOMPLETE = "incomplete"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the provider's answer was believed."""
+        return self in (PollStatus.OK, PollStatus.ACCEPTED, PollStatus.INCOMPLETE)
+
+
+SUCCESSES = tuple(status.value for status in PollStatus if status.is_success)
 
 
 class PollDetails(TypedDict, total=False):

@@ -19,25 +19,34 @@ from providers.rows import Unfit
 
 @dataclass(frozen=True, slots=True)
 class AwsMachine:
-    """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and their interconnect."""
+    """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and their interconnect.
+
+    None: not known.
+    """
 
     instance_type: str
     accelerator: str
     count: int
-    cpus: float
-    memory_gib: float
+    cpus: float | None
+    memory_gib: float | None
     interconnect: Interconnect | None
 
     @property
     def engine(self) -> str | None:
         """The engine that starts it. A machine with a part of a card is compared but not started, because SkyPilot
-        names that part differently."""
-        return None if is_part(self.accelerator) else ENGINE
+        names that part differently; nor is an UltraServer, which is many machines."""
+        return None if is_part(self.accelerator) or is_ultraserver(self.instance_type) else ENGINE
 
 
 def accelerated_types() -> tuple[str, ...]:
     """The instance types that become offers, in the table's order: those with accelerators of a known kind."""
-    return tuple(name for name, row in _machines().items() if isinstance(row, AwsMachine))
+    known = (name for name, row in _machines().items() if isinstance(row, AwsMachine))
+    return tuple(name for name in known if not is_ultraserver(name))
+
+
+def is_ultraserver(name: str) -> bool:
+    """Whether it is an UltraServer, which is no instance type of EC2 but many instances of one."""
+    return name.startswith("u-")
 
 
 def is_listed(instance_type: str) -> bool:
@@ -63,14 +72,15 @@ def machine(instance_type: str) -> AwsMachine:
 def _machines() -> dict[str, AwsMachine | Unfit]:
     table = tomllib.loads(files("providers.aws").joinpath("machines.toml").read_text("utf-8"))
     return {
-        f"{family}.{size}": _row(f"{family}.{size}", row, *shape)
+        name: _row(name, row, *shape)
         for family, row in table.items()
         for size, shape in row["sizes"].items()
+        for name in [f"{family}.{size}" if size else family]
     }
 
 
 def _row(
-    instance_type: str, family: dict[str, str], count: float, cpus: float, memory_gib: float
+    instance_type: str, family: dict[str, str], count: float, cpus: float | None = None, memory_gib: float | None = None
 ) -> AwsMachine | Unfit:
     called = family["accelerator"]
     try:
@@ -80,7 +90,7 @@ def _row(
     if count < 1:
         accelerator, count = part_of(accelerator, round(1 / count)), 1
     link = _link(family.get("link"), accelerator, count)
-    return AwsMachine(instance_type, accelerator, int(count), float(cpus), float(memory_gib), link)
+    return AwsMachine(instance_type, accelerator, int(count), cpus, memory_gib, link)
 
 
 def _link(link: str | None, accelerator: str, count: float) -> Interconnect | None:

@@ -60,7 +60,7 @@ def poll(context: typer.Context, provider: OnlyProviders = None, as_json: AsJson
         terminal.say(f"Stopped; {kept}. Incomplete and not stored: {', '.join(undone) or 'none'}.")
         raise typer.Exit(130)
     suspect = [one.provider for one in polls if one.status == "suspect"]
-    failed = [one.provider for one in polls if one.failed or (provider and one.status != "ok")]
+    failed = [one.provider for one in polls if one.failed or (provider and not one.status.is_success)]
     for those, what in (([name for name in failed if name not in suspect], "failed"), (suspect, "suspect")):
         if those:
             terminal.say(f"{len(those)} of {len(polls)} {what}: {', '.join(those)}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "ok": "",
     "accepted": "",
+    "incomplete": "yellow",
     "suspect": "red",
     "failed": "red",
     "login_missing": "dim",

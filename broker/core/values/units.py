@@ -68,7 +68,7 @@ _EXPECTED_MEMORY = "expected memory in GiB, such as 64, 64+ (at least) or 64GB"
 _CPUS = re.compile(rf"({_NUMBER})\s*\+?", _FLAGS)
 _EXPECTED_CPUS = "expected a number of CPUs, such as 8 or 8+ (at least)"
 
-_MACHINE = re.compile(r"([^:\s]+)(?:\s*:\s*(\S+))?")
+_MACHINE = re.compile(r"([^:\s](?:[^:]*[^:\s])?)(?:\s*:\s*(\S+))?")
 _EXPECTED_MACHINE = "expected an accelerator and how many per machine, such as H100:8"
 
 

@@ -22,7 +22,7 @@ from broker.core.market.judging import (
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.store.market.offer_rows import ENDED_AT, ID_AT, MONEY_AT, KnownOffer
-from broker.store.records import PollStatus
+from broker.store.records import SUCCESSES
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
 
 _POLLS = 20  # the number of polls whose churn determines the expected churn
@@ -102,7 +102,7 @@ def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], boo
     """Of the provider's believed polls, newest first: the fraction of offers that each of the last ones ended, whether
     the last was empty, and the start of each (for more polls, for the ends of small groups).
     """
-    well = PollRunRow.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value))
+    well = PollRunRow.status.in_(SUCCESSES)
     rows = connection.execute(
         select(PollRunRow.seen, PollRunRow.gone, PollRunRow.started)
         .where(PollRunRow.provider == provider, well)

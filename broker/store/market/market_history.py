@@ -17,11 +17,11 @@ from broker.store.jobs.reading import StoreReading
 from broker.store.market import availability_history, history, kept_answers, polls, retention
 from broker.store.market.polls import last_polls
 from broker.store.records import (
+    SUCCESSES,
     AvailabilityPoint,
     Freshness,
     PastOffer,
     PollRun,
-    PollStatus,
     PricePoint,
     PrunedPrices,
     Series,
@@ -165,7 +165,7 @@ def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     providers = values_of(PollRunRow.provider)
     well = (
         PollRunRow.provider == providers.c.value,
-        PollRunRow.status.in_((PollStatus.OK.value, PollStatus.ACCEPTED.value)),
+        PollRunRow.status.in_(SUCCESSES),
     )
     newest = select(PollRunRow.id).where(*well).order_by(PollRunRow.id.desc()).limit(1).scalar_subquery()
     ids = select(newest).select_from(providers)

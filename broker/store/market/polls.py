@@ -60,6 +60,9 @@ class _PollWrites:
     doubted: list[dict[str, Any]] = field(default_factory=list)
 
 
+_UNKNOWN = {"unknown_machine", "unknown_accelerator"}  # reasons to skip a row that only this program's tables can mend
+
+
 def record_poll(
     connection: Connection,
     provider: str,
@@ -78,6 +81,7 @@ def record_poll(
     counts, judge, speaks_of = Counter(details.get("skipped") or {}), details.get("judge"), details.get("speaks_of")
     complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
     status = details.get("status") or (PollStatus.FAILED if error else PollStatus.OK)
+    status = PollStatus.INCOMPLETE if status is PollStatus.OK and _UNKNOWN & counts.keys() else status
     begun, now = to_micros(started), to_micros(finished)
     last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
     run = (last or 0) + 1

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete,
 
 from broker.core.events.views import JobView
 from broker.store.engine.times import to_micros
-from broker.store.records import PollStatus, PrunedPrices
+from broker.store.records import SUCCESSES, PrunedPrices
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 from broker.store.schema.row import Row
 
@@ -152,7 +152,7 @@ def cut_polls(connection: Connection, cut: Cut) -> None:
     before the cut-off."""
     kept: set[int] = set()
     by_then = PollRunRow.finished < cut.at
-    for wanted in (True, PollRunRow.status == PollStatus.OK.value, PollRunRow.complete & by_then):
+    for wanted in (True, PollRunRow.status.in_(SUCCESSES), PollRunRow.complete & by_then):
         query = select(func.max(PollRunRow.id)).group_by(PollRunRow.provider)
         kept |= set(connection.scalars(query if wanted is True else query.where(wanted)))
     cut.dropped["polls"] += _drop(connection, PollRunRow, and_(by_then, PollRunRow.id.not_in(kept)), dry=cut.dry)

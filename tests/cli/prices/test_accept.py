@@ -98,4 +98,5 @@ def test_skipped_rows_are_named(gpubroker: Gpubroker, cloud: type[ShrinkingCloud
     assert "cloud: 1 row skipped; 8 offers" in told
     assert "  1 × unknown_accelerator\n    m99: 'H9000'" in told
     [status] = [one for one in gpubroker("prices", "status", "--json").json["providers"] if one["provider"] == "cloud"]
+    assert (status["status"], status["success_age_seconds"] is None) == ("incomplete", False)
     assert status["skipped_samples"] == {"unknown_accelerator": ["m99: 'H9000'"]}

@@ -82,6 +82,7 @@ def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
 def test_filters(gpubroker: Any) -> None:
     assert {(o["accelerator"], o["count"]) for o in offers_of(gpubroker, "--gpu", "nvidia-h100:8")} == {("H100", 8)}
     assert {o["accelerator"] for o in offers_of(gpubroker, "-g", "H100", "-g", "L4")} == {"H100", "L4"}
+    assert {o["accelerator"] for o in offers_of(gpubroker, "--gpu", "RTX 4090:1")} == {"RTX4090"}
     assert {o["accelerator"] for o in offers_of(gpubroker, "--gpu", "cpu")} == {None}
     assert {o["capacity_type"] for o in offers_of(gpubroker, "--spot", "-w", "capacity_type=owned")} == {
         "spot",

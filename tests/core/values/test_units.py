@@ -143,7 +143,7 @@ def test_machines(value: str, machine: tuple[str, int]) -> None:
     assert split_machine(value) == machine
 
 
-@pytest.mark.parametrize("value", ["H100:", "H100:0", "H100:-1", "H100:0.5", "H100:8:2", ":8", "", "H100:2000", "a b"])
+@pytest.mark.parametrize("value", ["H100:", "H100:0", "H100:-1", "H100:0.5", "H100:8:2", ":8", "", "H100:2000"])
 def test_machines_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"expected|makes sense"):
         split_machine(value)

@@ -175,6 +175,20 @@ def test_a_new_gpu_machine_is_counted_and_a_cpu_machine_is_not(make: Make, files
     assert sorted(skipped) == ["unknown_accelerator", "unknown_machine"]
 
 
+def test_ultraservers_are_priced_and_not_launched_and_trainium3_is_counted(make: Make, files: Files) -> None:
+    rows = [
+        on_demand(product("u-p6e-gb200x72", "us-east-1"), "761.904"),
+        on_demand(product("p6e-gb300.36xlarge", "us-east-1"), "60.0"),
+        on_demand(product("trn3.48xlarge", "us-east-1"), "40.0"),
+    ]
+    offers, skipped = read(make, files, rows)
+    assert {(offer.machine, offer.memory_gib, offer.engine) for offer in offers} == {
+        ("GB200:72", 17280, None),
+        ("GB300:4", None, "skypilot"),
+    }
+    assert skipped == ["unknown_machine"]
+
+
 def test_a_second_product_at_another_price_is_not_believed(make: Make, files: Files) -> None:
     twin = product("p5.48xlarge", "us-east-1", sku="TWIN")
     offers, skipped = read(make, files, [on_demand(P5, "55.04"), on_demand(twin, "5.5")])
