@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.core.documents import Document, Path
+from broker.core.market.territories import TERRITORIES
 from broker.core.policy.policy import Source
 from broker.core.values.provider_names import place_name, provider_name
 from policies.fields import PATTERN_SIGNS
@@ -87,6 +88,8 @@ def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
             for part, listed in lists:
                 for where, name in _named((*path, kind, key, *([part] if part else [])), listed):
                     what = "provider" if key == "providers" else "region"
+                    if kind == "data_residency" and name.lower() in TERRITORIES:
+                        continue
                     yield where, what, provider_name(name) if what == "provider" else place_name(name)
 
 

@@ -91,7 +91,7 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("accelerators: [H1000]"),
          "3:30 guardrails[0].accelerators[0]: unknown accelerator 'H1000'; did you mean 'H100'?"),
         (guardrail("data_residency: {data: a/b}"),
-         "3:15 guardrails[0].data_residency.run_in: is missing; expected allowed places, such as ['*/eu-*', "
+         "3:15 guardrails[0].data_residency.run_in: is missing; expected allowed places, such as [eu, '*/ca-*', "
              "'owned/*']"),
         (guardrail("sensitive_data: cloud"),
          "3:31 guardrails[0].sensitive_data: expected one of on_premises; got 'cloud'"),

@@ -104,7 +104,7 @@ def test_enterprise() -> None:
     europe = placement(region="eu-west-1")
 
     assert codes(policies, "100", user="ann", job=training, placement=europe) == set()
-    assert codes(policies, "100", user="ann", job=training) == {"region_not_allowed"}
+    assert codes(policies, "100", user="ann", job=training) == {"region_not_allowed", "data_location_unknown"}
     assert codes(policies, "100", user="ann", job=job(team=None), placement=europe) == {"no_budget"}
     vast = placement(provider="vast", region="eu-west-1")
     assert codes(policies, "100", user="ann", job=training, placement=vast) == {"provider_not_allowed"}

@@ -9,23 +9,9 @@ from types import MappingProxyType
 
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
+from broker.core.market.territories import TERRITORIES
 
-# Regions as providers name them, lower case. London, Zurich and Jovanovac lie in regions that are called European, and
-# Azure's Brazil US in Brazil.
-_RESIDENCY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "eu": (
-        ("eu-*", "eu_*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*", "sweden*",
-         "fin-*", "fi-*", "de-*", "fr-*", "nl-*", "es-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*",
-         "austria*", "belgium*", "denmark*"),
-        ("eu-west-2", "eu-central-2", "europe-west2", "europe-west6", "*uk*", "*switzerland*", "*norway*", "eu-no-*",
-         "eu-is-*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
-    ),
-    "us": (
-        ("us-*", "us_*", "*us", "*us2", "*us3", "us", "northamerica-us*", "na-us-*"),
-        ("*-gov-*", "brazilus"),
-    ),
-}  # fmt: skip
-RESIDENCIES = tuple(_RESIDENCY)
+RESIDENCIES = tuple(TERRITORIES)
 _HOW_TO_AGREE = (
     "record the providers with which you have such an agreement in gpubroker.toml: `[agreements]`, then "
     '`hipaa = ["aws", "gcp"]`'
@@ -95,9 +81,9 @@ def places_of(
     allowed = tuple(one.lower() for one in regions)
     denied: tuple[str, ...] = ()
     for residency in residencies:
-        if residency.lower() not in _RESIDENCY:
+        if residency.lower() not in TERRITORIES:
             raise UnknownName("residency", residency, RESIDENCIES)
-        territory, beyond = _RESIDENCY[residency.lower()]
+        territory, beyond = TERRITORIES[residency.lower()]
         denied = (*denied, *beyond)
         allowed = _within(allowed, territory, residency) if allowed else territory
     return Places(named, allowed, denied)

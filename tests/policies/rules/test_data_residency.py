@@ -1,8 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker.core.job.jobs import Data
+from broker.core.job.jobs import Data, Job
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.data_residency import DataResidency
 from policies.scope import Scope
@@ -39,7 +40,35 @@ def test_sensitive_data_must_say_where_it_is() -> None:
     residency = rule({"run_in": "*/eu-*"})
 
     assert residency.judge(action(job=job(data=Data(sensitive=True))), Facts(NOW)).code == "data_location_unknown"
-    assert residency.judge(action(), Facts(NOW)).code == "no_data"
+
+
+UNKNOWN = (job(), job(file_mounts={"/data": "s3://eu-patients"}), job(data=Data(size=10**12)))
+
+
+@pytest.mark.parametrize("config", [{"run_in": "*/eu-*"}, {"data": "eu", "run_in": "eu"}])
+@pytest.mark.parametrize("unknown", UNKNOWN)
+def test_data_of_unknown_place_is_covered(config: Any, unknown: Job) -> None:
+    elsewhere = rule(config).judge(action(job=unknown), Facts(NOW))
+    assert (elsewhere.answer, elsewhere.code) == (Answer.DENY, "data_location_unknown")
+    inside = action(job=unknown, placement=placement(region="eu-west-1"))
+    assert rule(config).judge(inside, Facts(NOW)).answer is Answer.ALLOW
+
+
+@pytest.mark.parametrize("data", ["eu", "*/eu-*", "eu-*", "*/europe-*"])
+@pytest.mark.parametrize("location", ["gcp/europe-west4", "azure/westeurope", "aws/eu-central-1", "hetzner/fi-hel1"])
+def test_a_territory_is_the_regions_of_every_provider(data: str, location: str) -> None:
+    moved = action(job=job(data=Data(location=location)))
+    provider, region = location.split("/")
+    near = replace(moved, placement=placement(provider=provider, region=region))
+    residency = rule({"data": data, "run_in": ["eu", "owned/*"]})
+    assert residency.judge(moved, Facts(NOW)).code == "outside_of_residency"
+    assert residency.judge(near, Facts(NOW)).answer is Answer.ALLOW
+
+
+@pytest.mark.parametrize("location", ["gcp/europe-west2", "aws/us-east-1", "azure/uksouth"])
+def test_regions_that_only_sound_like_a_territory_lie_outside(location: str) -> None:
+    british = action(job=job(data=Data(location=location)))
+    assert rule({"data": "eu", "run_in": "eu"}).judge(british, Facts(NOW)).code == "other_data"
 
 
 def test_what_runs_elsewhere_may_not_go_on_and_its_near_twin_may() -> None:
