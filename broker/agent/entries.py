@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Protocol
 
 FILE, LINK, FOLDER = "file", "link", "folder"
-_PLAIN_FOLDERS = (0o700, 0o755, 0o775, 0o777)
+_PLAIN_FOLDERS = (0o755, 0o775)  # as made with the usual umasks
 
 Tell = Callable[[str, str, bool], None]
 """Gets an entry that cannot be kept, the reason, and whether it may have content that is missing then."""
@@ -111,12 +111,14 @@ def with_targets(entries: Iterable[DiskEntry], root: Path, tell: Tell) -> Iterat
     there.update(parent.as_posix() for entry in found for parent in PurePosixPath(entry.path).parents)
     for entry in found:
         place = root / entry.path
-        to = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.target))
-        if entry.kind != LINK or to in there or not place.exists():
+        if entry.kind != LINK or not place.exists():
             yield entry
             continue
-        real = place.resolve()
-        if not real.is_relative_to(root.resolve()):
+        real, inside = place.resolve(), root.resolve()
+        if real.is_relative_to(inside) and real.relative_to(inside).as_posix() in there:
+            yield entry
+            continue
+        if not real.is_relative_to(inside):
             tell(entry.path, f"a link that leads out of the folder, to {real}", True)
             continue
         for one in entries_at(real, real.parent, tell):
@@ -142,6 +144,9 @@ def settle(root: Path, entries: Iterable[StoredEntry]) -> None:
     is written through one of them. Raises OSError."""
     found = sorted(entries, key=lambda entry: entry.path)
     for entry in found:
+        if goes_through_a_link(root, entry.path) or (entry.kind == FOLDER and (root / entry.path).is_symlink()):
+            reason = "a link, here or among its folders, leads elsewhere"
+            raise OSError(errno.ELOOP, reason, str(root / entry.path))
         if entry.kind == FOLDER:
             (root / entry.path).mkdir(mode=0o700, parents=True, exist_ok=True)
         elif entry.kind == FILE:

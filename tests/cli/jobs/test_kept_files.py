@@ -9,8 +9,11 @@ from pathlib import Path
 from random import Random
 from stat import filemode
 from types import ModuleType
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from broker.agent.names import from_text
 from broker.app.jobs import kept_files
@@ -232,6 +235,87 @@ def test_links_empty_folders_and_modes_come_back(
     saved = tree(tmp_path / "saved" / "step_3")
     assert {path: saved[path] for path in wanted} == wanted
     assert "kept/folder-link → deep" in gpubroker("jobs", "files", "tree").out
+
+
+NAMES = st.one_of(
+    st.sampled_from([b"a", b"b", b"c", b".hidden", b"outputs.json", b".restore", b"..x", b"rank-1"]),
+    st.binary(min_size=1, max_size=255).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_")),
+).filter(lambda name: name not in (b".", b".."))
+MODES = st.integers(0, 0o777)
+FOLDER_MODES = MODES.map(lambda mode: mode | 0o700).filter(lambda mode: mode != 0o775)  # that of another usual umask
+TARGETS = st.sampled_from([b"a", b"b", b"a/b", b"b/../a", b".", b"..", b"../..", b"../c/a", b"/etc", b"nowhere"])
+LEAVES = st.one_of(
+    st.tuples(st.just("file"), MODES.map(lambda mode: mode | 0o400), st.binary(max_size=20)),
+    st.tuples(st.just("link"), st.just(0o777), TARGETS),
+    st.tuples(st.just("pipe"), st.just(0o600), st.just(b"")),
+)
+Forest = dict[bytes, Any]
+FORESTS = st.dictionaries(
+    NAMES,
+    st.recursive(
+        LEAVES,
+        lambda inner: st.tuples(st.just("folder"), FOLDER_MODES, st.dictionaries(NAMES, inner, max_size=4)),
+        max_leaves=20,
+    ),
+    min_size=1,
+    max_size=10,
+)
+PLANT = """\
+import ast, os
+def plant(root, forest):
+    for name, (kind, mode, content) in forest.items():
+        place = os.path.join(root, name)
+        if kind == "link":
+            os.symlink(content, place)
+            continue
+        if kind == "folder":
+            os.mkdir(place)
+            plant(place, content)
+        elif kind == "pipe":
+            os.mkfifo(place)
+        else:
+            open(place, "wb").write(content)
+        os.chmod(place, mode)
+plant(os.fsencode(os.environ["GPUBROKER_OUTPUT_DIR"]), ast.literal_eval(open("forest").read()))
+"""
+
+
+def entries(forest: Forest, above: bytes = b"") -> dict[bytes, tuple[str, bytes]]:
+    found: dict[bytes, tuple[str, bytes]] = {}
+    for name, (kind, mode, content) in forest.items():
+        filetype = {"file": "-", "link": "l", "pipe": "p", "folder": "d"}[kind]
+        is_folder = kind == "folder"
+        found[above + name] = filetype + filemode(mode)[1:], b"" if is_folder else content
+        found |= entries(content, above + name + b"/") if is_folder else {}
+    return found
+
+
+@pytest.mark.sampled
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.explicit, Phase.generate])
+@given(forest=FORESTS)
+def test_any_entries_are_saved_listed_and_fetched_or_the_log_names_them(
+    gpubroker: Gpubroker, project: Path, tmp_path: Path, reconciled_by: Callable[[ModuleType], None], forest: Forest
+) -> None:
+    (project / "forest").write_text(repr(forest))
+    (project / "plant.py").write_text(PLANT)
+    (tmp_path / "job.yaml").write_text("name: any\nworkdir: project\nrun: python3 plant.py\nmax_duration: 10m\n")
+    reconciled_by(following)
+    story = gpubroker("submit", "job.yaml", "--yes").out
+    job = gpubroker("jobs", "list", "--json").json["jobs"][0]["id"]
+    to = tmp_path / job
+    listed = gpubroker("jobs", "files", job, "--json").json["files"]
+    assert f" {len(listed)} result{'s' if len(listed) > 1 else ''} saved" in story or not listed
+    fetched = gpubroker("jobs", "get", job, "--to", str(to), "--json").json["files"] if listed else []
+    assert len(fetched) == len(listed)
+    found = {}
+    for place in to.rglob("*"):
+        is_file = place.is_file() and not place.is_symlink()
+        content = os.fsencode(place.readlink()) if place.is_symlink() else place.read_bytes() if is_file else b""
+        found[os.fsencode(place.relative_to(to))] = filemode(place.lstat().st_mode), content
+    planted = entries(forest)
+    lost = planted.keys() - found.keys()
+    assert {path: entry for path, entry in planted.items() if path not in lost} == found
+    assert ("not kept" in story) == bool(lost)
 
 
 def remote(content: bytes, path: str = "a/b", breaks_after: int | None = None, sha256: str = "") -> RemoteFile:
