@@ -15,6 +15,7 @@ from sqlalchemy import delete, false, insert, select, update
 from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
+from broker.core.market.places import without_engine_if_closed
 from broker.core.memory import without_collection
 from broker.core.purchases.purchase_events import PurchaseEvent
 from broker.core.purchases.purchases import Purchase
@@ -210,7 +211,8 @@ class Store:
     ) -> PollRun:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
         the store skipped. Times are UTC."""
-        told = list(offers)  # a slow generator must not run inside the transaction
+        # A list, because a slow generator must not run inside the transaction.
+        told = [without_engine_if_closed(offer) for offer in offers]
         with self._database.writing() as connection, without_collection():
             return polls.record_poll(connection, provider, started, finished, told, details)
 

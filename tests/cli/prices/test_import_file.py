@@ -114,6 +114,35 @@ def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path)
     assert "--dated" in done.err
 
 
+@pytest.mark.parametrize(
+    ("provider", "closed", "usual"),
+    [
+        (
+            "azure",
+            ["usgovvirginia", "chinaeast2", "attatlanta1", "perth"],
+            ["eastus2", "centralus", "germanywestcentral"],
+        ),
+        (
+            "aws",
+            ["us-gov-west-1", "cn-north-1", "us-east-1-atl-1a", "us-east-1-wl1-bos-wlz-1"],
+            ["us-east-1", "eu-west-3"],
+        ),
+        ("gcp", ["u-germany-northeast1"], ["us-central1", "europe-west4-a"]),
+        ("oci", ["us-gov-ashburn-1", "us-langley-1"], ["us-ashburn-1", "uk-london-1"]),
+    ],
+)
+def test_places_that_are_closed_to_an_ordinary_account_are_listed_and_not_launched_in(
+    gpubroker: Any, write: Callable[[str, str], Path], provider: str, closed: list[str], usual: list[str]
+) -> None:
+    rows = [["m", "A100", "8", "96", "900", "", "27.2", "9.1", place, ""] for place in [*closed, *usual]]
+    file = write("vms.csv", table(SKYPILOT_COLUMNS, rows))
+    assert gpubroker("prices", "import", file, "--provider", provider).code == 0
+    told = {o["region"]: o for o in of(gpubroker, provider) if o["source"].startswith("csv:")}
+    assert {place for place, offer in told.items() if offer["engine"] is None} == set(closed)
+    assert {place for place, offer in told.items() if offer["engine"] == "skypilot"} == set(usual)
+    assert all(place in told[place]["unavailable_because"] for place in closed)
+
+
 def test_a_stale_import_is_shown_and_not_launched_on(
     gpubroker: Any, policy: Path, write: Callable[[str, str], Path]
 ) -> None:

@@ -1,0 +1,48 @@
+"""Places of a provider in which an ordinary account cannot start machines: government and national clouds with logins
+of their own, and zones outside its regions that an account has to be admitted to. Their prices are in public lists.
+
+Names: the providers' lists of regions (AWS partitions and Local Zones, Azure geographies and extended zones, OCI
+realms, Google Cloud Dedicated), read in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from broker.core.market.offers import Offer
+
+_OWN_CLOUD = "a cloud with logins of its own"
+_OWN_ZONE = "a zone outside the regions, which an account has to be admitted to"
+_APART = {
+    "aws": (
+        (r"us-gov-.*|us-isof?b?-.*|eu-isoe-.*|eusc-.*|cn-.*", _OWN_CLOUD),
+        (r"[a-z]+-[a-z]+-\d-(wl\d-)?[a-z]{3}-(wlz-)?\d[a-z]?|[a-z]+\d-([a-z]{3}\d-az\d|wl\d-.*)", _OWN_ZONE),
+    ),
+    "azure": (
+        (r"us(gov|dod|nat|sec).*|china.*|germany(central|northeast)|delos.*|bleu.*", _OWN_CLOUD),
+        (r"(att|microsoft|vzw|sgx)[a-z]+\d?|losangeles|perth|portland|jioindia.*", _OWN_ZONE),
+    ),
+    "gcp": ((r"u-.*", _OWN_CLOUD),),
+    "oci": ((r"[a-z]+-gov-.*|us-(langley|luke)-.*", _OWN_CLOUD),),
+}
+
+
+@lru_cache(maxsize=4096)
+def closed_because(provider: str, *places: str | None) -> str:
+    """Why an ordinary account of the provider cannot start machines in one of these regions or zones; empty if it
+    can."""
+    for place in filter(None, places):
+        for pattern, why in _APART.get(provider, ()):
+            if re.fullmatch(pattern, place):
+                return f"{place} is {why}"
+    return ""
+
+
+def without_engine_if_closed(offer: Offer) -> Offer:
+    """The offer, without an engine if it is for sale in a place that is closed to ordinary accounts."""
+    if offer.engine is None or offer.may_be_free():
+        return offer
+    because = closed_because(offer.provider, offer.region, offer.zone)
+    return replace(offer, engine=None, unavailable_because=offer.unavailable_because or because) if because else offer
