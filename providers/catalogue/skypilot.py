@@ -2,7 +2,7 @@
 
 Pitfalls: the on-demand price repeats for every zone; Google's accelerators are priced separately from their machines,
 so neither row is the price of something that can be rented; a part of a card counts as 0.125 (``L4-1of8`` here);
-RunPod's ``H100`` is the PCIe card.
+RunPod's ``H100`` is the PCIe card; Vast's memory of one card is that of all cards of the machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from providers.rows import Unfit, name, short
 
 _NAME = re.compile(r"'Name':\s*'([^']{1,60})'")
 _MEMORY = re.compile(r"'SizeInMiB':\s*(\d{3,7})\b", re.ASCII)
+_TOTAL = re.compile(r"'TotalGpuMemoryInMiB':\s*(\d{3,8})\b", re.ASCII)
 _GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
 
 
@@ -34,7 +35,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     machine = name(called or listed, "InstanceType")
     region = name(cells.text("region"), "Region")
     zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
-    found = _card(listed, cells.text("gpuinfo"), machine) if listed else None
+    found = _card(listed, cells.text("gpuinfo"), machine, count) if listed else None
     if found is not None and parts > 1:
         found = part_of(found, parts)
     if not cells.text("price") and not cells.text("spotprice"):
@@ -61,10 +62,11 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
             yield error
 
 
-def _card(listed: str, info: str, machine: str) -> str:
+def _card(listed: str, info: str, machine: str, count: int) -> str:
     """The column's name, made more exact by the name and the memory in ``GpuInfo`` (a Python literal)."""
-    memory, told = _MEMORY.search(info), _NAME.search(info)
-    gib = int(memory[1]) / 1024 if memory else None
+    memory, total, told = _MEMORY.search(info), _TOTAL.search(info), _NAME.search(info)
+    shared = count if memory and total and memory[1] == total[1] else 1
+    gib = int(memory[1]) / 1024 / shared if memory else None
     return card(listed, memory_gib=gib, told=told[1] if told else "", machine=machine)
 
 

@@ -21,7 +21,12 @@ def test_gpus_that_providers_list_in_2026_are_known(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "gib", "meant"),
-    [("RTX 3080", 12, "RTX3080-12GB"), ("RTX 4060 Ti", 16, "RTX4060Ti-16GB"), ("RTX A2000", 12, "A2000-12GB")],
+    [
+        ("RTX 3080", 12, "RTX3080-12GB"),
+        ("RTX 4060 Ti", 16, "RTX4060Ti-16GB"),
+        ("RTX A2000", 12, "A2000-12GB"),
+        ("A100_40GB", 80, "A100"),
+    ],
 )
 def test_memory_tells_the_variants_of_one_name_apart(said: str, gib: float, meant: str) -> None:
     assert canonical(said, gib) == meant

@@ -81,12 +81,14 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     """The canonical name of ``name``; case, spaces and punctuation do not count.
 
     ``memory_gib``: the memory per card given with the name, if any: AWS calls both the 40 GB and the 80 GB card
-    ``A100``, so that only the memory identifies an ``A100-80GB``. Raises UnknownName with the nearest known name.
+    ``A100``, so that only the memory identifies an ``A100-80GB``. A memory in the name counts more. Raises
+    UnknownName with the nearest known name.
     """
     found = _find(name)
     if found is None:
         raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
-    if memory_gib is not None and found.family and not _close(found.memory_gb, memory_gib):
+    named = re.search(rf"(?<!\d){found.memory_gb:g}\s*GB", name, re.IGNORECASE)  # some give the memory of all cards
+    if memory_gib is not None and found.family and not named and not _close(found.memory_gb, memory_gib):
         for other in _table().values():
             if other.family == found.family and _close(other.memory_gb, memory_gib):
                 return other.name

@@ -140,6 +140,19 @@ def test_gigabytes_under_a_heading_of_mebibytes_change_no_card(tmp_path: Path) -
     }
 
 
+@pytest.mark.parametrize(
+    ("count", "gib", "card"),
+    [(1, 40, "A100"), (2, 80, "A100"), (4, 160, "A100"), (1, 80, "A100-80GB"), (8, 640, "A100-80GB")],
+)
+def test_vasts_memory_in_skypilots_table_is_of_all_cards(tmp_path: Path, count: int, gib: int, card: str) -> None:
+    mib = gib * 1024
+    info = f"{{'Gpus': [{{'Name': 'A100', 'Count': {count}, 'MemoryInfo': {{'SizeInMiB': {mib}}}}}], "
+    info += f"'TotalGpuMemoryInMiB': {mib}}}"
+    row = [f"{count}x-A100_SXM4-32-257928", "A100", str(count), "32", "251.9", info, "1.60", "0.80", "Sweden, SE", ""]
+    offers, _ = read(tmp_path, table(SKYPILOT_COLUMNS, [row]), "vast")
+    assert {(offer.accelerator, offer.count) for offer in offers} == {(card, count)}
+
+
 def test_runpods_h100_in_skypilots_table_is_the_pcie_card(tmp_path: Path) -> None:
     rows = [
         ["1x_H100_SECURE", "H100", "1.0", "16", "176", gpu_info("H100 PCIe", 1, 80), "2.89", "", "CA", "CA-MTL-1"],
