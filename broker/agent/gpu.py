@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw"
+_FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw,uuid"
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class Sample:
     memory_used: float | None
     memory_total: float | None
     power: float | None
+    uuid: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "uuid"}
 
 
 def parse(text: str) -> list[Sample]:
@@ -31,8 +32,9 @@ def parse(text: str) -> list[Sample]:
     samples = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 5 and cells[0].isdigit():
-            samples.append(Sample(int(cells[0]), *(_number(cell) for cell in cells[1:])))
+        if len(cells) in (5, 6) and cells[0].isdigit():
+            percent, used, memory, power = (_number(cell) for cell in cells[1:5])
+            samples.append(Sample(int(cells[0]), percent, used, memory, power, "".join(cells[5:])))
     return samples
 
 
@@ -62,12 +64,18 @@ def sample() -> list[Sample]:
 
 
 def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
-    """The samples of the accelerators assigned to this job, if it has a part of the machine.
-
-    If the variable names accelerators other than by number, all of them.
+    """The samples of the accelerators assigned to this job, by number or by (the start of) their UUID; all of them if
+    it has the whole machine. Empty, which is unknown use, if one of them has no sample of its own: a MIG part has not.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
-    numbers = [] if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
-    if visible is None or not all(name.isdigit() for name in numbers):
+    if visible is None:
         return list(samples)
-    return [one for one in samples if str(one.index) in numbers]
+    own = []
+    for name in filter(None, map(str.strip, visible.split(","))):
+        matches = [
+            one for one in samples if name == str(one.index) or (name[:4] == "GPU-" and one.uuid[: len(name)] == name)
+        ]
+        if len(matches) != 1:
+            return []
+        own += matches
+    return own

@@ -45,9 +45,11 @@ class Idleness:
 
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
-    """The highest utilisation (percent) among one sample's accelerators; None if none reported."""
-    told = [float(one["utilisation"]) for one in gpus if one.get("utilisation") is not None]
-    return max(told, default=None)
+    """The highest utilisation (percent) among one sample's accelerators; None if one of them did not report it."""
+    percents = [one.get("utilisation") for one in gpus]
+    return (
+        None if None in percents else max((float(percent) for percent in percents if percent is not None), default=None)
+    )
 
 
 def in_samples(text: bytes) -> Idleness:

@@ -19,6 +19,7 @@ from broker.agent.claims import Claim
 from broker.agent.clock import from_text
 from broker.agent.download import Torn
 from broker.agent.formats import BadDocument, Lease, Spec, attempt_path, rank_of
+from broker.agent.idleness import busiest
 from broker.agent.output import PIECE, piece_path
 from broker.agent.outputs import OutputFile, read_index
 from broker.agent.store import ObjectFolder, StoreTrouble
@@ -244,9 +245,9 @@ class RunFolder:
         for line in (line for text in texts for line in text.splitlines()):
             try:
                 sample = json.loads(line)
-                busy = [one["utilisation"] for one in sample["gpus"] if one.get("utilisation") is not None]
-                if busy and 0 <= max(busy) <= 100:
-                    found.append(Usage(from_text(sample["at"]), float(max(busy))))
+                percent = busiest(sample["gpus"])
+                if percent is not None and 0 <= percent <= 100:
+                    found.append(Usage(from_text(sample["at"]), percent))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
         return sorted(found, key=lambda one: one.at)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.agent import gpu
 from broker.agent.formats import Lease, LeaseIdleLimit
 from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
 from broker.agent.supervise import INTERRUPTED
@@ -75,9 +76,10 @@ def test_samples_of_other_nodes_are_read_as_they_are_written_and_nonsense_is_lef
     def line(at: str, *percents: float | None) -> str:
         return json.dumps({"at": at, "gpus": [{"utilisation": percent} for percent in percents]})
 
-    text = "\n".join([line("2026-01-01T00:00:00Z", 1, 3), "torn", '{"at": 3}', line("2026-01-01T00:00:30Z", None, 2)])
+    text = "\n".join([line("2026-01-01T00:00:00Z", 1, 3), "torn", '{"at": 3}', line("2026-01-01T00:00:30Z", 0, 2)])
     assert in_samples(text.encode()).most(LIMIT) == 3
     assert (busiest([]), busiest([{"utilisation": None}]), busiest([{"utilisation": 4}])) == (None, None, 4.0)
+    assert busiest([{"utilisation": 0}, {"utilisation": None}]) is None, "what is unknown is not idle"
 
 
 @pytest.fixture
@@ -91,6 +93,30 @@ def accelerator(tmp_path: Path, node: Node) -> Path:
     smi.chmod(0o700)
     node.inherited["PATH"] = f"{tools}:{node.inherited['PATH']}"
     return says
+
+
+@pytest.mark.parametrize(
+    ("visible", "percent"),
+    [("GPU-1a", [3.0]), ("0", [80.0]), ("", []), ("MIG-9c0e", []), ("0,MIG-GPU-1a2b/1/0", []), (None, [80.0, 3.0])],
+)
+def test_a_job_is_as_idle_as_its_own_accelerators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, percent: list[float]
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '0, 80, 1, 9, 50, GPU-0f'; echo '1, 3, 1, 9, 50, GPU-1a2b'\n")
+    smi.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [one.utilisation for one in gpu.sample()] == percent
+
+
+@pytest.mark.parametrize("part", ["MIG-9c0e", "GPU-another"])
+def test_a_job_whose_use_is_unknown_is_not_idle(node: Node, accelerator: Path, part: str) -> None:
+    node.spec("sleep 2; echo done", lease=Lease(idle=(SOON,)), intervals=OFTEN)
+    assert node.start(env={"CUDA_VISIBLE_DEVICES": part}).wait(240) == 0
+    assert node.ending().cause is Cause.COMPLETED
 
 
 SOON = LeaseIdleLimit(below=5.0, seconds=0.5, told="for 0.5s; the limit is 5% (team.yaml:3)")

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from broker.agent.gpu import Sample, of_this_job
 from broker.core.errors import RetryLater
 from broker.core.job.placements import Placement
 from broker.core.market.shares import MachineShare
@@ -151,16 +150,6 @@ def test_without_the_binding_no_gpu_is_given(bench: Bench, tmp_path: Path) -> No
     blind = Local(tmp_path / "home", SystemClock(), LocalSettings(register=tmp_path / "machine"), missing)
     with pytest.raises(RetryLater, match="pynvml"):
         submit(bench, "true", placed(gpus=1), by=blind)
-
-
-@pytest.mark.parametrize(
-    ("visible", "counted"),
-    [(None, [0, 1, 2]), ("", []), ("1", [1]), ("0, 2", [0, 2]), ("GPU-5ef3", [0, 1, 2])],
-)
-def test_idleness_is_measured_on_the_jobs_own_gpus(visible: str | None, counted: list[int]) -> None:
-    samples = [Sample(index, 50.0, None, None, None) for index in range(3)]
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert [one.index for one in of_this_job(samples, environment)] == counted
 
 
 def gang(bench: Bench, command: str, gpus: int = 0) -> tuple[str, str]:
