@@ -226,3 +226,28 @@ def test_a_machine_without_an_agent_is_given_up_by_a_broker_that_restarts_at_eve
     assert machine.gone_at is not None
     assert machine.gone_at - machine.since < 90 * MINUTE, "nobody but the broker could end it"
     assert jobs.find(world.broker, array.id).state is JobState.SUCCEEDED, "another machine did the work"
+
+
+def test_a_task_paused_for_money_continues_when_money_is_there(world: MoneyWorld) -> None:
+    world.do("fate", {"runs": 3600.0})
+    world.do("policy", {"amount": "$25", "period": "month"})
+    array = enter(world, "range: 3, parallel: 1", capacity="spot", providers="gcp", max_duration="2h")
+    for _ in range(3):
+        world.passes(5 * MINUTE)
+        world.look()
+    other = enter(world, "", max_duration="4h", providers="aws")
+    world.do("price", {"pool": "gcp-spot", "times": "6", "told": True})
+    world.do("preempt", {"machine": 0, "noticed": False})
+    for _ in range(20):
+        world.passes(2 * MINUTE)
+        world.look()
+    (paused,) = tasks(world, array)
+    assert paused.state is JobState.PAUSED_BUDGET
+    assert again(world, array).waiting == paused.waiting is not None, "the array says why it waits"
+    jobs.cancel(world.broker, other, by=person("ann"))
+    for _ in range(3):
+        world.passes(5 * MINUTE)
+        world.look()
+    assert (again(world, array).waiting, tasks(world, array)[0].waiting) == (None, None)
+    world.do("price", {"pool": "gcp-spot", "times": "0.2", "told": True})
+    assert until_closed(world, array).state is JobState.SUCCEEDED

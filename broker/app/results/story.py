@@ -151,6 +151,8 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.Submitted():
             by = f", deadline {moment(body.deadline)}" if body.deadline else ""
             return f"submitted by {body.user}{by}", Tone.PLAIN
+        case ev.TasksStarted(count=0):
+            return "its tasks continue", Tone.PLAIN
         case ev.TasksStarted():
             which = "1 task" if body.count == 1 else f"{body.count:,} tasks"
             return f"{which} started; others follow as they end", Tone.PLAIN

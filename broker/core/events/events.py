@@ -99,8 +99,8 @@ class ApprovalRefused(Body):
 
 
 class TasksStarted(Body):
-    """Tasks of the array were started: the first ones, or the first after it had to wait. ``first``: the turn of the
-    first of these, from 0; ``count``: how many."""
+    """Tasks of the array were started: the first ones, or the first after it had to wait; none if paused ones continue.
+    ``first``: the turn of the first of these, from 0; ``count``: how many."""
 
     kind: Literal["tasks_started"] = "tasks_started"
     first: int

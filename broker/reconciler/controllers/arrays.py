@@ -1,4 +1,4 @@
-"""Arrays: starts tasks as others end, and ends the array with its last task.
+"""Arrays: starts tasks as others end, continues those paused for money, and ends the array with its last task.
 
 A task is admitted with its own hold and then placed, launched, settled and closed by the same code as any other job.
 Its id follows from its array and its number, so no task is started twice, whichever process is killed at whatever time.
@@ -6,12 +6,13 @@ Its id follows from its array and its number, so no task is started twice, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
+from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import Cancelled, Completed, EndReason, TasksEnded, WaitReason, same_reason
@@ -35,11 +36,13 @@ from broker.reconciler.controller import (
     RetryReason,
     TryLater,
 )
+from broker.reconciler.controllers.going_on import denied_at_gate, is_out_of_money
 from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
 
 # If machines are occupied, the end of a task frees some and is noticed at once; the end of other jobs is not.
 _LOOK_AGAIN = timedelta(seconds=15)
+BY_ARRAY = "its array"
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
 
@@ -149,6 +152,13 @@ def committed(look: Reading, array: str) -> Money:
     return total
 
 
+def _raised(look: Reading, array: JobView, task: JobView, paused: int) -> Money | None:
+    """The ``max_cost`` of a paused task (USD) with its share of what is left of the array's."""
+    if task.max_cost is None or array.max_cost is None:
+        return None
+    return task.max_cost + max(array.max_cost - committed(look, array.id), Money.ZERO).share(1, paused)
+
+
 def _paid(balance: Mapping[MoneyKind, Balance], *, held: bool) -> Money:
     mine = [one for kind, one in balance.items() if kind is not MoneyKind.AMORTISED]
     return sum((one.spent + (one.held if held else Money.ZERO) for one in mine), Money.ZERO)
@@ -173,12 +183,17 @@ class RunningArrays(Controller):
         array = view.job.array
         assert array is not None, "asked about arrays alone"
         left = 0 if view.cancel_requested else array.count - counts.started
+        tasks = self._open(view) if counts.open and not view.cancel_requested else ()
+        paused = [task for task in tasks if is_out_of_money(task)]
+        if paused and self._resume(view, paused, now):
+            return DecideAnew()
         if not left and not counts.open:
             state, reason = _end(view, counts)
             append_if(self._journal, view, [(None, ev.JobEnded(state=state, reason=reason))], now)
             return DecideAnew()
         if not left or counts.open >= array.at_once:
-            return AtRest()
+            self._note_tasks(view, tasks, now)
+            return TryLater(RetryReason.NO_PLACE) if paused else AtRest()
         policy = self._policy()
         plan, anyhow = self._plan(view, policy, now)
         if not plan.placements:
@@ -186,6 +201,36 @@ class RunningArrays(Controller):
             return TryLater(RetryReason.NO_PLACE)
         room = room_for(plan, array.at_once) if plan is anyhow else 0
         return self._start(view, plan, policy, now, room)
+
+    def _open(self, view: JobView) -> Sequence[JobView]:
+        with self._journal.reading() as look:
+            return look.open_tasks(view.id)
+
+    def _resume(self, view: JobView, paused: Sequence[JobView], now: datetime) -> bool:
+        """Let the first paused task continue for which there is money again; returns whether there is one. It gets its
+        share of what is left of the array's ``max_cost``."""
+        policy = self._policy()
+        for task in paused:
+            with self._journal.reading() as look:
+                limit = _raised(look, view, task, len(paused))
+            body = ev.Extended(by=BY_ARRAY, max_cost=limit)
+            after = advance(task, ev.Event(task.id, task.seq + 1, now, None, body))
+            plans = self._plans(after, policy, now)
+            with writing_if(self._journal, task) as tx:
+                current = self._policy().version == policy.version and limit == _raised(tx, view, task, len(paused))
+                if current and not denied_at_gate(tx, after, policy, plans, now):
+                    tx.append(task.id, [(None, body)], now)
+                    return True
+        return False
+
+    def _note_tasks(self, view: JobView, tasks: Sequence[JobView], now: datetime) -> None:
+        """Record why the array waits if all its open tasks do; else that it waits no more."""
+        reasons = [task.waiting for task in tasks if task.waiting is not None]
+        if reasons and len(reasons) == len(tasks):
+            self._note(view, reasons[0], now)
+        elif view.waiting is not None:
+            started = ev.TasksStarted(first=self._counts(view).started, count=0)
+            append_if(self._journal, view, [(None, started)], now)
 
     def _start(self, view: JobView, plan: Plan, policy: PolicySet, now: datetime, room: int) -> ControllerResult:
         with writing_if(self._journal, view) as tx:

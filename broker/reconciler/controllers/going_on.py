@@ -14,9 +14,17 @@ from datetime import datetime
 
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
-from broker.core.events.outcomes import JobState
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import MoneyEnded, MoneyRefused, MoreMoneyDenied, RulesDeny, StoppedByPolicy
+from broker.core.events.wait_reasons import (
+    AttemptStopped,
+    MoneyEnded,
+    MoneyRefused,
+    MoneyTooLittle,
+    MoreMoneyDenied,
+    RulesDeny,
+    StoppedByPolicy,
+)
 from broker.core.policy.decisions import Decision, inputs_of, sealed, written
 from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
@@ -33,6 +41,17 @@ from broker.reconciler.progress import billed_time
 log = logging.getLogger(__name__)
 
 BY_POLICY = "the policy"
+
+
+def is_out_of_money(view: JobView) -> bool:
+    """Whether the job is paused because the money held for it ended, or too little was granted for a start."""
+    if view.state is not JobState.PAUSED_BUDGET or view.cancel_requested:
+        return False
+    match view.waiting:
+        case MoneyEnded() | MoneyRefused() | MoneyTooLittle() | AttemptStopped(cause=Cause.PAID_UNTIL | Cause.MAX_COST):
+            return all(attempt.over for attempt in view.attempts)
+        case _:
+            return False
 
 
 def stopped_by_rules(view: JobView) -> bool:
@@ -93,7 +112,7 @@ class GoingOn(Controller):
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
                 return DecideAnew()
-            denied = self._where_it_was(tx, view, policy, now, unusual) or _at_the_gate(tx, view, policy, plans, now)
+            denied = self._where_it_was(tx, view, policy, now, unusual) or denied_at_gate(tx, view, policy, plans, now)
             if denied is not None:
                 tx.record(denied)
                 return AtRest()
@@ -124,7 +143,7 @@ def _stopped_with(look: Reading, view: JobView) -> Action:
     return found.action if found is not None else Action(ActionKind.CONTINUE, view.job, view.user)
 
 
-def _at_the_gate(tx: Writing, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
+def denied_at_gate(tx: Writing, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
     """The gate's refusal of all placements; None if it allows one, or if only the market prevents a start."""
     plan = plans.in_time if plans.in_time.placements else plans.anyhow
     facts_for = facts_of(tx, policy, now)
