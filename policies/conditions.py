@@ -22,8 +22,9 @@ from broker.ledger.budgets import zone
 from policies.fields import meant_zone
 from policies.verdicts import allow
 
-# Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. Text that a job
-# leaves out is ""; numbers and times marked "?" may be absent: check `has(job.max_cost)` first.
+# Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. `spend.asked` is
+# the job's total: what it has spent, holds and requests now. Text that a job leaves out is ""; numbers and times marked
+# "?" may be absent: check `has(job.max_cost)` first.
 ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
     "action": "string",
     "user": "string",
@@ -296,7 +297,7 @@ def _placement(action: Action, facts: Facts) -> dict[str, Any]:
 
 def _spend(action: Action, facts: Facts) -> dict[str, Any]:
     return {
-        "asked": _usd(_sum((action.hold or {}).values())),
+        "asked": _usd(_sum([*(action.hold or {}).values(), action.held, action.spent])),
         "held": _usd(action.held),
         "spent": _usd(action.spent),
         "hours": action.elapsed / _HOUR,

@@ -141,6 +141,14 @@ def test_a_condition_about_the_amount_waits_until_it_is_known() -> None:
         assert verdict(when, action(hold={MoneyKind.CASH: Money.usd(dollars)})).code == code
 
 
+def test_the_amount_asked_for_is_the_job_s_total() -> None:
+    """A session that asks for $5 each hour asks for $150 in the end."""
+    renewal = action(ActionKind.EXTEND, hold={MoneyKind.CASH: Money.usd(5)}, held=Money.usd(1), spent=Money.usd(4))
+
+    assert verdict("spend.asked <= 12.0", renewal).code == "too_many_gpus"
+    assert verdict("spend.asked <= 12.0", replace(renewal, spent=Money.usd(7))).code == "condition_not_met"
+
+
 def test_whom_the_rule_is_not_about_is_not_asked() -> None:
     policies = load({"p.yaml": GUARDRAIL.format(when="job.max_cost > 5.0") + "    scope: {team: vision}\n"})
 
