@@ -1,13 +1,11 @@
-"""Rules of one kind in one file with overlapping scopes: an error for the same jobs, a warning for some of the same
-jobs.
-
-Separate files may each have their own rule: several owners need that.
+"""Rules of one kind with overlapping scopes: an error for the same jobs on the same terms, in one file or in several; a
+warning for rules of one file about some of the same jobs, as several owners may each have theirs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -26,22 +24,41 @@ _BESIDE = frozenset({"name", "scope", "except", "when", *MayAsk.model_fields})
 _MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota")
 
 
-def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
-    """Two limits of one kind with the same scope and action: only the stricter one takes effect. ``is_wrong``: whether
-    an entry is invalid, so that its scope is unknown.
+def twins(
+    documents: Iterable[Document], is_wrong: Callable[[Document, Path], bool]
+) -> Iterator[tuple[Document, Path, str]]:
+    """Each entry of the files that differs from an earlier one in its name and its one limit only: a budget's amount,
+    or the value of a guardrail that has a single one. Only the stricter can take effect, so one of them is a mistake.
+    ``is_wrong``: whether an entry is invalid, so that its terms are unknown.
     """
-    seen: dict[tuple[str, str, str, str], list[tuple[object, int]]] = defaultdict(list)
-    for path, entry in entries(document):
-        for kind, said in () if is_wrong(path) else _subjects(path, entry):
-            key = (kind, repr(_scope(entry.get("scope"))), _whenever(entry), str(entry.get("action", "deny")))
-            twin = next((line for before, line in seen[key] if _share(before, said)), None)
-            if twin is not None:
+    seen: dict[str, tuple[str, int]] = {}
+    for document in documents:
+        for path, entry in entries(document):
+            if is_wrong(document, path):
+                continue
+            kind, terms = _terms_written(path, entry)
+            file, line = seen.setdefault(terms, (document.file, document.values[path][0]))
+            if (file, line) != (document.file, document.values[path][0]):
+                where = f"line {line}" if file == document.file else f"{file}:{line}"
                 message = (
-                    f"covers the same jobs as the {kind} in line {twin}, so only the stricter one takes "
+                    f"covers the same jobs as the {kind} in {where}, so only the stricter one takes "
                     "effect; keep one, or give them different scopes"
                 )
-                yield path, message
-            seen[key].append((said, document.values[path][0]))
+                yield document, path, message
+
+
+def _terms_written(path: Path, entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of an entry for a sentence, and all that it says beside its name and its limit, in a normal form."""
+    said = {key: value for key, value in entry.items() if key != "name"}
+    if path[0] == "budgets":
+        kind, limit = f"budget per {entry.get('period')}", "amount"
+        said = {"counts": "cash", "timezone": "UTC", **said}
+    else:
+        kind = limit = next((key for key in entry if key not in _BESIDE), "")
+    if not isinstance(said.get(limit), dict | list):
+        said[limit] = "a limit"
+    terms = {key: _normal(value) for key, value in {"action": "deny", **said}.items()}
+    return kind, repr((path[0], sorted(terms.items())))
 
 
 def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
@@ -53,7 +70,7 @@ def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
     exceptions = said.get("exceptions")
     for index, one in enumerate(exceptions if isinstance(exceptions, list) else ()):
         if isinstance(one, dict) and one.get("order") is not None:
-            yield ("capacity", "exceptions", index, "order"), repr(_scope(one.get("scope"))), one["order"]
+            yield ("capacity", "exceptions", index, "order"), repr(_normal(one.get("scope") or {})), one["order"]
 
 
 def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]:
@@ -174,8 +191,8 @@ def _share(one: object, other: object) -> bool:
     return type(one) is type(other)
 
 
-def _scope(scope: object) -> object:
-    """The scope in a normal form: order and one-element lists do not count."""
-    if not isinstance(scope, dict):
-        return {}
-    return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}
+def _normal(said: object) -> object:
+    """A value, such as a scope, in a normal form: order and one-element lists do not count."""
+    if isinstance(said, dict):
+        return sorted((str(key), _normal(value)) for key, value in said.items())
+    return sorted(map(str, said if isinstance(said, list) else [said]))

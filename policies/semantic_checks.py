@@ -132,8 +132,8 @@ class Together:
             self._teams()
             self._approvers()
         self._orders()
-        for document in self.documents:
-            self._covered_twice(document)
+        for document, path, message in twins(self.documents, self._is_wrong):
+            self._add(document, path, message)
         return self.problems
 
     def _add(self, document: Document, path: Path, message: str, *, at_key: bool = False) -> None:
@@ -214,10 +214,6 @@ class Together:
                 if before != order and not self._wrong_at(document, path):
                     same = " for the same jobs" if len(path) > len(("capacity", "order")) else ""
                     self._add(document, path, f"contradicts the order{same} in {where}; only one is possible")
-
-    def _covered_twice(self, document: Document) -> None:
-        for path, message in twins(document, lambda path: self._is_wrong(document, path)):
-            self._add(document, path, message)
 
     def _is_wrong(self, document: Document, path: Path) -> bool:
         """Whether the entry's scope is unknown because it is invalid. The amount and name of a budget do not matter."""

@@ -141,7 +141,8 @@ FIXED = "amount: $5, period: fixed"
          + "  - {name: h, max_job_cost: $9, scope: {team: [b, a]}}",
          "4:5 guardrails[1]: covers the same jobs as the max_job_cost in line 3, so only the stricter one "
              "takes effect; keep one, or give them different scopes"),
-        (budget("amount: $5, period: day") + "  - {name: c, amount: $9, period: day, counts: [cash, amortised]}",
+        (budget("amount: $5, period: day")
+         + "  - {name: c, amount: $9, period: day, counts: [cash], timezone: UTC, action: deny}",
          "4:5 budgets[1]: covers the same jobs as the budget per day in line 3, so only the stricter one "
              "takes effect; keep one, or give them different scopes"),
     ],

@@ -159,7 +159,7 @@ def test_the_order_of_capacity_is_one_for_all() -> None:
 
 
 def test_names_are_used_once_over_all_files() -> None:
-    error = refused(NLP, "version: 1\nbudgets:\n- {amount: $1, period: day, name: no-crazy-prices}\n")
+    error = refused(NLP, "version: 1\nbudgets:\n- {amount: $1, period: week, name: no-crazy-prices}\n")
 
     assert error.where == "b.yaml"
     assert str(error.problems[0]) == (

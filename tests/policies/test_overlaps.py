@@ -117,6 +117,50 @@ def test_one_budget_may_ask_early_and_another_deny_late() -> None:
     assert "only the stricter one takes effect" in caught.value.problems[0].message
 
 
+@pytest.mark.parametrize(
+    ("section", "one", "other"),
+    [
+        ("budgets", "amount: $5, period: day", "amount: $9, period: day, counts: [cash, amortised]"),
+        ("budgets", "amount: $9, period: day, timezone: Europe/Berlin", "amount: $5, period: day"),
+        ("budgets", "amount: $9, period: day, alerts: [10%]", "amount: $5, period: day, alerts: [90%]"),
+        ("budgets", "amount: $5, period: day, top_up: false", "amount: $9, period: day"),
+        ("budgets", "amount: $5, period: day, action: ask, approvers: a",
+         "amount: $9, period: day, action: ask, approvers: b"),
+        ("guardrails", "max_job_cost: $5, action: ask, approvers: a", "max_job_cost: $9, action: ask, approvers: b"),
+        ("guardrails", "max_price_per_gpu_hour: {H100: $5, L4: $1}", "max_price_per_gpu_hour: {H100: $4, A10: $1}"),
+        ("guardrails", "min_interconnect: {at_least: nvlink, from_gpus: 4}",
+         "min_interconnect: {at_least: pcie, from_gpus: 2}"),
+        ("guardrails", "allowed_locations: {regions: {deny: [us-*]}}", "allowed_locations: {regions: {deny: [eu-*]}}"),
+    ],
+)  # fmt: skip
+def test_limits_that_both_take_effect_are_accepted(section: str, one: str, other: str) -> None:
+    told(one, other, section=section)
+    load({"a.yaml": file(section, "a", one), "b.yaml": file(section, "b", other)})
+
+
+@pytest.mark.parametrize(
+    ("section", "one", "other"),
+    [
+        ("budgets", "amount: $5, period: day, counts: [amortised, cash]",
+         "amount: $9, period: day, counts: [cash, amortised]"),
+        ("budgets", "amount: $5, period: fixed, from: 2026-01-01, to: 2026-02-01",
+         "amount: $9, period: fixed, from: 2026-01-01, to: 2026-02-01"),
+        ("guardrails", "max_job_cost: $5, scope: {team: nlp}", "max_job_cost: $9, scope: {team: [nlp]}"),
+    ],
+)  # fmt: skip
+def test_limits_that_contradict_are_refused_in_one_file_and_in_two(section: str, one: str, other: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        told(one, other, section=section)
+    assert "in line 3, so only the stricter one takes effect" in caught.value.problems[0].message
+    with pytest.raises(InvalidInput) as caught:
+        load({"a.yaml": file(section, "a", one), "b.yaml": file(section, "b", other)})
+    assert "in a.yaml:2, so only the stricter one takes effect" in caught.value.problems[0].message
+
+
+def file(section: str, name: str, entry: str) -> str:
+    return f"version: 1\n{section}: [{{name: {name}, {entry}}}]\n"
+
+
 def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
     three = [f"max_job_cost: ${dollars}, scope: {{team: [nlp, t{dollars}]}}" for dollars in (10, 20, 30)]
     assert [one.partition(": ")[0] for one in told(*three)] == ["p.yaml:4:41", "p.yaml:5:41"]

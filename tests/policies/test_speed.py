@@ -27,10 +27,11 @@ def policy_set(files: int, rules: int, when: str = "") -> ActivePolicies:
     also = f', when: "{when}"' if when else ""
 
     def text(file: int) -> str:
-        lines = ["version: 1", f"budgets: [{{name: b{file}, amount: $100000, period: month}}]", "guardrails:"]
+        budget = f"{{name: b{file}, amount: $100000, period: month, scope: {{user: [ann, x{file}]}}}}"
+        lines = ["version: 1", f"budgets: [{budget}]", "guardrails:"]
         for n in range(rules // files - 1):
-            # A scope of its own for each, as two rules of a file may not be about the same jobs.
-            rule = GUARDRAILS[n % len(GUARDRAILS)].replace("%n", str(n))
+            # A scope of its own for each, as two rules may not be about the same jobs.
+            rule = GUARDRAILS[n % len(GUARDRAILS)].replace("%n", f"{file}-{n}")
             lines.append(f"- {{name: g{file}-{n}, {rule}{also}}}")
         return "\n".join(lines)
 
