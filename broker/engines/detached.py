@@ -184,13 +184,15 @@ class Slot:
             self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
 
     def enforce(self, patience: timedelta) -> None:
-        """Kill what the commands of dead agents left running. After a cancellation: send SIGTERM once, and SIGKILL if
+        """Kill what the commands of dead agents left running, and delete what they printed, which may have values of
+        secrets. After a cancellation: send SIGTERM once, and SIGKILL if
         the process still runs ``patience`` (wall-clock time) later. Each observation calls this, so no process has to
         wait."""
         cancelled = self.read("cancelled.json")
         started = self.read("started.json") or self.read(_AGENT)
         for scratch in self._dead_agents():
-            end_orphans(scratch)
+            if end_orphans(scratch):
+                (scratch / "output.log").unlink(missing_ok=True)
         if cancelled is None or started is None:  # the pid may not be recorded yet; then the next observation acts
             return
         if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:

@@ -196,6 +196,7 @@ class SimulatedProvider:
         for rank in range(self._machine.nodes):
             for name in ("checkpoints", "work", "lib"):
                 shutil.rmtree(self._slot.folder / f"node-{rank}" / name, ignore_errors=True)
+            (self._slot.folder / f"node-{rank}" / "output.log").unlink(missing_ok=True)
 
     def _state(
         self,

@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -28,7 +29,7 @@ from broker.settings import read_settings
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.chaos.evidence import Manifests
-from tests.chaos.load import ChaosJob, Load, with_hostile_ones
+from tests.chaos.load import SECRET, ChaosJob, Load, with_hostile_ones
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.report import table
 from tests.chaos.schedule import KINDS, Strike
@@ -80,6 +81,7 @@ def run(
     jobs = len(planned)
     os.environ.update(stage.variables)
     os.environ.pop("CHAOS_CONTROL")  # this process is spared
+    os.environ[SECRET] = secrets.token_hex(16)
     broker = Broker(read_settings(), registries(), EVERYBODYS)
     broker.store.activate_policy({"chaos.yaml": POLICY}, by="chaos")
     load = Load(broker, planned, stage.folder, at_once=max(12, jobs // 12), seconds=0.8 * seconds)

@@ -1,5 +1,5 @@
-"""The jobs of a chaos run: each counts up, a checkpoint a number, and leaves marks by which it can be told afterwards
-whether it ever ran twice at the same time."""
+"""The jobs of a chaos run: each counts up, a checkpoint a number, prints its secret, saves results, and leaves marks by
+which it can be told afterwards whether it ever ran twice at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from broker.app.jobs import approvals
+from broker.app.jobs import approvals, jobs
 from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import read_job
 from broker.app.jobs.nearest import JobLimits
@@ -31,15 +31,26 @@ mkdir -p "$MARKS"
 exec 9>>"$me.lock"
 flock --nonblock 9 || echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK twice" >> "$me"
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK start" >> "$me"
+echo "logged in with $CHAOS_TOKEN"
+[ -z "$BEFORE" ] || [ -s "$GPUBROKER_INPUT_DIR/$BEFORE/part/0.txt" ] ||
+  echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK without" >> "$me"
 cd "$GPUBROKER_CHECKPOINT_DIR"
 last=$(ls | tail -n 1); last=${last#step-}; last=$((10#${last:-0}))
 for n in $(seq $((last + 1)) $STEPS); do
   sleep 0.5
   printf '%s\\n' "$n" > .new && mv .new "$(printf step-%06d $n)"
-  if [ "$n" -ge "$FAILS_AT" ] && { [ "$EVER" = again ] || [ "$last" -lt "$FAILS_AT" ]; }; then exit 3; fi
+  if [ "$n" -ge "$FAILS_AT" ] && { [ "$EVER" = again ] || [ "$last" -lt "$FAILS_AT" ]; }; then
+    echo "refused: $CHAOS_TOKEN" >&2; exit 3
+  fi
+done
+mkdir -p "$GPUBROKER_OUTPUT_DIR/part"
+for name in "part/$GPUBROKER_RANK.txt" "résultat\u202f$GPUBROKER_RANK.txt"; do
+  echo "$STEPS steps" > "$GPUBROKER_OUTPUT_DIR/$name"
 done
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 """
+RESULTS = ("part/{rank}.txt", "résultat\u202f{rank}.txt")  # of each node
+SECRET = "CHAOS_TOKEN"
 HOSTILE_SECONDS = 20
 NEVER = 10**6
 # More than any clock jumps ahead, so that no job's time is used up by that; less than what somebody is asked for.
@@ -54,13 +65,14 @@ class JobFate(StrEnum):
     FAILS_ONCE = "fails once"
     FAILS = "fails"
     REFUSED = "is refused"
+    CANCELLED = "is cancelled"
     HOSTILE = "writes over what its node can reach"
 
 
 @dataclass(frozen=True)
 class ChaosJob:
     """One job: where, how, and what becomes of it when all goes right. ``asks``: somebody must approve it first.
-    ``longer``: its owner gives it more time while it runs."""
+    ``longer``: its owner gives it more time while it runs. ``before``: the job whose results it waits for."""
 
     name: str
     provider: str
@@ -69,11 +81,12 @@ class ChaosJob:
     fate: JobFate
     asks: bool = False
     longer: bool = False
+    before: str = ""
 
 
 def with_hostile_ones(jobs: list[ChaosJob]) -> list[ChaosJob]:
     """Every third of them hostile."""
-    hostile = {"nodes": 1, "fate": JobFate.HOSTILE, "asks": False, "longer": False}
+    hostile = {"nodes": 1, "fate": JobFate.HOSTILE, "asks": False, "longer": False, "before": ""}
     return [job if number % 3 else replace(job, **hostile) for number, job in enumerate(jobs)]  # type: ignore[arg-type]  # fields of several types
 
 
@@ -81,16 +94,18 @@ def plan(seed: int, jobs: int, *, slurm: bool) -> list[ChaosJob]:
     """So many jobs: most in the sandbox, the rest on this machine (one at a time) and on Slurm (two)."""
     chance = random.Random(f"load {seed}")
     weights = {"sandbox": 14, "owned": 2, "slurm": 4 if slurm else 0}
-    found = []
+    found: list[ChaosJob] = []
     for number in range(jobs):
         (provider,) = chance.choices(list(weights), list(weights.values()))
-        fates = [JobFate.SUCCEEDS, JobFate.FAILS_ONCE, JobFate.FAILS, JobFate.REFUSED]
-        fate = chance.choices(fates, [16, 2, 2, 1])[0]
+        fates = [JobFate.SUCCEEDS, JobFate.FAILS_ONCE, JobFate.FAILS, JobFate.REFUSED, JobFate.CANCELLED]
+        fate = chance.choices(fates, [16, 2, 2, 1, 2])[0]
         nodes = 2 if provider == "sandbox" and chance.random() < 0.1 and fate is JobFate.SUCCEEDS else 1
         steps = chance.randint(6, 24 if provider == "sandbox" else 10)
         asks = fate is JobFate.REFUSED or chance.random() < 0.15
         longer = not asks and chance.random() < 0.3
-        found.append(ChaosJob(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer))
+        good = [one.name for one in found[-6:] if one.fate is JobFate.SUCCEEDS]
+        before = chance.choice(good) if good and chance.random() < 0.2 else ""
+        found.append(ChaosJob(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer, before))
     return found
 
 
@@ -101,14 +116,17 @@ def text_of(job: ChaosJob, marks: Path, runs: Path) -> str:
         return _head(job, "{failures: 1, backoff: 1s}") + (
             f"run: {program} {runs} {job.steps} {HOSTILE_SECONDS} {marks / job.name}\n"
         )
-    fails_at = NEVER if job.fate in (JobFate.SUCCEEDS, JobFate.REFUSED) else max(2, job.steps // 2)
+    fails_at = max(2, job.steps // 2) if job.fate in (JobFate.FAILS, JobFate.FAILS_ONCE) else NEVER
+    steps = NEVER if job.fate is JobFate.CANCELLED else job.steps
     ever = (
         "again" if job.fate is JobFate.FAILS else "once"
     )  # it may be interrupted at that very step, and go on behind it
     script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
     retry = "{failures: 0}" if job.fate is JobFate.FAILS else "{failures: 1, backoff: 1s}"
-    envs = f"MARKS: {marks / job.name}, STEPS: '{job.steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
-    return _head(job, retry) + f"envs: {{{envs}}}\nrun: |\n{script}"
+    envs = f"MARKS: {marks / job.name}, STEPS: '{steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
+    after = f"after: {{job: {job.before}, inputs: [part/*]}}\n" if job.before else ""
+    more = f"envs: {{{envs}, BEFORE: '{job.before}'}}\nsecrets: {{{SECRET}: null}}\n"
+    return _head(job, retry) + f"{after}{more}run: |\n{script}"
 
 
 def _head(job: ChaosJob, retry: str) -> str:
@@ -164,7 +182,7 @@ class Load:
             self.trouble.add(f"{type(error).__name__}: {error}"[:150])
 
     def people(self) -> None:
-        """What people do meanwhile: approve, refuse, and give jobs that run more time."""
+        """What people do meanwhile: approve, refuse, cancel, and give jobs that run more time."""
         for view in self.views() or ():
             job = self._plans[view.job.name]
             try:
@@ -174,6 +192,8 @@ class Load:
                 elif view.asked is not None:
                     approvals.grant(self._broker, view.id, "chaos", by=APPROVER)
                     self.approved.add(job.name)
+                elif job.fate is JobFate.CANCELLED and view.state is JobState.RUNNING:
+                    jobs.cancel(self._broker, view, by=process_actor())
                 elif job.longer and view.state is JobState.RUNNING and view.max_duration < MORE_TIME:
                     extend(self._broker, view, JobLimits(max_duration=MORE_TIME), by=process_actor())
                     self.extended.add(job.name)

@@ -20,6 +20,8 @@ KINDS: dict[str, tuple[float, float]] = {
     "engine_loses_handles": (4, 8),
     "engine_repeats_itself": (8, 15),
     "machine_killed": (0, 0),
+    "guard_killed": (0, 0),
+    "agent_frozen": (3, 8),
     "notice_late": (0, 0),
     "notice_never": (0, 0),
 }

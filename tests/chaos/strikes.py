@@ -131,6 +131,33 @@ class Striking:
             return True
         return False
 
+    def _guard_killed(self, strike: Strike) -> bool:
+        """An agent and the guard of its command, at once, as `pkill -9 python` does; the command is left alone."""
+        for agent in sorted(self._processes("broker.agent"), key=lambda one: (one.pid * strike.draw) % 1):
+            with suppress(psutil.Error):
+                if guards := agent.children():
+                    for process in (agent, *guards):
+                        process.kill()
+                    return True
+        return False
+
+    def _agent_frozen(self, strike: Strike) -> bool:
+        """An agent stands still for a while, and its command goes on."""
+        agents = sorted(self._processes("broker.agent"), key=lambda one: one.pid)
+        if not agents:
+            return False
+        victim = agents[int(strike.draw * len(agents))]
+
+        def wake() -> None:
+            with suppress(psutil.Error):
+                victim.resume()
+
+        with suppress(psutil.Error):
+            victim.suspend()
+            self._after(strike.lasts, wake)
+            return True
+        return False
+
     def _notice_never(self, strike: Strike) -> bool:
         """The provider takes a machine back and says nothing."""
         return self._take_back(strike, lambda slot: None, 0.0)

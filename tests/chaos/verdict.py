@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from sqlalchemy import create_engine, inspect, text
 
 from broker.app.billing.budgets import rules_of
 from broker.app.results import reasons
@@ -18,10 +21,12 @@ from broker.ledger.entries import Account, faults
 from broker.runfolder.runfolder import RunFolder
 from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, hijacked, hostile_acts, marks
-from tests.chaos.load import MORE_TIME, ChaosJob, JobFate, Load
+from tests.chaos.load import MORE_TIME, RESULTS, SECRET, ChaosJob, JobFate, Load
 from tests.chaos.service import SHORT_REST
 from tests.chaos.stage import ChaosStage, belonging
 
+# The part of all attempts that may end without their command having begun: lost launches, machines taken at once.
+MOST_WASTE = 0.6
 # Micro-dollars by which a day may differ: each amount of each attempt is rounded for itself.
 _BLUR = 1000
 
@@ -50,16 +55,21 @@ def judge(
             wrong += ended(job, views[job.name])
         if job.name in views and job.fate is not JobFate.HOSTILE:
             wrong += ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
+            wrong += _results(stage, job, views[job.name])
     for attempt in tried:
         wrong += resumed_right(attempt, manifests)
     wrong += _still_there(stage, manifests, hostile)
     wrong += [f"{name}: its forged command ran" for name in hijacked(stage.folder / "marks")]
     wrong += _money(broker)
     wrong += _periods(broker)
+    wrong += _leaks(stage)
+    wrong += _tracebacks(stage)
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
     if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
         wrong.append(f"left in Slurm: {left}")
     figures = _figures(views, tried, strikes, manifests, broker)
+    if (never := figures["never_ran"]) > MOST_WASTE * figures["attempts"]:
+        wrong.append(f"{never} of {figures['attempts']} attempts never ran")
     if hostile:
         figures["hostile_acts"] = dict(sorted(hostile_acts(stage.folder / "marks").items()))
         if not sum(figures["hostile_acts"].values()):
@@ -68,7 +78,11 @@ def judge(
 
 
 def ended(job: ChaosJob, view: JobView) -> Iterator[str]:
-    expected = {JobFate.FAILS: JobState.FAILED, JobFate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
+    expected = {
+        JobFate.FAILS: JobState.FAILED,
+        JobFate.REFUSED: JobState.CANCELLED,
+        JobFate.CANCELLED: JobState.CANCELLED,
+    }.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
         yield f"{job.name}: is not closed ({view.state}, {reasons.waits(view.waiting) or 'no reason given'})"
     elif job.fate is not JobFate.HOSTILE and view.state is not expected:
@@ -105,6 +119,8 @@ def ran_once(job: ChaosJob, view: JobView, left: Counter[tuple[int, int, str]]) 
     for (attempt, rank, what), times in sorted(left.items()):
         if what == "twice":
             yield f"{job.name}: attempt {attempt} ran beside another one (node {rank})"
+        elif what == "without":
+            yield f"{job.name}: attempt {attempt} began without the results of {job.before} (node {rank})"
         elif what == "start" and times > 1:
             yield f"{job.name}: attempt {attempt} ran {times} times (node {rank})"
         elif attempt > len(view.attempts):
@@ -113,6 +129,46 @@ def ran_once(job: ChaosJob, view: JobView, left: Counter[tuple[int, int, str]]) 
         for rank in range(job.nodes):
             if not any(what == "end" and node == rank for _, node, what in left):
                 yield f"{job.name}: succeeded, and node {rank} never came to its end"
+
+
+def _results(stage: ChaosStage, job: ChaosJob, view: JobView) -> Iterator[str]:
+    """What a job that succeeded saved is listed, and is what it wrote."""
+    if view.state is not JobState.SUCCEEDED:
+        return
+    folder = RunFolder((stage.home / "runs").as_uri(), view.id)
+    listed = {one.file.path: one for one in folder.outputs(len(view.attempts))}
+    wanted = {name.format(rank=rank) for rank in range(job.nodes) for name in RESULTS}
+    if listed.keys() != wanted:
+        yield f"{job.name}: saved {sorted(wanted)}, listed are {sorted(listed)}"
+    for path, one in listed.items():
+        content = b"".join(folder.output_content(one.attempt, one.file))
+        if content != f"{job.steps} steps\n".encode():
+            yield f"{job.name}: {path} holds {content[:40]!r}"
+
+
+def _leaks(stage: ChaosStage) -> Iterator[str]:
+    """The secret that every job prints is in no file of the broker and in no row of its store."""
+    secret = os.environ[SECRET]
+    for path in (*stage.home.rglob("*"), *stage.folder.glob("*.out")):
+        if path.is_file() and secret.encode() in path.read_bytes():
+            yield f"the secret is in {path.relative_to(stage.folder)}"
+    engine = create_engine(stage.url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.connect() as connection:
+        for table in inspect(engine).get_table_names():
+            query = text(f'SELECT count(*) FROM "{table}" AS r WHERE r::text LIKE :part')
+            if found := connection.scalar(query, {"part": f"%{secret}%"}):
+                yield f"the secret is in {found} rows of {table}"
+    engine.dispose()
+
+
+def _tracebacks(stage: ChaosStage) -> Iterator[str]:
+    """No process of the broker had an error that nobody expected."""
+    for path in (*stage.home.rglob("*.log"), *stage.folder.glob("*.out")):
+        words = path.read_text(errors="replace") if path.is_file() else ""
+        if "Traceback (most recent call last)" in words:
+            _, _, after = words.partition("Traceback (most recent call last)")
+            last = next((line for line in after.splitlines()[1:] if line and not line.startswith(" ")), "")
+            yield f"a traceback in {path.relative_to(stage.folder)}: {last[:150]}"
 
 
 def resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
@@ -206,6 +262,7 @@ def _figures(
     return {
         "jobs": dict(Counter(str(view.state) for view in views.values())),
         "attempts": len(all_attempts),
+        "never_ran": len(all_attempts) - sum(1 for one in tried if one.of("command_started")),
         "attempts_by_engine": dict(Counter(attempt.engine for attempt in all_attempts)),
         "causes": dict(Counter(str(attempt.cause) for attempt in all_attempts)),
         "resumed": sum(1 for one in tried for restored in one.of("restored") if restored["checkpoint"]),

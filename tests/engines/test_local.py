@@ -118,6 +118,7 @@ def test_no_machine_is_gone_while_a_process_of_its_job_lives(bench: Bench, tmp_p
     assert [one.handle for one in bench.engine.machines()] == [handle], "a sweep finds it"
     bench.until(handle, EngineState.GONE)
     assert not [pid for pid in pids if alive(pid)]
+    assert not (slot_of(tmp_path / "home", handle) / "output.log").exists(), "it may have values of secrets"
 
 
 @pytest.mark.system
