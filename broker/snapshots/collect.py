@@ -14,7 +14,7 @@ from broker.agent.entries import FILE, FOLDER, LINK, inner_target, kind_of
 from broker.agent.source_tree import TreeEntry
 from broker.core.errors import InvalidInput, Problem
 from broker.core.values.units import print_size
-from broker.snapshots.ignored import OWN, IgnoreRules
+from broker.snapshots.ignored import NAMED_DEFAULTS, OWN, IgnoreRules
 
 _MOST_PROBLEMS = 10
 _LARGEST = 5
@@ -33,7 +33,8 @@ class DiskEntry:
 class CollectedTree:
     """The entries of one folder or file, ``root``.
 
-    ``left_out``: virtual environments, which do not work in another place.
+    ``left_out`` without being listed in a file: virtual environments, which do not work in another place, and
+    `NAMED_DEFAULTS`.
     """
 
     root: Path
@@ -130,6 +131,8 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
         path = place.relative_to(root).as_posix()
         is_folder = one.is_dir(follow_symlinks=False)
         if rules.leave_out(path, folder=is_folder):
+            if rules.listed(path, folder=is_folder) is None and one.name in NAMED_DEFAULTS:
+                left_out.append(path)
             continue
         if not is_folder:
             yield from _one(place, path, root, wrong)

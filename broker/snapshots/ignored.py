@@ -2,18 +2,31 @@
 
 As in Git: patterns of ``.gitignore`` in every folder, and of ``.git/info/exclude``. As in SkyPilot: a ``.skyignore`` in
 the top folder replaces them. ``.gpubrokerignore``, in any folder, overrides all of them; with ``!`` it includes what
-they leave out. ``.git`` is never included.
+they leave out. ``.git`` is never included. `NAMED_DEFAULTS` and caches are left out
+unless one of these files includes them: ``!.env``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
 OWN = ".gpubrokerignore"
 _GIT, _SKYPILOT = ".gitignore", ".skyignore"
+NAMED_DEFAULTS = (".env", ".env.local", ".venv", "node_modules", "wandb")
+"""Secrets of this machine, and what its programs installed or recorded; a submitter is told that it is left out."""
+_CACHES = (
+    "__pycache__/",
+    ".ipynb_checkpoints/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".tox/",
+    ".DS_Store",
+)
+_DEFAULTS = GitIgnoreSpec.from_lines((*NAMED_DEFAULTS, *_CACHES))
 
 
 @dataclass(frozen=True)
@@ -41,14 +54,19 @@ class IgnoreRules:
         """The patterns of the folder at ``place``, relative to the top. Raises as `at_top`."""
         found = _read(folder / _GIT) if self.git else None
         layers = (*self.layers, (place, found)) if found else self.layers
-        return IgnoreRules(layers, self.own, self.git)._with_own(folder, place)
+        return replace(self, layers=layers)._with_own(folder, place)
 
     def _with_own(self, folder: Path, place: str) -> IgnoreRules:
         own = _read(folder / OWN)
-        return IgnoreRules(self.layers, (*self.own, (place, own)) if own else self.own, self.git)
+        return replace(self, own=(*self.own, (place, own))) if own else self
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
         """Whether the entry at ``path``, relative to the top, is left out."""
+        listed = self.listed(path, folder=folder)
+        return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if listed is None else listed
+
+    def listed(self, path: str, *, folder: bool) -> bool | None:
+        """Whether a file leaves the entry out; None if none says anything about it."""
         if path == ".git" or path.endswith("/.git"):
             return True
         for place, spec in reversed((*self.layers, *self.own)):
@@ -56,7 +74,7 @@ class IgnoreRules:
             said = spec.check_file(f"{local}/" if folder else local).include
             if said is not None:
                 return said
-        return False
+        return None
 
 
 def _read(file: Path) -> GitIgnoreSpec | None:

@@ -58,6 +58,17 @@ def test_an_environment_of_this_machine_is_left_out_and_named(tmp_path: Path) ->
     assert collect(tmp_path).left_out == ("env",)
 
 
+def test_secrets_and_installed_files_are_left_out_by_default_and_named(tmp_path: Path) -> None:
+    names_left = [".env", "node_modules", "src/wandb"]
+    write(
+        tmp_path, {".env": "TOKEN=x", "node_modules/x": "", "src/wandb/run": "", "src/__pycache__/a.pyc": "", "a": ""}
+    )
+    assert (names(tmp_path), list(collect(tmp_path).left_out)) == (["a"], names_left)
+    write(tmp_path, {".gpubrokerignore": "!.env\nwandb\n"})
+    assert names(tmp_path) == [".env", ".gpubrokerignore", "a"]
+    assert collect(tmp_path).left_out == ("node_modules",), "a file that lists it is enough"
+
+
 def test_a_pattern_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {".gitignore": "!\n"})
     with pytest.raises(InvalidInput, match="ignore file"):

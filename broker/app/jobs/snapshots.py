@@ -98,7 +98,7 @@ class Survey:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Virtual environments, which are not copied because they work only where they were made."""
+        """What is not copied although no ignore file lists it: as in `CollectedTree`."""
         return tuple(str(tree.root / path) for _, tree in self.trees for path in tree.left_out)
 
 

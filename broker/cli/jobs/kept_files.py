@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,7 @@ GET_EXAMPLES = examples(
 )
 DIFF_EXAMPLES = examples("gpubroker jobs diff bert bert-2", "gpubroker jobs diff bert bert-2 --json")
 
+_TO = "Target folder (default: ./JOB-ID; in the job's work folder ../JOB-ID, beside it)."
 Attempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only files that this attempt wrote.")]
 
 
@@ -42,15 +44,20 @@ class WantedFiles:
         str | None,
         typer.Argument(metavar="PATH", help="A result, a folder of results, or a pattern; all by default."),
     ] = None
-    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Target folder (default: ./JOB-ID).")] = None
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help=_TO)] = None
     checkpoint: Annotated[
         str | None,
         typer.Option("--checkpoint", metavar="STEP", help="Fetch this checkpoint instead: step, ID, or latest."),
     ] = None
     attempt: Attempt = None
 
-    def into(self, id: str) -> Path:
-        """The target folder."""
+    def into(self, id: str, workdir: str | None) -> Path:
+        """The target folder: beside ``workdir``, the job's work folder, if the command runs there, because the next
+        job would be submitted with the results."""
+        if self.to is None and workdir and Path.cwd().is_relative_to(workdir):
+            beside = Path(workdir).parent
+            if os.access(beside, os.W_OK):
+                return Path(os.path.relpath(beside / id))
         return self.to if self.to is not None else Path(id)
 
 
@@ -115,7 +122,7 @@ def _fetched(terminal: Terminal, job: str, wanted: WantedFiles) -> FetchedFilesR
     broker = terminal.broker()
     whole = wanted.checkpoint is None and wanted.attempt is None
     view = (jobs.find if whole else jobs.find_single)(broker, job)
-    into = wanted.into(view.id)
+    into = wanted.into(view.id, view.job.workdir)
     with bytes_bar(terminal, "fetching") as progress:
         if wanted.checkpoint is not None:
             chosen = kept_files.checkpoint(broker, view, wanted.checkpoint)
@@ -142,8 +149,9 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
     # The server must not choose where this machine writes.
     if wanted.to is None and (id == ".." or Path(id).name != id):
         raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
+    into = wanted.into(id, None if wanted.to else fetching.workdir(api, id))
     with bytes_bar(terminal, "fetching") as progress:
-        return FetchedFilesResult.of(id, fetch_files(files, wanted.into(id), progress))
+        return FetchedFilesResult.of(id, fetch_files(files, into, progress))
 
 
 def _submitted(terminal: Terminal, job: str) -> None:

@@ -9,6 +9,7 @@ from broker.app.jobs.snapshots import Survey
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.snapshots.collect import rounded
+from broker.snapshots.ignored import OWN
 from broker.snapshots.upload import Progress, no_progress
 
 
@@ -18,7 +19,9 @@ def about(files: Survey) -> Iterator[str]:
     git = f"; Git {files.git}" if files.git else ""
     yield f"Files: {formats.plural(files.files, 'file')}, {rounded(files.size)}, from {roots}{git}."
     if files.left_out:
-        yield f"Not included: {', '.join(files.left_out)} (virtual environments work on this machine only)."
+        named = ", ".join(files.left_out)
+        why = f"virtual environments work on this machine only; `!NAME` in {OWN} includes others"
+        yield f"Not included: {named} ({why})."
 
 
 @contextmanager

@@ -94,6 +94,22 @@ def test_results_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None
     assert "4 of them had not changed" in again.out
 
 
+def test_results_are_fetched_beside_the_work_folder_and_not_into_it(
+    done: Gpubroker, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ".env").write_text("TOKEN=secret\n")
+    job = done("jobs", "list", "--json").json["jobs"][0]["id"]
+    monkeypatch.chdir(project)
+    fetched = done("jobs", "get", job, "*.json")
+    assert f"in ../{job}" in fetched.out, fetched.err
+    assert (project.parent / job / "metrics.json").is_file()
+    assert sorted(path.name for path in project.iterdir()) == [".env", "run.sh", "words.txt"]
+    again = done("submit", "../job.yaml", "--yes", "--detach")
+    told = " ".join((again.out + again.err).split())
+    assert "Files: 2 files" in told
+    assert "Not included:" in told
+
+
 @pytest.mark.system
 def test_some_results(done: Gpubroker, tmp_path: Path) -> None:
     job = done("jobs", "files", "mine", "--json").json["id"]
