@@ -92,22 +92,9 @@ def test_a_requested_attempt_is_submitted() -> None:
     assert only(view) == decide.Submit(view.attempts[0])
 
 
-def test_a_requested_attempt_of_a_cancelled_job_is_abandoned() -> None:
-    assert isinstance(only(life(request(), ev.CancelRequested(by="ann"))), decide.Abandon)
-
-
 def test_a_running_attempt_is_watched() -> None:
     view = life(*UP)
     assert only(view) == decide.Observe(view.attempts[0], remove=False)
-
-
-def test_a_cancelled_running_job_is_stopped_checkpoint_first_and_only_once() -> None:
-    view = life(*UP, ev.CancelRequested(by="ann"))
-    step = only(view)
-    assert isinstance(step, decide.Stop)
-    assert step.cause is Cause.CANCELLED_BY_USER
-    told = life(*UP, ev.CancelRequested(by="ann"), ev.StopRequested(cause=Cause.CANCELLED_BY_USER))
-    assert isinstance(only(told), decide.Observe)
 
 
 def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
@@ -239,13 +226,6 @@ def test_a_job_whose_pool_rests_looks_for_another_pool_at_once(cause: Cause) -> 
     wait = only(after, after=timedelta(minutes=4))
     assert isinstance(wait, decide.Wait)
     assert wait.until == NOW + timedelta(minutes=4, seconds=2), "only the second attempt delays the job"
-
-
-def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
-    view = life(request(), ended(Cause.REQUEST_EXPIRED), request(2), ended(Cause.REQUEST_EXPIRED))
-    wait = only(view, after=timedelta(minutes=4))
-    assert isinstance(wait, decide.Wait)
-    assert wait.until == NOW + timedelta(minutes=4, seconds=4)
 
 
 @pytest.mark.parametrize(("seconds", "step"), [(0, decide.Wait), (61, decide.Place)])

@@ -8,7 +8,7 @@ import pytest
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, Claimed, CommandStarted
 from broker.core.events.events import EventBody
-from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.outcomes import Cause
 from broker.core.events.wait_reasons import (
     LaunchesFailed,
     MaxDurationUsed,
@@ -42,17 +42,6 @@ def test_what_died_without_having_saved_anything_waits_and_what_has_saved_someth
 def test_what_was_taken_after_it_ran_goes_on_at_once_though_nothing_was_saved() -> None:
     """The provider took it; its program is not to blame."""
     assert isinstance(only(life(*UP, ended(Cause.PREEMPTED), GONE), after=timedelta(minutes=6)), decide.Place)
-
-
-def test_a_machine_that_was_taken_within_a_minute_went_fast() -> None:
-    def after(seconds: int) -> decide.Step:
-        up = ev.MachineUp(since=NOW + timedelta(minutes=4) - timedelta(seconds=seconds))
-        gone = ev.MachineGone(gone_at=NOW + timedelta(minutes=4))
-        view = life(request(), ev.Launched(handle="h"), up, ended(Cause.PREEMPTED), gone)
-        return only(view, after=timedelta(minutes=4))
-
-    assert isinstance(after(59), decide.Wait)
-    assert isinstance(after(60), decide.Place)
 
 
 def test_what_was_taken_before_its_machine_was_up_waits() -> None:
@@ -122,15 +111,6 @@ def test_a_machine_taken_back_after_more_money_was_refused_is_no_reason_to_pause
     assert only(life(*UP, stop, ended(Cause.PAID_UNTIL), GONE)) == decide.Pause(
         MoneyEnded(stop=RulesDeny(objections=()))
     )
-
-
-def test_what_ended_without_evidence_is_told_by_its_cause() -> None:
-    assert only(life(*UP, ended(Cause.PREEMPTED), GONE)) == decide.Place("preempted")
-
-
-def test_a_job_that_is_closed_waits_for_nothing() -> None:
-    over = life(*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED), ev.JobClosed())
-    assert only(over) == decide.Wait(None, "closed")
 
 
 def test_after_a_launch_that_failed_although_its_agent_spoke_the_failures_before_it_count() -> None:

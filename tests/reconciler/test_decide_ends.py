@@ -25,11 +25,6 @@ from broker.reconciler.decide import next_steps
 from tests.reconciler.test_decide import GONE, NOW, UP, ended, life, only, request, steps
 
 
-def test_an_ended_job_is_closed_once_every_machine_is_gone() -> None:
-    done = (*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED))
-    assert isinstance(only(life(*done)), decide.Close)
-
-
 def test_a_passed_deadline_is_said_once_and_the_job_runs_on() -> None:
     view = replace(life(*UP), deadline=NOW + timedelta(minutes=30))
     assert isinstance(only(view), decide.MissDeadline)

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.app.results.reasons import stops
 from broker.core.errors import InvalidInput, Unreachable
-from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause
-from broker.core.events.views import AttemptView, JobView
+from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import inputs_of
@@ -161,10 +159,6 @@ class TestWhen:
         assert not judge.look(10 * SECOND, replace(judge.view, id="another"))
         assert judge.times == 3
 
-    def test_how_often_can_be_said(self) -> None:
-        judge = OneRunGate(every=HOUR)
-        assert [judge.look(after) or judge.times for after in (0 * SECOND, 59 * SECOND, HOUR)] == [1, 1, 2]
-
     def test_a_clock_that_was_set_back_delays_nothing(self) -> None:
         judge = OneRunGate()
         judge.look()
@@ -189,23 +183,6 @@ class TestWhen:
 
 
 class TestWhat:
-    def test_a_denial_stops_the_attempt_with_the_words_of_the_rules_that_deny(self) -> None:
-        judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY, Answer.ALLOW, Answer.ASK, Answer.DENY)))
-        assert judge.look()
-        [(job, [(attempt, body)], at)] = judge.journal.appended
-        assert (job, attempt, at) == ("train", 1, NOW)
-        assert isinstance(body, ev.StopRequested)
-        assert (body.cause, body.by) == (Cause.STOPPED_BY_POLICY, "the policy")
-        assert stops(body.reason) == "reason 1 (team.yaml:1); reason 4 (team.yaml:4)"
-        (decision,) = judge.journal.recorded
-        assert decision.answer is Answer.DENY
-
-    @pytest.mark.parametrize("answer", [Answer.ALLOW, Answer.ASK])
-    def test_what_is_not_denied_goes_on(self, answer: Answer) -> None:
-        judge = OneRunGate(SameAnswerPolicy(answers=(answer,)))
-        assert not judge.look()
-        assert (judge.times, judge.journal.recorded, judge.journal.appended) == (1, [], [])
-
     @pytest.mark.parametrize("now", [None, "later"])
     def test_a_job_that_changed_meanwhile_is_looked_at_again(self, now: str | None) -> None:
         judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY,)))
@@ -217,24 +194,6 @@ class TestWhat:
         assert judge.look()
         assert len(judge.journal.appended) == 1, "at once, not only after fifteen seconds"
         assert judge.reads == before + 2, "the policy is read anew, and compared once more when it is recorded"
-
-    def test_usage_is_read_where_a_rule_needs_it(self) -> None:
-        def usage(view: JobView, attempt: AttemptView) -> list[Usage]:
-            assert (view.id, attempt.number) == ("train", 1)
-            return [Usage(NOW, 3.0)]
-
-        judge = OneRunGate(usage=usage)
-        judge.look()
-        judge.policy = SameAnswerPolicy(version="2", needs_usage=True)
-        judge.look(HOUR)
-        assert judge.policy.asked[0][0].usage == (Usage(NOW, 3.0),)
-
-        def silent(view: JobView, attempt: AttemptView) -> list[Usage]:
-            raise Unreachable("time-out")
-
-        judge = OneRunGate(SameAnswerPolicy(needs_usage=True), usage=silent)
-        judge.look()
-        assert judge.policy.asked[0][0].usage == ()
 
     def test_exceeded_budgets_of_the_job_are_told(self) -> None:
         use = BudgetUse(UP, NOW, Money.usd(9), Money.ZERO, NOW)
@@ -253,12 +212,6 @@ class TestWhat:
         judge = OneRunGate(SameAnswerPolicy(specs=(TEAM, OTHER)), over=unknown)
         judge.look()
         assert judge.policy.asked[0][1].budgets == {}
-
-    def test_without_anything_to_tell_nothing_is_told(self) -> None:
-        judge = OneRunGate(SameAnswerPolicy(specs=(TEAM,), needs_usage=True))
-        judge.look()
-        ((action, facts),) = judge.policy.asked
-        assert (action.usage, facts.budgets) == ((), {})
 
 
 class TestJudgeRunning:

@@ -78,11 +78,6 @@ class TestWarnings:
         judge.look(HOUR)
         assert len(self.noted(judge)) == 1
 
-    def test_where_no_rule_warns_nothing_is_noted(self) -> None:
-        judge = OneRunGate()
-        judge.look(HOUR)
-        assert judge.journal.times == 0
-
     def test_a_rule_that_only_warns_is_not_left_to_the_node(self) -> None:
         rules = (Idle("a", TOO_IDLE), Idle("b", VERY_IDLE))
         judge = OneRunGate(SameAnswerPolicy(rules=rules, warning=("a",)))
@@ -135,10 +130,6 @@ class TestWhatIsKept:
         judge.policy = replace(judge.policy, version="2")
         judge.clock.advance(HOUR)
         assert judge.gate.idle_limits(judge.view) == (TOO_IDLE,)
-
-    def test_where_no_rule_is_about_idleness_no_node_ends_for_it(self) -> None:
-        judge = OneRunGate(SameAnswerPolicy(rules=(SimpleNamespace(),)))
-        assert judge.gate.idle_limits(judge.view) == ()
 
     def test_the_ends_of_the_periods_of_its_budgets(self) -> None:
         judge = OneRunGate(SameAnswerPolicy(specs=(TEAM,)))

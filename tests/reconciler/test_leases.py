@@ -171,17 +171,6 @@ class Fleet:
         return all(leases[-1].idle == idle for leases in self.stage.mailbox.leases.values())
 
 
-def test_where_a_rule_stands_makes_no_difference_to_a_node(stage: Stage) -> None:
-    """Each edit above a rule moves it; thousands of leases say where it stands."""
-    fleet = Fleet.of(stage, 3)
-    fleet.limits.append(IDLE)
-    assert (fleet.look(), fleet.look()) == (3, 0)
-    fleet.limits[:] = [replace(IDLE, told="for 1h; the limit is 5% (t.yaml:4)")]
-    assert fleet.look() == 0
-    fleet.limits[:] = [replace(IDLE, below=6.0)]
-    assert (fleet.look(), fleet.has(*fleet.limits)) == (3, True)
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_thousands_that_learn_of_a_new_limit_some_hear_of_it_with_each_look(stage: Stage, order: int) -> None:
     """Written one after the other, while nothing else is observed. Also what an earlier process granted."""
@@ -206,42 +195,11 @@ def test_money_and_the_word_to_stop_do_not_wait_for_that(stage: Stage) -> None:
     assert all(fleet.stage.mailbox.leases[view.id][-1].stop is Cause.STOPPED_BY_POLICY for view in fleet.views[-20:])
 
 
-def test_leases_that_cannot_be_written_keep_no_others_waiting_for_ever(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet, write = Fleet.of(stage, 250), stage.mailbox.write_lease
-    fleet.limits.append(IDLE)
-    out_of_reach = {view.id for view in fleet.views[:120]}
-
-    def write_lease(view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
-        if view.id in out_of_reach:
-            raise Unreachable("time-out")
-        write(view, attempt, lease)
-
-    monkeypatch.setattr(stage.mailbox, "write_lease", write_lease)
-    assert sum(fleet.look() for _ in range(4)) == 130
-    out_of_reach.clear()
-    assert sum(fleet.look() for _ in range(3)) == 120
-    assert fleet.has(IDLE)
-
-
 def test_renewals_of_thousands_are_spread_and_none_comes_too_late(stage: Stage) -> None:
     fleet = Fleet.of(stage, 350, longest=HOUR)
     assert fleet.look() == 350, "how old they are is not known"
     assert [fleet.look(16 * MINUTE), *(fleet.look() for _ in range(4))] == [100, 100, 100, 50, 0]
     assert fleet.look(31 * MINUTE) == 350, "at half the time they wait no longer"
-
-
-def test_each_look_of_the_reconciler_has_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[IdleLimit] = []
-    monkeypatch.setattr("broker.reconciler.leases._A_LOOK", 1)
-    stage.begin(stage.place, stage.enforce, limits=FixedLimits(limits))
-    stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
-    key = running(stage)
-    for below in (1.0, 2.0, 3.0):
-        limits[:] = [replace(IDLE, below=below)]
-        stage.pass_time()
-        assert stage.mailbox.leases[key][-1].idle == tuple(limits)
 
 
 def test_a_lease_follows_the_time_that_another_machine_of_the_job_takes(stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +15,8 @@ from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
 from broker.placement.shares import part
 from broker.reconciler.admission.admission import (
-    admit,
     denials,
-    re_place,
     still_free,
-    strictest,
     switched_off,
     unused,
     with_occupancy,
@@ -28,15 +24,10 @@ from broker.reconciler.admission.admission import (
 from broker.reconciler.admission.hold_limits import HoldLimit
 from tests.reconciler.test_admission_by_hand import (
     CASH,
-    HOUR,
     JOB,
-    MINUTE,
     NOW,
     GateByMachine,
     at,
-    life,
-    no_facts,
-    plan,
     sold,
     submitted,
 )
@@ -105,32 +96,6 @@ def test_which_limit_decides_the_hold(cost: str | None, held: str, limit: HoldLi
     assert (found.money, found.limited_by) == ({CASH: Money.usd(held)}, {CASH: limit})
 
 
-def test_the_rules_know_what_is_known_of_the_very_action_that_they_judge() -> None:
-    known: dict[int, Facts] = {}
-
-    def facts_for(action: Action) -> Facts:
-        known[id(action)] = facts = Facts(NOW + len(known) * MINUTE)
-        return facts
-
-    class Knowing(GateByMachine):
-        def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-            assert facts is known[id(action)]
-            return super().judge(action, facts)
-
-    gate: Any = Knowing({"a": Answer.ASK})
-    found = admit(JOB, "ann", plan(at(sold("a")), at(sold("b"))), gate, facts_for, max_duration=HOUR, now=NOW)
-    assert found.placement.offer.instance_type == "b"
-    assert len(known) == 2
-    moving = re_place(life(), plan(at(sold())), gate, facts_for, {}, billed=HOUR, now=NOW)
-    assert (moving.may_launch, len(known)) == (True, 3)
-
-
-def test_what_objects_is_told_apart_from_what_allows() -> None:
-    found = submitted(GateByMachine({"box": Answer.ASK}), at(sold()))
-    assert [verdict.code for verdict in found.verdicts] == ["fine", "said"]
-    assert [verdict.code for verdict in found.objections] == ["said"]
-
-
 def test_machines_that_run_are_taken_off_what_is_free() -> None:
     limited, full, open_ = sold("a", slots=3), sold("b", slots=1), sold("c")
     running = [live(limited.pool), live(limited.pool), live(full.pool, 4), live(open_.pool)]
@@ -157,23 +122,6 @@ def test_parts_that_jobs_have_are_taken_off_what_is_free_of_a_shared_machine() -
         None,
     ]
     assert unused(found) == [shared, shared, sold("rented")]
-
-
-def test_a_move_is_by_the_owner_only_where_it_is_said() -> None:
-    gate = GateByMachine()
-    gate_: Any = gate
-    for options in ({}, {"by_owner": True}):
-        re_place(life(), plan(at(sold())), gate_, no_facts, {}, billed=HOUR, now=NOW, **options)
-    assert [action.by_owner for action in gate.asked] == [False, True]
-
-
-def test_the_strictest_answer_counts() -> None:
-    def said(*answers: Answer) -> Answer:
-        return strictest(Verdict(answer, "rule", "said", "said", Source("t", 1)) for answer in answers)
-
-    assert said() is said(Answer.ALLOW) is Answer.ALLOW
-    assert said(Answer.ASK, Answer.ALLOW) is said(Answer.ALLOW, Answer.ASK) is Answer.ASK
-    assert said(Answer.ASK, Answer.DENY, Answer.ALLOW) is Answer.DENY
 
 
 def test_only_a_denial_takes_a_single_place_out_of_a_plan() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.outcomes import AttemptState
 from broker.core.events.views import JobView
 from broker.core.job.placements import CostTerm, Moved
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
@@ -81,20 +81,6 @@ def test_the_rest_of_the_billing_minimum_is_due_though_time_is_settled_to_the_en
     assert sum((e.amount for e in after.entries if e.account is Account.SPENT), Money.ZERO) == Money.usd("5")
     again = settled(replace(view, attempts=(over,)), [*entries, *after.entries], after, hours=1.6)
     assert again.entries == []
-
-
-def test_egress_that_was_given_back_stays_given_back() -> None:
-    view = life(closed=False)
-    placement = replace(view.attempts[0].placement, terms=(CostTerm("data egress", Money.usd("7"), moves=Moved.DATA),))
-    attempt = replace(view.attempts[0], placement=placement)
-    entries = held(Money.usd("80"))
-    before = settled(replace(view, attempts=(attempt,)), entries)
-    refused = replace(attempt, state=AttemptState.INTERRUPTED, cause=Cause.NO_CAPACITY, gone=True, gone_at=UP + HOUR)
-    entries += before.entries
-    after = settled(replace(view, attempts=(refused,)), entries, before)
-    entries += after.entries
-    assert balances(entries)[MoneyKind.CASH].held == Money.usd("80"), "all of it is back in the hold"
-    assert settled(replace(view, attempts=(refused,)), entries, after, hours=2).entries == []
 
 
 @pytest.mark.parametrize(("after", "seen"), [(24 * HOUR - MINUTE, True), (24 * HOUR, False)])

@@ -14,7 +14,7 @@ from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant
-from broker.core.policy.policy import Action, ActionKind, Facts, Grant, LiveAttempt
+from broker.core.policy.policy import Action, ActionKind, Grant, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -118,13 +118,6 @@ def test_who_occupies_what_is_read_where_a_rule_or_an_offer_is_limited(
     assert look.questions() == (["live"] if matters else [])
 
 
-def test_no_approvals_are_read_where_no_rule_asks() -> None:
-    look: Any = NotedLook()
-    policy: Any = SimpleNamespace(asks=False)
-    assert grants_of(look, policy, NOW)(action("train")) == ()
-    assert look.asked == []
-
-
 def test_what_was_approved_for_a_job_and_ahead_for_its_user_is_read_once() -> None:
     """Of $100 for all of ann's jobs $30 are used, $5 of them by the job itself."""
     look: Any = NotedLook()
@@ -140,25 +133,6 @@ def test_what_was_approved_for_a_job_and_ahead_for_its_user_is_read_once() -> No
     assert grants_for(action("train"))[0] == GIVEN
     assert grants_for(action()) == (ahead,)
     assert look.asked == []
-
-
-def test_budgets_are_read_once_and_only_for_an_amount() -> None:
-    look: Any = NotedLook()
-    policy: Any = load({"t.yaml": ONE_BUDGET})
-    facts_for = facts_of(look, policy, NOW)
-    plain = facts_for(action())
-    assert plain == Facts(NOW, (LIVE,))
-    assert look.questions() == ["live"]
-    first = facts_for(action(hold="5"))
-    (budget,) = policy.budgets(JOB, "ann")
-    (use,) = first.budgets[budget.id]
-    assert (use.spent, use.held, use.period_start) == (Money.usd(40), Money.ZERO, NOW.replace(day=1, hour=0))
-    assert set(look.questions()) == {"held", "spent"}
-    assert facts_for(action(hold="6")).budgets == first.budgets
-    assert look.questions() == []
-    for _ in range(2):
-        assert facts_for(action(hold="61")).budgets == first.budgets, "nothing waits for an answer"
-    assert look.questions() == ["undecided"], "what waits is read where there is no room, and once"
 
 
 def test_what_waits_for_an_answer_is_told_with_the_budget_that_lacks_room() -> None:
@@ -197,26 +171,9 @@ def test_only_the_budgets_of_the_user_are_read_for_the_periods_of_the_money() ->
     assert len(facts_of(look, policy, NOW)(replace(long, user="bob")).budgets) == 2
 
 
-def test_far_periods_are_not_asked_for_once_it_is_known_that_nothing_was_spent_there() -> None:
-    """Half a year from March on; nothing was spent after the second of March."""
-    look: Any = NotedLook()
-    policy: Any = load({"t.yaml": ONE_BUDGET})
-    burns = {MoneyKind.CASH: Burn.evenly(Money.usd(5), (NOW, NOW + 180 * 24 * HOUR))}
-    (uses,) = facts_of(look, policy, NOW)(replace(action(hold="5"), burns=burns)).budgets.values()
-    assert [use.spent for use in uses] == [Money.usd(40)] + [Money.ZERO] * 5
-    assert (look.asked.count(("spent", "money")), look.asked.count(("spent_until", "money"))) == (1, 1)
-
-
 def test_money_without_a_time_is_judged_in_the_period_of_now() -> None:
     look: Any = NotedLook()
     policy: Any = load({"t.yaml": ONE_BUDGET})
     timeless = Action(ActionKind.EXTEND, JOB, "ann", hold={})
     ((use,),) = facts_of(look, policy, NOW)(timeless).budgets.values()
     assert use.period_start == NOW.replace(day=1, hour=0)
-
-
-def test_who_occupies_what_is_not_read_again() -> None:
-    look: Any = NotedLook()
-    policy: Any = load({"t.yaml": ONE_BUDGET})
-    assert facts_of(look, policy, NOW, [LIVE, LIVE])(action()).live == (LIVE, LIVE)
-    assert look.asked == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -16,10 +16,8 @@ from broker.core.job.jobs import Job
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.values.clock import ManualClock
-from broker.core.values.money import Money
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling, Validity
 from broker.reconciler.admission.records import launch_request
-from broker.reconciler.controllers.placement import PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
 
@@ -66,29 +64,12 @@ def check_of(stage: Stage, validity: Validity | None = None) -> Rejudging:
     return Rejudging(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, validity)
 
 
-def test_a_sandbox_that_runs_faster_has_both_times_scaled() -> None:
-    assert Validity() == Validity(MINUTE, 20 * MINUTE)
-    assert Validity(MINUTE, 20 * MINUTE).scaled(3) == Validity(3 * MINUTE, 60 * MINUTE)
-
-
 @pytest.mark.parametrize(("later", "counts"), [(MINUTE, True), (MINUTE + SECOND, False)])
 def test_a_judgement_counts_for_a_minute(stage: Stage, later: timedelta, counts: bool) -> None:
     stage.clock.advance(later)
     assert check_of(stage).holds(*requested(stage)) is counts
     assert check_of(stage)(*requested(stage)) is Ruling.LAUNCH
     assert len(decisions(stage)) == (1 if counts else 2), "judged again only where it does not count"
-
-
-def test_the_times_may_be_others(stage: Stage) -> None:
-    check = check_of(stage, Validity(judgement=5 * MINUTE, request=10 * MINUTE))
-    stage.clock.advance(5 * MINUTE)
-    assert check.holds(*requested(stage))
-    stage.clock.advance(5 * MINUTE)
-    assert check(*requested(stage)) is Ruling.LAUNCH, "ten minutes are not too long"
-    stage.clock.advance(SECOND)
-    found = check(*requested(stage))
-    assert isinstance(found, Objection)
-    assert found.cause is Cause.REQUEST_EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -105,19 +86,6 @@ def test_a_refusal_or_other_policies_do_not_count_however_new(stage: Stage, answ
     assert check_of(stage).holds(*requested(stage)), "it was judged again"
 
 
-def test_what_was_never_judged_is_judged(stage: Stage) -> None:
-    """A version that recorded no judgements has requested the launch."""
-    view, attempt = requested(stage)
-    again = launch_request("j-1", 2, attempt.placement)
-    ended = ev.AttemptEnded(cause=Cause.NO_CAPACITY)
-    with stage.store.writing() as tx:
-        tx.append("j-1", [(1, ended), (2, again)], stage.clock.now())
-    view = stage.view
-    assert not check_of(stage).holds(view, view.attempts[1])
-    assert check_of(stage)(view, view.attempts[1]) is Ruling.LAUNCH
-    assert [one.attempt for one in decisions(stage)] == [2, 1]
-
-
 def test_what_time_alone_denies_by_now_does_not_count(stage: Stage) -> None:
     view, attempt = requested(stage)
     stage.policy = policy = Noting()
@@ -129,62 +97,6 @@ def test_what_time_alone_denies_by_now_does_not_count(stage: Stage) -> None:
     assert facts == Facts(stage.clock.now())
     stage.policy = AndAnother(denied=frozenset({"launch"}))
     assert not check_of(stage).holds(view, attempt), "one rule is enough"
-
-
-def test_policies_that_change_before_the_transaction_judge_at_the_next_look(stage: Stage) -> None:
-    """The look is judged by one version, the transaction would be by the next: nothing is judged by either."""
-    versions = iter([OpenPolicy(version="a"), OpenPolicy(version="b")])
-    check = Rejudging(stage.store, lambda job: stage._market(), lambda: next(versions), stage.clock.now)
-    assert check(*requested(stage)) is Ruling.LOOK_AGAIN
-    assert len(decisions(stage)) == 1
-    assert stage.money()[0] == Money.usd(100)
-
-
-def test_a_place_that_is_gone_is_not_exchanged_for_another_at_the_same_price(stage: Stage) -> None:
-    stage.clock.advance(MINUTE + SECOND)
-    stage.offers = [replace(one, instance_type="other") for one in stage.offers]
-    found = check_of(stage)(*requested(stage))
-    assert isinstance(found, Objection)
-    assert found.cause is Cause.REQUEST_EXPIRED
-
-
-def test_the_market_is_that_of_the_job(stage: Stage) -> None:
-    markets: list[Job] = []
-
-    def market(job: Job) -> PlanInputs:
-        markets.append(job)
-        return stage._market()
-
-    check = Rejudging(stage.store, market, lambda: stage.policy, stage.clock.now)
-    stage.clock.advance(2 * MINUTE)
-    assert check(*requested(stage)) is Ruling.LAUNCH
-    assert markets == [stage.view.job]
-
-
-def cancelled(stage: Stage) -> None:
-    with stage.store.writing() as tx:
-        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
-
-
-def launched(stage: Stage) -> None:
-    with stage.store.writing() as tx:
-        tx.append("j-1", [(1, ev.Launched(handle="j-1-1"))], stage.clock.now())
-
-
-@pytest.mark.parametrize("meanwhile", [cancelled, launched])
-def test_a_launch_that_was_cancelled_or_made_meanwhile_is_not_made(
-    stage: Stage, meanwhile: Callable[[Stage], None]
-) -> None:
-    view, attempt = requested(stage)
-    assert check_of(stage).holds(view, attempt)
-    meanwhile(stage)
-    assert not check_of(stage).holds(view, attempt)
-
-
-def test_a_launch_of_a_job_or_attempt_that_is_not_there_is_not_made(stage: Stage) -> None:
-    view, attempt = requested(stage)
-    assert not check_of(stage).holds(replace(view, id="j-2"), attempt)
-    assert not check_of(stage).holds(view, replace(attempt, number=7))
 
 
 def test_a_deadline_that_has_passed_keeps_no_launch_back(store: Store, clock: ManualClock) -> None:

@@ -16,15 +16,14 @@ from broker.core.events.wait_reasons import (
     NothingFits,
 )
 from broker.core.job.jobs import Job, Work
-from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, MoneyKind
 from broker.core.policy.decisions import inputs_of
-from broker.core.policy.policy import Action, ActionKind, Answer
+from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Entry, Movement
 from broker.reconciler.admission.records import attempt_key, held_of, hold_entries, launch_request, movements_of
-from broker.reconciler.controllers.placement import PlacementAdvice, Plans, moving_on
+from broker.reconciler.controllers.placement import PlacementAdvice, Plans
 from tests.reconciler.controllers.placing_scene import (
     ANEW,
     CASH,
@@ -116,15 +115,6 @@ def test_the_decision_says_what_was_judged_and_why(scene: Scene) -> None:
     assert [other.offer.zone for other in known.others] == ["b"]
 
 
-def test_without_a_policy_that_counts_them_running_attempts_are_not_kept_with_a_decision(scene: Scene) -> None:
-    scene.policy.counts_live = False
-    scene.submit()
-    scene.place()
-    known = inputs_of(scene.decided()[0])
-    assert known is not None
-    assert not known.live_kept
-
-
 def test_the_next_attempt_goes_on_from_the_newest_checkpoint(scene: Scene) -> None:
     scene.submit()
     scene.place()
@@ -158,14 +148,6 @@ def test_a_deadline_that_cannot_be_met_is_told_once_and_the_job_goes_on(scene: S
     scene.place()
     assert sum(isinstance(body, ev.DeadlineAtRisk) for body in scene.said()) == 1
     assert scene.view.attempt_count == 2
-
-
-def test_of_a_single_place_that_is_late_the_end_is_told(scene: Scene) -> None:
-    job = Job(name="j", run="x", work=Work(duration=2 * HOUR), deadline=timedelta(minutes=90))
-    scene.offers = scene.offers[:1]
-    scene.submit(job=job, deadline=NOW + 1.5 * HOUR)
-    assert scene.place() == ANEW
-    assert isinstance(scene.said()[0], ev.DeadlineAtRisk)
 
 
 def test_only_the_work_that_is_left_is_planned(scene: Scene) -> None:
@@ -230,21 +212,3 @@ def test_time_that_a_machine_still_costs_counts_when_the_job_moves(scene: Scene)
     scene.place(NOW + HOUR)
     assert scene.policy.judged[-1].elapsed == HOUR
     assert scene.decided()[0].seen["money"] == {}, "nine hours are left, and ten are held for"
-
-
-def test_a_first_launch_needs_no_view() -> None:
-    placement = Placement(sold("a"), 1, Money.usd(12), Money.usd(12), (), None, None, 1.0, 1.0, 0.0)
-    assert launch_request("j", 1, placement) == ev.LaunchRequested(key="j-1", engine="stage", placement=placement)
-    nowhere = replace(placement, offer=replace(placement.offer, engine=None))
-    assert launch_request("j", 1, nowhere).engine == ""
-
-
-def test_what_the_rules_judge_before_it_is_known_where(scene: Scene) -> None:
-    scene.submit()
-    scene.place()
-    view = scene.view
-    assert moving_on(view, NOW) == Action(
-        ActionKind.RE_PLACE, view.job, "ann", job_id="j-1", elapsed=timedelta(0), submitted_at=NOW, attempts=1
-    )
-    scene.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
-    assert moving_on(scene.view, NOW + HOUR).elapsed == HOUR

@@ -60,16 +60,6 @@ def test_refused_money_pauses_the_job(scene: Scene, rule: str) -> None:
     assert (decision.job_id, decision.attempt, decision.answer) == ("j-1", None, Answer.DENY)
 
 
-def test_money_that_is_there_already_may_be_refused_too(scene: Scene) -> None:
-    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, rule="budget")
-    scene.submit(hold="200")
-    scene.place()
-    (paused,) = scene.said()
-    assert isinstance(paused, ev.Paused)
-    assert isinstance(paused.reason, MoneyRefused)
-    assert not paused.reason.more
-
-
 def test_what_other_rules_refuse_is_waited_out_and_recorded_once(scene: Scene) -> None:
     scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY})
     scene.submit()
@@ -95,14 +85,6 @@ def test_policies_that_changed_meanwhile_are_asked_anew(scene: Scene) -> None:
     placing = Placing(scene.store, lambda job: scene.market(), lambda: policies.pop(0))
     assert placing.reconcile(JobContext(scene.view, NOW)) == ANEW
     assert (scene.said(), scene.money(), scene.decided()) == ([], {}, [])
-
-
-def test_nobody_is_asked_twice(scene: Scene) -> None:
-    scene.policy = Says(says={"a": Answer.ASK, "b": Answer.ASK}, asks=True)
-    scene.submit()
-    scene.append((None, ev.ApprovalAsked(extension=True)))
-    assert scene.place() == LATER
-    assert [type(body) for body in scene.said()] == [ev.ApprovalAsked, ev.NothingFeasible]
 
 
 def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,10 +21,9 @@ from broker.core.events.wait_reasons import (
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Availability, CapacityType
 from broker.core.policy.decisions import inputs_of
-from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
-from broker.reconciler.controller import NextLook
 from broker.reconciler.controllers.placement import (
     PlacementAdvice,
     Plans,
@@ -74,15 +72,6 @@ def test_the_machines_whose_turn_it_is_come_before_all_others(scene: Scene) -> N
     assert [one.offer.zone for one in others.others] == ["a"]
 
 
-def test_machines_that_do_not_do_any_more_are_nobodys_turn(scene: Scene) -> None:
-    scene.submit()
-    scene.options["queue_decision"] = lambda view, now: QueueDecision(first="gone")
-    scene.place()
-    (request,) = scene.said()
-    assert isinstance(request, ev.LaunchRequested)
-    assert (request.placement.offer.zone, request.why) == ("a", "")
-
-
 def test_limited_machines_that_are_others_turn_are_not_free(scene: Scene) -> None:
     scene.offers = [sold("a", slots=3), sold("b", "15", slots=3)]
     scene.submit()
@@ -123,44 +112,6 @@ def test_what_single_places_are_denied_by_is_said_in_the_rules_words(scene: Scen
     }
 
 
-def test_what_one_rule_says_of_several_places_is_told_once_without_its_words(scene: Scene) -> None:
-    scene.policy = Says(says={"a": Answer.DENY, "b": Answer.DENY}, whole_only=False)
-    scene.submit()
-    objection = Verdict(Answer.DENY, "hours", "said", "", Source("t.yaml", 3), "hours").objection
-    waits_once(scene, PolicyDenies(objections=(objection,), everywhere=True))
-
-
-class NamedByZone(Says):
-    """Each zone has its own rule."""
-
-    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-        return [replace(one, name=one.message, message="") for one in super().judge(action, facts)]
-
-
-def test_rules_are_told_in_order_unless_the_job_waits_for_a_machine_of_our_own(scene: Scene) -> None:
-    zones = "fbdace"
-    scene.offers = [sold(zone) for zone in zones]
-    scene.policy = NamedByZone(says=dict.fromkeys(zones, Answer.DENY), whole_only=False)
-    scene.submit()
-    scene.place()
-    (note,) = scene.said()
-    assert isinstance(note, ev.NothingFeasible)
-    assert isinstance(note.reason, PolicyDenies)
-    assert [one.name for one in note.reason.objections] == [f"{zone}: deny" for zone in sorted(zones)]
-    scene.offers.append(sold("own", slots=0))
-    scene.place()
-    note = scene.said()[-1]
-    assert isinstance(note, ev.NothingFeasible)
-    assert isinstance(note.reason, NothingFits)
-    assert note.reason.counts["too_few_machines"] == 1
-
-
-def test_a_turn_that_is_not_known_yet_is_looked_for_at_once(scene: Scene) -> None:
-    scene.submit()
-    scene.options["queue_decision"] = lambda view, now: QueueDecision(wait=QueueTurn(pool=""))
-    assert scene.place() == NextLook()
-
-
 def test_a_job_may_wait_for_machines_that_are_paid_already(scene: Scene) -> None:
     """$12 an hour for two hours and six minutes, in which a machine starts, are saved by waiting for one."""
     own = occupied(scene)
@@ -197,17 +148,6 @@ def test_the_wait_is_reckoned_from_the_end_of_the_last_attempt(scene: Scene) -> 
     scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR - MINUTE)
     assert scene.place(ended + MINUTE) == LATER
     assert isinstance(scene.said()[-1], ev.NothingFeasible)
-
-
-def test_a_wait_of_a_job_of_unknown_length_saves_so_much_an_hour(scene: Scene) -> None:
-    occupied(scene)
-    scene.policy.defaults = PolicyDefaults(wait_for_paid=HOUR)
-    scene.submit(job=Job(name="j", run="x"), work_seconds=None)
-    scene.place()
-    (note,) = scene.said()
-    assert isinstance(note, ev.NothingFeasible)
-    assert isinstance(note.reason, WaitsForPaid)
-    assert note.reason.an_hour
 
 
 def test_whose_turn_it_is_goes_there_though_no_place_meets_the_deadline(scene: Scene) -> None:

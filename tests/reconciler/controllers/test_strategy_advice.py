@@ -196,27 +196,6 @@ def test_more_pools_than_are_looked_at_do_not_cost_a_job_its_machine(
     assert [(a.placement.offer.pool, a.cause) for a in stage.view.attempts] == [(pool_name("ninth"), Cause.COMPLETED)]
 
 
-def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualClock) -> None:
-    stage, strategy = Stage(store, clock), Undecided()
-    stage.submit()
-    one = stage.pass_time()
-    other = replace(one, id="j-2")
-    clock.advance(timedelta(minutes=30))
-    made = Moving(store, strategy, lambda view, now: None, rest=4.0, seconds=lambda: strategy.seconds)  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
-    moving = Asking(made, clock.now)
-    assert not moving(one)
-    assert not moving(other)
-    assert strategy.asked == ["j-1"], "the other one's turn comes later"
-    strategy.seconds += 8.0
-    assert not moving(one)
-    assert not moving(other)
-    assert strategy.asked == ["j-1", "j-2"]
-    clock.advance(timedelta(minutes=10))
-    strategy.seconds += 8.0
-    assert not moving(one)
-    assert strategy.asked == ["j-1", "j-2", "j-1"]
-
-
 def test_whose_turn_falls_into_the_rest_each_time_is_asked_all_the_same(store: Store, clock: ManualClock) -> None:
     stage, strategy = Stage(store, clock), Undecided()
     stage.submit()

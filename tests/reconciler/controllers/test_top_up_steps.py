@@ -3,7 +3,6 @@ are for stopping."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,25 +15,21 @@ from broker.core.events.agent_events import Claimed
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import HoldTrigger, MoreMoneyDenied
+from broker.core.events.wait_reasons import HoldTrigger
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
-from broker.core.ports import BudgetSpec
+from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.ledger.journal import NoLongerCurrent
 from broker.ledger.meter import Meter
-from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
-from broker.reconciler.controllers.top_up import TopUp, TopUpPace
-from broker.reconciler.settlement.batch import post_due
+from broker.reconciler.controllers.top_up import TopUp
 from broker.store import Store
-from broker.store.jobs.reading import StoreReading
 from tests.reconciler.controllers.placing_scene import (
     CASH,
     HOUR,
@@ -123,30 +118,6 @@ def test_what_is_looked_after(job: TopUpSteps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "again"),
-    [
-        (60, 1),  # a look each minute
-        (18, 1),
-    ],
-)
-def test_far_from_its_end_it_rests_for_a_minute(job: TopUpSteps, minutes: float, again: float) -> None:
-    job.runs(burning(minutes))
-    assert job.looked() == AtRest(NOW + again * MINUTE)
-    assert (job.said(), job.decided()) == ([], [])
-
-
-def test_near_its_end_an_hour_more_is_held(job: TopUpSteps) -> None:
-    job.runs(burning(12))
-    assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
-    assert job.said() == [ev.ToppedUp(amount=for_minutes(60), until=NOW + 70 * MINUTE)]
-    assert job.held() == (for_minutes(72), burning(72))
-    assert job.decided() == [(Answer.ALLOW, {"cash": for_minutes(60).as_json()}, None)]
-    (action,) = job.policy.judged
-    assert (action.in_place, action.job_id, action.held, action.spent) == (True, "j-1", for_minutes(12), Money.ZERO)
-    assert job.looked() == AtRest(NOW + MINUTE), "now it has enough"
-
-
-@pytest.mark.parametrize(
     ("minutes", "rests"),
     [(12, 5 * MINUTE), (6, 3 * MINUTE), (4, MINUTE), (3, MINUTE), (2, MINUTE)],
 )
@@ -159,44 +130,6 @@ def test_after_a_refusal_it_is_asked_again_at_the_latest_a_minute_before_the_end
     assert bool(job.said()) is (minutes <= 3)
     assert job.held()[0] == for_minutes(minutes)
     assert job.decided() == [(Answer.DENY, {"cash": for_minutes(60).as_json()}, None)]
-
-
-def test_refused_to_the_last_it_is_stopped_with_the_rules_words(job: TopUpSteps) -> None:
-    job.policy = Says(says={"a": Answer.DENY})
-    job.runs(burning(3))
-    job.looked()
-    objection = Verdict(Answer.DENY, "hours", "said", "a: deny", Source("t.yaml", 3), "hours").objection
-    denied = MoreMoneyDenied(trigger=HoldTrigger.ENDS, paid_until=NOW + MINUTE, objections=(objection,))
-    assert job.said() == [ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied)]
-    assert job.view.attempts[0].stop_requested is Cause.MONEY_REFUSED
-
-
-def test_where_a_rule_asks_it_is_held_and_people_are_asked_once(
-    job: TopUpSteps, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job.policy = Says(says={"a": Answer.ASK})
-    job.runs(burning(12))
-    assert job.looked() == DecideAnew(NOW + 5 * MINUTE)
-    (asked,) = job.said()
-    assert isinstance(asked, ev.ApprovalAsked)
-    assert (asked.extension, asked.held, asked.approvers) == (True, {CASH: for_minutes(60)}, ("olga",))
-    assert job.held()[0] == for_minutes(72)
-    assert job.decided() == [(Answer.ASK, {"cash": for_minutes(60).as_json()}, NOW.isoformat())]
-    with job.store.writing() as tx:
-        refuse(tx, job.view, NOW, by="olga")
-    monkeypatch.delattr(StoreReading, "events")  # a job of weeks has thousands of them
-    assert job.held()[0] == for_minutes(12)
-    assert job.looked() == AtRest(NOW + 5 * MINUTE)
-    monkeypatch.undo()
-    assert isinstance(job.said()[-1], ev.ApprovalRefused)
-
-
-def test_what_was_given_before_is_no_refusal(job: TopUpSteps) -> None:
-    job.policy = Says(says={"a": Answer.ASK})
-    job.runs(burning(12))
-    job.append((None, ev.ApprovalAsked(extension=True)), (None, ev.ApprovalGiven(by="olga")))
-    job.looked()
-    assert [type(one) for one in job.said()] == [ev.ApprovalAsked, ev.ApprovalGiven, ev.ApprovalAsked]
 
 
 def test_what_is_left_lasts_from_when_the_meter_was_read(job: TopUpSteps) -> None:
@@ -214,50 +147,6 @@ def test_money_that_is_there_is_dated_anew_where_it_was_judged_for_less_time(job
     dated = ev.HoldDated(amount=for_minutes(120), rate=RATE, until=NOW + 118 * MINUTE, trigger=HoldTrigger.ENDS)
     assert job.said() == [dated]
     assert job.held() == (for_minutes(120), burning(120))
-
-
-def test_where_a_rule_asks_about_dates_alone_nothing_is_dated_before_the_answer(job: TopUpSteps) -> None:
-    job.policy = Says(says={"a": Answer.ASK})
-    job.runs(burning(12, money=120))
-    job.looked()
-    assert job.held() == (for_minutes(120), burning(12, money=120))
-    assert isinstance(job.said()[0], ev.ApprovalAsked)
-
-
-@dataclass
-class Budgeted(Says):
-    """With a budget by the day, or one that cannot be read."""
-
-    broken: bool = False
-    rules: tuple[()] = ()
-
-    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
-        if self.broken:
-            raise InvalidInput("cannot be read")
-        assert (job.name, user) == ("j", "ann")
-        return [BudgetSpec("b", "day", "UTC", frozenset({"cash"}))]
-
-
-def test_what_is_used_up_faster_than_was_judged_is_judged_anew_where_a_period_ends_before(job: TopUpSteps) -> None:
-    """$240 were judged for twenty-four hours at $10; at $12 they last twenty."""
-    job.policy = Budgeted()
-    job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
-    view = replace(job.view, max_duration=30 * HOUR)
-    assert isinstance(job.looked(view=view), DecideAnew)
-    (dated,) = job.said()
-    assert isinstance(dated, ev.HoldDated)
-    assert (dated.trigger, dated.rate, dated.amount) == (HoldTrigger.FASTER, RATE, Money.usd(240))
-    held, burn = job.held()
-    assert burn is not None
-    assert (held, burn.end, burn.rate) == (Money.usd(240), NOW + 20 * HOUR, RATE)
-
-
-def test_policies_that_cannot_be_read_change_nothing(job: TopUpSteps) -> None:
-    job.policy = Budgeted(broken=True)
-    job.runs(Burn(Money.usd(240), NOW, NOW + 24 * HOUR, Money.usd(10)))
-    assert job.looked() == AtRest(NOW + MINUTE)
-    job.policy = Budgeted(broken=True)
-    assert job.said() == []
 
 
 def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: TopUpSteps) -> None:
@@ -331,38 +220,3 @@ def test_what_the_job_has_of_other_money_is_no_help_and_counts_towards_its_cost(
     assert topped_up.amount == Money.usd(1)
     with job.store.reading() as look:
         assert look.balance("j-1")[PAID] == Balance(Money.usd(-9), Money.usd(9), Money.ZERO)
-
-
-def test_a_controller_keeps_the_pace_that_it_is_given(job: TopUpSteps) -> None:
-    job.runs(burning(60))
-    slow = TopUpPace(every=7 * MINUTE)
-    found = TopUp(job.store, lambda: job.policy, slow).reconcile(JobContext(job.view, NOW))
-    assert found == AtRest(NOW + 7 * MINUTE)
-
-
-def test_machines_for_which_nothing_is_held_are_stopped_where_nothing_may_be(job: TopUpSteps) -> None:
-    """Nothing was ever held; $5 is all that the job may cost."""
-    placement = Placement(sold("a"), 1, RATE, RATE, (), None, None, 1.0, 1.0, 0.0)
-    submitted = ev.Submitted(job=Job(name="j", run="x"), user="ann", max_duration_seconds=36000)
-    job.append((None, submitted), (1, launch_request("j-1", 1, placement)))
-    job.append((1, ev.Launched(handle="h")), (1, ev.MachineUp(since=NOW)))
-    assert job.looked() == DecideAnew(NOW + MINUTE)
-    (topped_up,) = job.said()
-    assert topped_up == ev.ToppedUp(amount=for_minutes(62), until=NOW + HOUR)
-
-
-def test_what_is_settled_by_its_meter_counts_as_spent_of_what_is_held(job: TopUpSteps) -> None:
-    """Ten of twenty-two minutes are settled."""
-    job.runs(burning(22))
-    job.policy = Says(says={"a": Answer.DENY})
-    later = NOW + 10 * MINUTE
-    with job.store.writing() as tx:
-        post_due(tx, [job.view], later)
-    job.looked(later)
-    with job.store.reading() as look:
-        (decision,) = look.decisions(job_id="j-1")
-    assert (decision.at, decision.seen["offers_seen"]) == (later, 1)
-    assert decision.seen["money"] == {"cash": for_minutes(60).as_json()}
-    action = job.policy.judged[-1]
-    assert (action.spent, action.held) == (for_minutes(10), for_minutes(12))
-    assert action.burns == {CASH: Burn(for_minutes(72), later, later + 72 * MINUTE, RATE)}

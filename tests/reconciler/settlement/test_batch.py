@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.events import events as ev
-from broker.core.events.agent_events import Claimed
 from broker.core.events.lifecycle import fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
@@ -90,47 +89,6 @@ def test_everyones_turn_comes_however_often_those_in_front_are_due_again(store: 
     for one in times.values():
         waits = [later - before for before, later in pairwise([start, *one, clock.now()])]
         assert max(waits) <= 4 * EVERY, "as long as all others take, three in a look"
-
-
-def test_who_waits_is_settled_as_it_is_when_its_turn_comes(store: Store, clock: ManualClock) -> None:
-    for number in range(3):
-        runs(store, f"j-{number}", clock.now())
-    settling = Settling(store, EVERY, at_most=2)
-    clock.advance(EVERY)
-    for job in jobs(store):
-        settling.note(*job, clock.now())
-    settling.settle(clock.now())
-    with store.writing() as tx:
-        tx.append("j-2", [(1, Claimed(host="node"))], clock.now())
-    (waiting,) = [job for job in jobs(store) if job[0].id == "j-2"]
-    settling.note(*waiting, clock.now())
-    settling.settle(clock.now())
-    assert set(settlements(store)) == {"j-0", "j-1", "j-2"}
-
-
-def one_in_line(store: Store, clock: ManualClock) -> Settling:
-    """Where `j-0` waits for its turn."""
-    runs(store, "j-0", clock.now())
-    settling = Settling(store, EVERY)
-    clock.advance(EVERY)
-    (job,) = jobs(store)
-    settling.note(*job, clock.now())
-    return settling
-
-
-def test_what_has_changed_since_it_was_looked_at_waits_for_the_next_look(store: Store, clock: ManualClock) -> None:
-    settling = one_in_line(store, clock)
-    with store.writing() as tx:
-        tx.append("j-0", [(1, Claimed(host="node"))], clock.now())
-    settling.settle(clock.now())
-    assert settlements(store) == {}
-
-
-def test_the_closed_leave_the_line(store: Store, clock: ManualClock) -> None:
-    settling = one_in_line(store, clock)
-    settling.forget("j-0")
-    settling.settle(clock.now())
-    assert settlements(store) == {}
 
 
 @pytest.mark.parametrize("capacity", [CapacityType.ON_DEMAND, CapacityType.SPOT])

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from broker.core.errors import TryAnotherOffer
-from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.job.jobs import Data, Job, Work
 from broker.core.job.placements import CostTerm, Moved, Placement
 from broker.core.market.capacity import Charge
@@ -19,7 +18,6 @@ from broker.ledger.entries import Account, Entry, faults
 from broker.reconciler.settlement.charges import Charged, adjustment, compare
 from broker.reconciler.settlement.settlement import settle
 from broker.store import Store
-from tests.billing import one_by_one
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, settled_and_closed
 from tests.reconciler.settlement.test_batch import never_asked, nothing_posted
 from tests.reconciler.settlement.test_charges import GONE, LATE, UP, life
@@ -112,16 +110,6 @@ def test_charges_make_up_the_difference_without_counting_twice(billed: str, diff
     assert adjustment(view, view.attempts[0], again, entries, LATE) == ()
 
 
-def test_what_the_hold_does_not_cover_is_spent_all_the_same() -> None:
-    view = life()
-    moving = placed(CostTerm("data egress", Money(7), moves=Moved.DATA))
-    view = replace(view, attempts=(replace(view.attempts[0], placement=moving),))
-    settled = settle(view, one_by_one([]), {}, never_asked, nothing_posted, GONE, MINUTE)
-    assert faults(settled.entries) == []
-    assert all(entry.account is not Account.HELD for entry in settled.entries)
-    assert settled.meters[1].moved == Money(7)
-
-
 def test_a_launch_that_brings_up_no_machine_moves_nothing(stage: Stage) -> None:
     stage.engine.refuse.append(TryAnotherOffer("no capacity"))
     stage.submit(Job(name="j", run="x", work=Work(duration=timedelta(hours=20)), data=DATA))
@@ -144,19 +132,3 @@ def test_what_was_spent_on_egress_does_not_pay_for_machine_time(stage: Stage) ->
     assert up_since is not None
     assert (Money.usd("60") - egress.amount).lasts(Money.usd("3")) - 3 * MINUTE < paid_until - up_since
     assert paid_until - up_since <= (Money.usd("60") - egress.amount).lasts(Money.usd("3"))
-
-
-def test_an_attempt_that_turned_out_to_have_no_machine_gets_its_egress_back() -> None:
-    running = life(closed=False)
-    placement = placed(CostTerm("data egress", Money(7), moves=Moved.DATA))
-    attempt = replace(running.attempts[0], placement=placement)
-    before = settle(replace(running, attempts=(attempt,)), [], {}, never_asked, nothing_posted, UP + HOUR, MINUTE)
-    refused = replace(attempt, state=AttemptState.INTERRUPTED, cause=Cause.NO_CAPACITY, gone=True, gone_at=UP + HOUR)
-    view = replace(running, attempts=(refused,))
-    sums = one_by_one(before.entries)
-    after = settle(view, sums, before.meters, never_asked, nothing_posted, UP + HOUR, MINUTE)
-    assert (
-        sum((e.amount for e in [*before.entries, *after.entries] if e.account is Account.SPENT), Money.ZERO)
-        == Money.ZERO
-    )
-    assert after.meters[1].moved == Money.ZERO

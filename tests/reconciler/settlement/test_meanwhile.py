@@ -103,40 +103,6 @@ def test_a_job_of_which_anything_changed_waits_for_the_next_look_and_keeps_nobod
         assert look.meters(["j-1"])["j-1"][1].settled_to == clock.now()
 
 
-def test_who_has_changed_before_the_look_keeps_nobody_behind_waiting(store: Store, clock: ManualClock) -> None:
-    for number in range(3):
-        runs(store, f"j-{number}", clock.now())
-    clock.advance(EVERY)
-    settling = line(counted(store)[0], store, clock)
-    with store.writing() as tx:
-        claimed(tx, clock)
-    settling.settle(clock.now())
-    assert set(settlements(store)) == {"j-1", "j-2"}
-
-
-def test_where_all_have_changed_nothing_is_written(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    clock.advance(EVERY)
-    journal, points = counted(store)
-    settling = line(journal, store, clock)
-    with store.writing() as tx:
-        claimed(tx, clock)
-    settling.settle(clock.now())
-    assert points == []
-
-
-def test_who_is_not_due_takes_nobodys_place(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    clock.advance(EVERY)
-    line(counted(store)[0], store, clock).settle(clock.now())
-    runs(store, "j-1", clock.now() - EVERY)
-    settling = Settling(store, EVERY, at_most=1)
-    for job in jobs(store):
-        settling.note(*job, clock.now())
-    settling.settle(clock.now())
-    assert set(settlements(store)) == {"j-0", "j-1"}
-
-
 def test_a_look_settles_no_more_than_it_may(store: Store, clock: ManualClock) -> None:
     for number in range(3):
         runs(store, f"j-{number}", clock.now())
@@ -185,43 +151,6 @@ def test_what_is_due_takes_one_transaction_for_so_many_jobs_and_none_where_nothi
         settling.note(*job, clock.now())
     settling.settle(clock.now())
     assert len(points) == 3 * 3
-
-
-def test_a_job_for_which_nothing_is_held_is_settled_too(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    ((view, _, _),) = jobs(store)
-    with store.writing() as tx:
-        tx.append("free", [(event.attempt, event.body) for event in tx.events("j-0")], clock.now())
-    clock.advance(EVERY)
-    line(counted(store)[0], store, clock).settle(clock.now())
-    assert set(settlements(store)) == {"j-0", "free"}
-    with store.reading() as look:
-        assert look.balance("free")[MoneyKind.CASH].spent == view.attempts[0].placement.rate.share(1, 60)
-
-
-def test_an_end_that_costs_nothing_more_is_remembered(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    clock.advance(EVERY)
-    line(counted(store)[0], store, clock).settle(clock.now())
-    over = (1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=clock.now()))
-    with store.writing() as tx:
-        tx.append("j-0", over, clock.now())
-    line(counted(store)[0], store, clock).settle(clock.now())
-    assert len(settlements(store)["j-0"]) == 1
-    with store.reading() as look:
-        assert look.meters(["j-0"])["j-0"][1].ended
-
-
-def test_who_is_metered_has_nothing_to_catch_up_with(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    clock.advance(EVERY)
-    journal, points = counted(store)
-    for _ in range(2):
-        ((view, _, _),) = jobs(store)
-        catch_up(journal, view, clock.now())
-        assert points == []
-        line(counted(store)[0], store, clock).settle(clock.now())
-        clock.advance(EVERY)
 
 
 def test_all_attempts_of_a_job_catch_up_together(store: Store, clock: ManualClock) -> None:

@@ -13,7 +13,6 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Workload
 from broker.core.job.placements import CostTerm, Moved
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
-from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults
 from broker.reconciler.settlement.settlement import (
@@ -24,7 +23,6 @@ from broker.reconciler.settlement.settlement import (
     release_of,
     settle,
     tags_of,
-    waiting,
 )
 from tests.billing import one_by_one
 from tests.reconciler.rehearsal import MINUTE
@@ -172,18 +170,6 @@ def test_only_what_was_posted_for_the_attempt_itself_tells_whether_it_is_due() -
     assert is_due(both, sums, before.meters, now + MINUTE, MINUTE)
 
 
-def test_what_waits_for_an_approval_is_what_more_money_would_be_held_for() -> None:
-    view = life(closed=False)
-    more = RequestedApproval(UP, (), extension=True, held={MoneyKind.CASH: Money.usd(5)})
-    for asked, kind, amount in (
-        (None, MoneyKind.CASH, 0),
-        (more, MoneyKind.CASH, 5),
-        (more, MoneyKind.SANDBOX, 0),
-        (replace(more, extension=False), MoneyKind.CASH, 0),
-    ):
-        assert waiting(replace(view, asked=asked), kind) == Money.usd(amount)
-
-
 def test_an_attempt_whose_machine_never_came_up_costs_nothing_and_hides_no_other() -> None:
     view = life(closed=False)
     never = replace(view.attempts[0], up_since=None, gone=True, state=AttemptState.FAILED)
@@ -213,19 +199,6 @@ def test_where_nothing_is_new_nothing_is_posted_or_remembered() -> None:
     assert [one[0] for one in movements(again(both, entries, ended, now).entries)] == ["train/2/settle/0"]
 
 
-def test_data_is_booked_when_the_machine_comes_up_before_any_time_has_passed() -> None:
-    view, before = moving(life(closed=False)), held(Money.usd(3))
-    first = posted(view, before, UP)
-    found = [(one[0].split("/")[-1], *one[1:4]) for one in movements(first.entries)]
-    assert found == [
-        ("settle", Movement.SETTLE, Account.SPENT, "$3.00"),
-        ("adjust", Movement.ADJUST, Account.SPENT, "$4.00"),
-    ]
-    assert {entry.movement_id.split("/")[0] for entry in first.entries} == {"train"}
-    assert {entry.at for entry in first.entries} == {UP}
-    assert again(view, [*before, *first.entries], first, UP) == Settled([], {})
-
-
 def test_a_hold_that_was_used_up_and_comes_back_is_dated_from_now_on() -> None:
     """$5 are used up by a look whose clock was an hour ahead; $5 come back, and last an hour from then."""
     view, entries = life(closed=False), held(Money.usd(5))
@@ -245,24 +218,6 @@ def test_a_hold_that_was_used_up_and_comes_back_is_dated_from_now_on() -> None:
     assert {one.movement_id for one in dated} == {"train/1/date/2"}
 
 
-def test_what_was_posted_and_is_not_remembered_is_due_at_once() -> None:
-    view, entries = life(closed=False), held(Money.usd(60))
-    before = posted(view, entries, UP + HOUR)
-    sums = one_by_one([*entries, *before.entries])
-    soon = UP + HOUR + timedelta(seconds=1)
-    assert is_due(view, sums, {}, soon, 24 * HOUR)
-    assert not is_due(view, sums, before.meters, soon, MINUTE)
-
-
-def test_data_that_is_not_booked_yet_is_due_at_once() -> None:
-    view, entries = moving(life(closed=False)), held(Money.usd(60))
-    before = posted(view, entries, UP + HOUR)
-    sums, soon = one_by_one([*entries, *before.entries]), UP + HOUR + timedelta(seconds=1)
-    assert not is_due(view, sums, before.meters, soon, MINUTE)
-    without = {1: replace(before.meters[1], moved=Money.ZERO)}
-    assert is_due(view, sums, without, soon, MINUTE)
-
-
 def test_spot_machines_are_due_wherever_their_latest_price_began_and_not_for_prices_after_their_end() -> None:
     """$5 and then $6 a machine; the settlement goes on from the second price."""
     view, now = spot(life(closed=False)), UP + 2 * HOUR
@@ -280,13 +235,6 @@ def test_a_machine_of_which_nobody_knows_when_it_went_is_billed_until_now() -> N
     view = with_attempt(life(closed=False), gone=True, gone_at=None, state=AttemptState.FAILED, cause=Cause.COMPLETED)
     entries = posted(view, held(Money.usd(60)), UP + HOUR).entries
     assert [one[3:] for one in movements(entries)] == [("$5.00", UP, UP + HOUR)]
-
-
-def test_an_end_that_cost_nothing_is_remembered_though_nothing_was_posted() -> None:
-    gone = with_attempt(life(closed=False), gone=True, gone_at=UP, state=AttemptState.SUCCEEDED)
-    ended = posted(gone, held(Money.usd(60)), UP + HOUR)
-    assert (ended.entries, ended.meters[1].ended) == ([], True)
-    assert again(gone, held(Money.usd(60)), ended, UP + HOUR) == Settled([], {})
 
 
 def test_an_end_that_turns_out_to_have_been_earlier_is_settled_again_under_the_next_number() -> None:
