@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Sum, Tags, balances, faults, move, movements
+from broker.ledger.entries import Account, Balance, Entry, Movement, Sum, Tags, balances, faults, move, movements
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COVERS_FOR = timedelta(hours=1)
@@ -69,10 +69,6 @@ def test_money_may_be_given_back_but_only_by_an_adjustment() -> None:
             moved(movement, Money(-5), kind=MoneyKind.CASH)
 
 
-def test_nothing_moves_nothing() -> None:
-    assert moved(Movement.HOLD, Money.ZERO, kind=MoneyKind.CASH) == []
-
-
 def test_faults_are_found_and_named() -> None:
     hold = moved(Movement.HOLD, Money(100), "1", kind=MoneyKind.CASH)
     mixed = [
@@ -103,28 +99,6 @@ def test_both_entries_say_what_for_when_and_for_whom() -> None:
         Entry(account=Account.HELD, amount=Money(-7), **same),
         Entry(account=Account.SPENT, amount=Money(7), **same),
     )
-
-
-def test_money_that_is_tagged_with_nothing_but_its_job_says_nothing_else() -> None:
-    (entry, _) = moved(Movement.HOLD, Money(1), kind=MoneyKind.CASH)
-    tags = entry.tags
-
-    assert (tags.team, tags.project, tags.workload, tags.environment, tags.attempt) == (None,) * 5
-    assert (tags.provider, tags.region, tags.capacity_type, tags.accelerator, tags.gpus) == (None, None, None, None, 0)
-    assert entry.note == ""
-
-
-def test_stores_go_on_to_hold_the_same_words() -> None:
-    assert [str(account) for account in Account] == ["available", "held", "spent"]
-    assert [str(movement) for movement in Movement] == [
-        "hold",
-        "top_up",
-        "settle",
-        "release",
-        "adjust",
-        "restore",
-        "date",
-    ]
 
 
 def entry(account: Account, micros: int, movement: Movement = Movement.HOLD) -> Entry:
@@ -167,9 +141,3 @@ def test_a_date_moves_no_money() -> None:
     for amount in (Money(5), Money(-5)):
         with pytest.raises(ValueError, match="makes no sense"):
             move(Movement.DATE, amount, **about)
-
-
-def test_a_balance_is_the_same_whenever_its_hold_was_dated() -> None:
-    dates = Dates(AT, AT + COVERS_FOR, Money(1))
-    assert Balance(held=Money(5), dates=dates) == Balance(held=Money(5))
-    assert {entry.note for entry in moved(Movement.HOLD, Money(1), kind=MoneyKind.CASH)} == {""}

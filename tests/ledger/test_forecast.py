@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -79,12 +78,6 @@ def test_before_a_period_begins_there_is_no_pace_of_it() -> None:
     pace = SpendingPace(Money.usd(200), Money.usd(150), Money.usd(300))
     assert forecast(use("0"), LIMIT, [], START - HOUR, pace).trend is None
     assert forecast(use("0"), LIMIT, [], START, pace).trend == Money.usd(200)
-
-
-def test_what_draws_on_a_period_adds_up() -> None:
-    now = START - 10 * HOUR
-    waits = Draw(held(40, now, START + 30 * HOUR))
-    assert forecast(use("5"), LIMIT, [waits, replace(waits, rate=Money.usd(1)), waits], now).committed == Money.usd(95)
 
 
 def test_a_tenth_of_a_period_is_enough_for_a_pace() -> None:

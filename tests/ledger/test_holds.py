@@ -165,10 +165,6 @@ def test_what_is_lacking_makes_it_last_and_not_a_micro_dollar_of_it_is_too_much(
         assert less < until
 
 
-def test_nothing_is_lacking_for_what_costs_nothing() -> None:
-    assert shortfall(START, Money.ZERO, Money.ZERO, START + HOUR, stop_grace=HOUR) == Money.ZERO
-
-
 def test_paid_until_is_what_the_hold_lasts_less_the_grace() -> None:
     end = paid_until(START, Money.usd(30), Money.usd(10), stop_grace=timedelta(minutes=10))
 
@@ -323,22 +319,10 @@ def test_the_edges_of_what_may_be_held() -> None:
         hold_needed({CASH: Exposure(Money.usd(1), egress=Money(-1))}, max_duration=HOUR, max_cost=None, stop_grace=HOUR)
 
 
-def test_what_was_spent_over_a_hold_pays_for_nothing_however_little_it_is() -> None:
-    for left in (Money.ZERO, Money(-1), Money.usd(-5000)):
-        assert paid_until(START, left, Money.usd(2), stop_grace=timedelta(0)) == START
-    # What is owed would last longer than the calendar, too.
-    assert paid_until(START, Money.usd(-(10**6)), Money(1), stop_grace=timedelta(0)) == START
-
-
 def test_money_for_exactly_the_billing_minimum_is_enough() -> None:
     billing = Billing(minimum=HOUR, granularity=HOUR)
     assert paid_until(START, Money.usd(2), Money.usd(2), billing=billing, stop_grace=timedelta(0)) == START + HOUR
     assert paid_until(START, Money(1_999_999), Money.usd(2), billing=billing, stop_grace=timedelta(0)) == START
-
-
-def test_what_costs_nothing_lacks_nothing_even_when_more_was_spent_than_held() -> None:
-    assert shortfall(START, Money(-5), Money.ZERO, START + HOUR, stop_grace=HOUR) == Money.ZERO
-    assert shortfall(START, Money(-5), Money.ZERO - Money(1), START + HOUR, stop_grace=HOUR) == Money.ZERO
 
 
 def test_a_cost_is_rounded_half_to_the_even_micro_dollar_once() -> None:

@@ -104,12 +104,6 @@ def test_each_settlement_goes_on_from_the_one_before() -> None:
     assert advance(second, rose[1:], used(60)) == (second, [])
 
 
-def test_a_price_that_is_told_again_divides_nothing_and_is_where_it_goes_on() -> None:
-    meter, found = advance(Meter.new(T, RATE), [(T, RATE), (at(40), RATE)], used(60))
-    assert found == [stretch(0, 60, "3.60")]
-    assert (meter.since, meter.rate, meter.cost) == (at(40), RATE, 2_400_000 * HOUR_IN_MICROSECONDS)
-
-
 def test_the_rest_of_a_step_is_billed_in_the_last_moment_and_once() -> None:
     billing = Billing(granularity=HOUR)
     before, _ = advance(Meter.new(T, RATE), [(T, RATE)], used(20, billing=billing))
@@ -153,17 +147,6 @@ def test_what_differs_from_all_that_was_posted_is_posted_where_it_differs(
     assert meter == Meter(Money.usd("3.60"), at(60), T, RATE, moved=Money.usd(5))
 
 
-def test_no_time_is_covered_in_which_there_was_no_machine() -> None:
-    _, found = recount([], [(at(10), RATE)], used(40, since=10), NOTHING)
-    assert found == [stretch(10, 15, "0.30"), stretch(15, 30, "0.90"), stretch(30, 40, "0.60")]
-
-
-def test_quarters_that_cost_the_same_are_one_stretch_though_one_was_shorter() -> None:
-    """Five minutes at three times the price: evenly spread over what there was, more would fall into the next."""
-    _, found = recount([], [(at(10), RATE * 3), (at(15), RATE)], used(30, since=10), NOTHING)
-    assert found == [stretch(0, 30, "1.80")]
-
-
 def test_the_rest_of_a_step_is_counted_in_the_last_quarter() -> None:
     meter, found = recount([], [(T, RATE)], used(30, Metering.ENDED, Billing(granularity=HOUR)), NOTHING)
     assert found == [stretch(0, 15, "0.90"), stretch(15, 30, "2.70")]
@@ -201,13 +184,3 @@ def test_quarters_are_taken_together_as_far_as_no_edge_is_off_by_more_than_round
     micros: list[int], runs: list[tuple[float, float, int]]
 ) -> None:
     assert lacking(*micros) == runs
-
-
-def test_times_far_apart_are_not_taken_together() -> None:
-    far = 60 * 24
-    posted = [(at(n), at(n + 15), Money(-50)) for n in (0, far)]
-    _, found = recount(posted, [(T, NOTHING)], used(0), NOTHING)
-    assert found == [
-        CostStretch(at(0), at(15), Money(50)),
-        CostStretch(at(far), at(far + 15), Money(50)),
-    ]  # fmt: skip

@@ -25,14 +25,6 @@ def test_a_token_is_found_by_its_id_and_known_by_its_hash() -> None:
     assert text.rpartition("_")[2] not in repr(token)
 
 
-def test_its_form_is_known() -> None:
-    assert id_of(TEXT) == "a" * 12
-
-
-def test_no_two_tokens_are_alike() -> None:
-    assert len({new_text() for _ in range(100)}) == 100
-
-
 @pytest.mark.parametrize(
     "text",
     [

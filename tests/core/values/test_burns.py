@@ -88,11 +88,6 @@ def test_what_burns_at_no_rate_or_is_nothing_is_over_at_once() -> None:
         assert (burn.seen(NOON).start, burn.seen(NOON).end) == (NOON, NOON)
 
 
-def test_money_may_outlast_the_calendar() -> None:
-    endless = Burn(Money.usd(10**9), NOON, datetime.max.replace(tzinfo=UTC), Money(1))
-    assert endless.seen(NOON).end == datetime.max.replace(tzinfo=UTC)
-
-
 def test_the_last_part_is_used_up_after_everything_else() -> None:
     assert DAY.last(Money.usd(6)) == Burn(Money.usd(6), NOON + 21 * HOUR, NOON + 24 * HOUR, Money.usd(2))
     assert DAY.last(Money.usd(48)) == DAY
@@ -115,9 +110,3 @@ def test_what_may_be_used_up_before_an_edge_leaves_what_was_judged_for_later(edg
     """$12 from NOON on, at $1 an hour for ten hours: $2 count at the beginning."""
     burn = Burn(Money.usd(12), NOON, NOON + 10 * HOUR, Money.usd(1))
     assert burn.before(NOON + edge * HOUR) == Money.usd(expected)
-
-
-def test_a_hold_that_is_overdrawn_ends_now() -> None:
-    now = NOON + HOUR
-    seen = Burn(Money.usd(-3), NOON, NOON + 10 * HOUR, Money.usd(1)).seen(now)
-    assert (seen.start, seen.end) == (now, now)
