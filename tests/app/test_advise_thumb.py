@@ -9,7 +9,7 @@ import pytest
 from broker.app.advise.assumptions import active, of_files
 from broker.app.policy import policies
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, InvalidInput
+from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS
 from tests.actors import ANN
 
@@ -58,29 +58,3 @@ def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
         "2:44 rules_of_thumb.mfu: expected above 0, up to 1; got '-1'",
     ]
     assert [p.column for p in caught.value.problems] == [18, 44, 62, 67]
-
-
-@pytest.mark.parametrize(
-    ("section", "says"),
-    [
-        ("{rent_below_hours: 5}", "unknown assumption 'rent_below_hours'"),
-        ("{1: 2}", "unknown assumption '1'"),
-        ("{mfu: -1}", "expected above 0, up to 1; got '-1'"),
-        ("{grid_of_days: 0.5}", "expected 2 numbers"),
-        ("{mfu: high}", "expected a number, or a list of numbers; got 'high'"),
-        ("{}", "is empty"),
-        ("[1]", "expected"),
-    ],
-)
-def test_a_wrong_section_is_found_when_the_policy_is_checked(
-    broker: Broker, tmp_path: Path, section: str, says: str
-) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"version: 1\nrules_of_thumb: {section}\n", encoding="utf-8")
-    with pytest.raises(BrokerError) as caught:
-        policies.check(broker, [file])
-    told = [str(caught.value), *(problem.message for problem in getattr(caught.value, "problems", ()))]
-    assert any(says in message for message in told), told
-    with pytest.raises(BrokerError):
-        policies.apply(broker, [file], by=ANN)
-    assert broker.store.active_policy() is None

@@ -33,8 +33,6 @@ from broker.core.events.wait_reasons import OwnerMustStart, SecretsMissing
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.policy import ActionKind
-from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import Placing
 from tests.actors import ANN, EVERYBODYS, ROOT, person, under
@@ -151,14 +149,6 @@ def test_what_was_agreed_to_is_not_launched_dearer(broker: Broker) -> None:
     assert submit(broker, seen.job, agreed=found.value.preview, by=ANN).attempts
 
 
-def test_extending_never_lowers(broker: Broker) -> None:
-    grant(broker)
-    view = submit(broker, job(broker, SANDBOX), by=ANN)
-    with pytest.raises(InvalidInput, match=r"\$0\.01 is less than the job has already: \$0\.00 spent and \$"):
-        extend(broker, view, JobLimits(max_cost=Money.usd("0.01")), by=ANN)
-    assert extend(broker, view, JobLimits(max_cost=held(broker, view.id)), by=ANN).max_cost == held(broker, view.id)
-
-
 def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     view = submit(broker, job(broker), by=ANN)
     with pytest.raises(NotAllowed, match=f"{view.user}'s job, and you are mallory"):
@@ -166,19 +156,6 @@ def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch
     with pytest.raises(NotAllowed, match="mallory"):
         extend(broker, view, JobLimits(max_duration=timedelta(hours=99)), by=person("mallory"))
     assert jobs.cancel(broker, view, by=ROOT).cancel_requested
-
-
-def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
-    grant(broker)
-    view = submit(broker, job(broker, SANDBOX), by=ANN)
-    view = lose(broker, view)
-    from broker.reconciler.settlement.batch import release_all
-
-    with broker.store.writing() as tx:
-        release_all(tx, [view], broker.clock.now())
-    assert placing(broker)(view)
-    with broker.store.reading() as look:
-        assert look.decisions(job_id=view.id)[0].action is ActionKind.EXTEND
 
 
 def test_a_job_waits_for_secrets_that_this_process_lacks(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,49 +252,6 @@ def test_reports_clip_machine_time_and_count_every_hold(broker: Broker) -> None:
     assert (row.held, row.jobs, row.attempts) == (held(broker, view.id), 1, 1)
 
 
-def test_looking_after_jobs_outlasts_any_number_of_failures(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(self: object) -> None:
-        raise InvalidInput("the store is locked")
-
-    slept: list[float] = []
-    monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", locked)
-    monkeypatch.setattr(type(broker.clock), "sleep", lambda self, seconds: slept.append(seconds))
-    background._until_idle(broker, lambda: len(slept) < 1100, "", forever=True)
-    assert slept[-1] == 60.0
-
-
-def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
-    from broker.ledger.entries import Movement, Tags
-    from broker.reconciler.admission.records import hold_entries
-    from broker.reconciler.settlement.settlement import release
-
-    grant(broker)
-    view, now = submit(broker, job(broker, SANDBOX), by=ANN), broker.clock.now()
-    (budget,) = broker.policy().budgets(view.job, view.user)
-    with broker.store.writing() as tx:
-        tx.post(release(view, tx.sums([view.id])[view.id], now))
-        window = (now, now + timedelta(hours=1))
-        tx.post(
-            hold_entries(
-                Tags(view.id, view.user), {}, {MoneyKind.SANDBOX: Burn.evenly(Money(7), window)}, Movement.HOLD, 2
-            )
-        )
-        (hold,) = tx.open_holds(budget)
-        assert hold.burn.end == window[1]
-    broker.store.rebuild()
-    with broker.store.reading() as look:
-        assert list(look.open_holds(budget)) == [hold]
-
-
 def test_the_plan_says_that_sensitive_data_is_only_recorded(broker: Broker) -> None:
     notes = preview(broker, job(broker, "data: {sensitive: true}\n"), by=ANN).plan.notes
     assert any("data.sensitive" in note for note in notes)
-
-
-def test_a_provider_without_any_login_is_not_a_failure_of_the_poll(broker: Broker) -> None:
-    from broker.core.values.clock import SystemClock
-    from broker.market.poller import poll
-    from providers.lambda_cloud import LambdaCloud
-
-    result = poll(LambdaCloud(clock=SystemClock(), environment={}), broker.store, broker.clock)
-    assert (result.ok, result.failed, result.status) == (False, False, "login_missing")

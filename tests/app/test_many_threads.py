@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
 from broker.core.job.file import parse_job
-from broker.core.ports import Provider
 from tests.actors import ANN, BOB, OLGA, person
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $1000, period: month, counts: [sandbox]}]\n"
@@ -67,30 +65,3 @@ def test_many_threads_submit_list_and_cancel_on_one_broker(broker: Broker) -> No
         stopped = [one.body.by for one in jobs.events(broker, view) if isinstance(one.body, ev.CancelRequested)]
         assert stopped == ([view.user] if view.cancel_requested else [])
         assert view.cancel_requested == view.job.name.endswith("-1")
-
-
-def test_each_part_is_made_once_whichever_thread_asks_first(
-    new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = new_broker()
-    opened: list[object] = []
-    open_store = Broker._open_store
-    arrived, made = threading.Barrier(2), Counter[str]()
-
-    def opening(self: Broker) -> object:
-        opened.append(self)
-        with pytest.raises(threading.BrokenBarrierError):  # the other thread would come here, were it let in
-            arrived.wait(0.1)
-        return open_store(self)
-
-    def built(name: str, **more: Any) -> Provider:
-        made[name] += 1
-        return real.build_provider(name, **more)
-
-    real = broker.registries
-    monkeypatch.setattr(Broker, "_open_store", opening)
-    broker.registries = replace(real, build_provider=built)
-    stores = at_once(*[lambda: broker.store] * 2)
-    assert (len(opened), stores[0]) == (1, stores[1])
-    sandboxes = at_once(*[lambda: broker.provider("sandbox")] * 8)
-    assert (made["sandbox"], {id(one) for one in sandboxes}) == (1, {id(sandboxes[0])})

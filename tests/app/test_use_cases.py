@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.billing.report import ledger_faults, spend
+from broker.app.billing.report import ledger_faults
 from broker.app.jobs import jobs
 from broker.app.jobs.extension import extend
-from broker.app.jobs.job_input import read_job
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
@@ -67,14 +66,6 @@ def test_owned_capacity_works_without_any_policy_and_holds_nothing(broker: Broke
         assert [d.job_id for d in look.decisions()] == [view.id]
 
 
-def test_money_and_intent_are_written_together(broker: Broker) -> None:
-    grant(broker)
-    view = submit(broker, job(broker, SANDBOX), by=ANN)
-    assert held(broker, view.id) > Money.ZERO
-    assert view.attempts[0].key == f"{view.id}-1"
-    assert ledger_faults(broker) == []
-
-
 def test_a_denied_job_does_not_exist_but_the_decision_is_kept(broker: Broker) -> None:
     grant(broker, "$0.01")
     with pytest.raises(NotAllowed, match=r"budget pretend of \$0\.01 .* requested; \$0\.01 is left"):
@@ -91,12 +82,6 @@ def test_what_nothing_can_serve_is_the_markets_fault_and_what_policy_forbids_the
     assert "misses_deadline" in {str(reason) for reason in found.value.preview.counts}
     cash = "constraints: {providers: [aws]}\n"
     assert preview(broker, job(broker, cash), by=ANN).exit_code in (3, 4)
-
-
-def test_max_cost_means_everything(broker: Broker) -> None:
-    grant(broker)
-    view = submit(broker, job(broker, SANDBOX + "max_cost: $0.50\n"), by=ANN)
-    assert held(broker, view.id) == Money.usd("0.50")
 
 
 def test_a_second_job_waits_for_our_own_machine_instead_of_being_refused(broker: Broker) -> None:
@@ -217,16 +202,6 @@ def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: P
     assert active.number == 1
 
 
-def test_reports_add_up_to_the_ledger(broker: Broker) -> None:
-    grant(broker)
-    view = submit(broker, job(broker, SANDBOX), by=ANN)
-    (row,) = spend(broker, "job", sandbox=True)
-    assert (row.group, row.held) == (view.id, held(broker, view.id))
-    assert spend(broker, "job") == [], "sandbox money stays out of real reports"
-    with pytest.raises(UnknownName, match="did you mean 'team'"):
-        spend(broker, "taem")
-
-
 def test_a_background_process_gets_the_same_settings(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     from broker.settings import read_settings
 
@@ -257,16 +232,6 @@ def test_job_ids_are_names_every_engine_accepts() -> None:
         assert made[0].isalpha()
         assert all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in made)
         assert new_job_id(name) != made
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"x" * 10_000_000, b"a: !!python/object:os.system {}"])
-def test_files_that_are_no_job_files(tmp_path: Path, broker: Broker, content: bytes) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_bytes(content)
-    with pytest.raises(InvalidInput):
-        read_job(path, broker.clock.now())
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        read_job(tmp_path, broker.clock.now())
 
 
 def test_secrets_are_never_handed_to_another_users_job(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

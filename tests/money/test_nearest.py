@@ -132,29 +132,12 @@ def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) 
     assert later.not_before == datetime(2027, 1, 1, tzinfo=UTC)
 
 
-def test_a_later_time_is_judged_for_as_long_as_the_money_lasts(store: Store) -> None:
-    """All $90 from midnight on: $72 on the first of December, $18 on the second."""
-    daily = "budgets: [{name: daily, amount: $77, period: day}]\n"
-    played, view = begun(store, daily, max_cost="$20", max_duration="30d")
-    assert refused(played, view, JobLimits(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
-
-
 def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Store) -> None:
     """The first of December begins at night. The rule about hours allows the request now."""
     hours = "guardrails: [{name: office, working_hours: {from: '06:00', to: '22:00'}}]\n"
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77") + hours, max_cost="$20", max_duration="3d")
     (now,), _ = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert now.max_cost == Money.usd(27)
-
-
-def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -> None:
-    """On the 20th, other jobs hold $50 of November and of that day: $27 remain of the month, and $42 of the day."""
-    both = "  - {name: monthly, amount: $77, period: month}\n  - {name: daily, amount: $92, period: day}\n"
-    played = PlayedWorld(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
-    view = played.ask(**VAST, max_cost="$20", max_duration="30d")
-    played.ask(**OTHER)
-    now, later = refused(played, view, JobLimits(max_cost=Money.usd(28)))[0]
-    assert (now.max_cost, later.not_before) == (Money.usd(27), DECEMBER)
 
 
 def test_a_freeze_is_no_reason_to_speak_of_budgets(store: Store) -> None:

@@ -15,7 +15,6 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyRefused
 from broker.core.values.units import parse_duration
 from broker.store import Store
-from tests.money.moves import POOL_NAMES
 from tests.money.test_preview import BEGINS, applied, files_of, stage_folders
 from tests.money.world import MoneyWorld
 
@@ -216,43 +215,6 @@ def test_a_job_moves_to_a_place_that_is_allowed_now(world: MoneyWorld) -> None:
         shown = preview(world.broker, freer).jobs
     assert [(one.job_id, one.effect) for one in shown] == [(view.id, Effect.MOVES)]
     assert applied(world, freer) == {view.id: Effect.MOVES}
-
-
-def test_a_job_waits_that_would_have_rented(world: MoneyWorld) -> None:
-    world.do("capacity", {"pool": "owned", "there": True})
-    world.do("submit", {"capacity": "", "providers": "owned", "work": "10h", "max_duration": "1d"})
-    world.look()
-    world.do(*WAIT)
-    world.do("submit", {"capacity": "", "providers": "", "work": "2h"})
-    world.look()
-    world.do(*WAIT)
-    for pool in POOL_NAMES[:-1]:
-        world.do("capacity", {"pool": pool, "there": False})
-    world.do("lose", {"machine": 1})
-    world.do("wait", {"span": "10m", "looks": 10})
-    world.do("capacity", {"pool": "gcp", "there": True})
-    second = world.views()[-1]
-    text = files_of(world, {})["stage.yaml"]
-    patient = {"stage.yaml": text + "capacity: {wait_for_paid: 10h}\n"}
-    with stage_folders(world):
-        shown = preview(world.broker, patient).jobs
-    assert [(one.job_id, one.effect) for one in shown] == [(second.id, Effect.WAITS)]
-    assert applied(world, patient) == {}
-
-
-def test_one_budget_for_several_that_wait_is_given_out_in_their_turn(world: MoneyWorld) -> None:
-    """Each job alone would fit; together they do not, and the preview knows which ones get the money."""
-    for _ in range(3):
-        world.do(*GCP)
-        world.look()
-    world.do(*WAIT)
-    world.do("capacity", {"pool": "gcp", "there": False})
-    for _ in range(3):
-        world.do("lose", {})
-    world.do("wait", {"span": "10m", "looks": 10})
-    world.do("capacity", {"pool": "gcp", "there": True})
-    found = applied(world, files_of(world, {"amount": "$30"}))
-    assert sorted(effect.value for effect in found.values()) != ["starts"] * 3
 
 
 def test_a_rehearsal_ends_in_time_and_says_what_it_left_out(world: MoneyWorld) -> None:

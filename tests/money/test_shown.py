@@ -79,19 +79,6 @@ def test_plan_submit_and_budget_show_the_same_hold(played: PlayedWorld) -> None:
     assert by_budget[1].end == START + timedelta(hours=10)
 
 
-def test_the_limit_that_decides_is_told(played: PlayedWorld) -> None:
-    said = {**ON_DEMAND, "max_cost": "$400", "max_duration": "10h"}
-    broker = played.world.broker
-    planned = preview(
-        broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START), by=ANN
-    ).admission
-    assert planned is not None
-    assert planned.limited_by == {MoneyKind.CASH: HoldLimit.MAX_DURATION}
-    # Ten hours, the provider's minimum of a minute and two minutes to stop, at $4 an hour: the most expensive machine
-    # that it may get.
-    assert str(planned.money[MoneyKind.CASH]) == "$40.20"
-
-
 @pytest.mark.parametrize("passed", ["0h", "3h", "7h", "30h"])
 def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: PlayedWorld, passed: str) -> None:
     hours = int(passed[:-1])

@@ -208,18 +208,6 @@ def test_a_program_never_approves(broker: Broker) -> None:
         tokens.create(broker, "nightly", "", {TokenScope.APPROVALS}, DAY, by=ANN)
 
 
-def test_the_last_use_is_noted_now_and_then(broker: Broker, clock: ManualClock) -> None:
-    text = text_for(broker)
-    first = clock.now()
-    tokens.enter(broker, text)
-    clock.advance(timedelta(minutes=9))
-    tokens.enter(broker, text)
-    assert tokens.tokens(broker)[0].used_at == first, "a look is not a write each time"
-    clock.advance(timedelta(minutes=1))
-    tokens.enter(broker, text)
-    assert tokens.tokens(broker)[0].used_at == clock.now()
-
-
 def test_the_audit_log_tells_who_changed_what(broker: Broker) -> None:
     people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)
     people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)  # changes nothing, so there is nothing to tell

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from broker.app.alerts import notify
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice, Severity
-from broker.core.values.clock import ManualClock, ScaledClock
+from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -157,16 +157,6 @@ def test_while_one_sends_no_other_does(store: Store, clock: ManualClock, monkeyp
     monkeypatch.setattr(notify, "_send", send)
     notify.notify(store, clock, NOTICE, targets)
     assert sent == [NOTICE.key]
-
-
-def test_pauses_are_of_the_wall_clock(store: Store) -> None:
-    clock = ScaledClock(datetime.now(UTC), NOW, 1000.0)
-    began = clock.now()
-    (failed,) = notify.notify(store, clock, NOTICE, {"ops": SecretStr("nonsense")})
-    assert failed.next_try_in == timedelta(seconds=30)
-    (kept,) = store.outbox.under("")
-    assert kept.next_try is not None
-    assert kept.next_try - began >= timedelta(seconds=30_000)
 
 
 def test_addresses_are_neither_stored_nor_logged_nor_shown(

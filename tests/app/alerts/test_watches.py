@@ -116,19 +116,6 @@ def test_a_notice_draws_the_price_since_it_is_known(broker: Broker, clock: Manua
     assert "▁" in drawn
 
 
-def test_a_notice_about_machines_without_gpus_draws_their_own_price(
-    broker: Broker, clock: ManualClock, sent: list[str]
-) -> None:
-    watches.add(broker, below("1", machines=("cpu",)))
-    for price in ("3", "2", "0.5"):
-        poll(broker, offer(price, clock.now(), accelerator=None, count=0, instance_type="m7i"))
-        clock.advance(HOUR * 24)
-    poll(broker, offer("0.5", clock.now(), accelerator=None, count=0, instance_type="m7i"))
-    (looked,) = watches.check(broker).looked
-    assert looked.notice is not None
-    assert "$0.50 to $3.00 per machine-hour (lowest offer)" in looked.notice.body
-
-
 def test_a_failed_poll_and_old_prices_tell_nothing(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
     watches.add(broker, below())
     poll(broker, offer("15", clock.now()))
@@ -257,18 +244,3 @@ def test_the_duty_of_a_service(
     watches.Watching(broker, tell=tell, say=told.append).run(stop)
     assert [type(one).__name__ for one in told] == ["Looked", "Delivery"]
     assert len(sent) == 1
-
-
-def test_the_duty_says_trouble_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "_LOOK_EVERY", 0.0)
-    stop, said, looks = threading.Event(), list[Any](), list[Any]()
-
-    def check(_: Broker) -> watches.WatchCheck:
-        looks.append(1)
-        if len(looks) == 5:
-            stop.set()
-        raise InvalidInput("the store is away")
-
-    monkeypatch.setattr(watches, "check", check)
-    watches.Watching(broker, tell=said.append, say=said.append).run(stop)
-    assert said == ["the store is away"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -24,7 +23,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer
 from broker.finops.change import NOBODY
-from broker.ledger.entries import Entry, Tags
+from broker.ledger.entries import Tags
 from broker.reconciler.controllers.enforcement import Enforcement
 from tests.actors import ANN, BOB, ROOT, with_clock
 from tests.controllers import Asking
@@ -175,27 +174,3 @@ def test_a_running_job_is_stopped_unless_somebody_explains_it_within_the_hour(
         stopped = look.job(view.id)
     assert stopped is not None
     assert (stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY) == (said is None)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_job_that_doubles_a_day_is_named_first(
-    new_broker: Callable[[], Broker], clock: ManualClock, seed: int
-) -> None:
-    """Of a team with eight jobs a day, whose cost varies by a third, one of many jobs adds another day's worth."""
-    dice, broker = random.Random(seed), with_clock(new_broker(), clock)
-    entries = [
-        entry
-        for day in range(41)
-        for number in range(8)
-        for entry in _of_a_day(replace(USUAL, job_id=f"run-{day}-{number}"), day, dice.randint(8_000, 16_000))
-    ]
-    with broker.store.writing() as tx:
-        tx.post(entries)
-        tx.post(_of_a_day(LOOP, 40, 96_000))
-    (found,) = [one for one in spending_anomalies(broker) if one.running]
-    assert found.causes[0].job == "loop"
-
-
-def _of_a_day(tags: Tags, day: int, cents: int) -> Sequence[Entry]:
-    since = START + day * DAY
-    return spent(day, str(cents / 100), since, since + timedelta(hours=1), since + DAY, tags=tags)

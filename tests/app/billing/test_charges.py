@@ -145,16 +145,6 @@ def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker
     assert found.for_others == {"acme": Money.usd(4)}
 
 
-def test_only_what_is_awaited_is_asked_for(broker: Broker, cloud: ChargingCloud) -> None:
-    fetch(broker)
-    assert cloud.asked == [], "nothing ran, and a question costs money"
-    cloud.bill = [charge(ran(broker, "train"), "50")]
-    fetch(broker)
-    assert cloud.asked == [MIDNIGHT]
-    fetch(broker)
-    assert cloud.asked == [MIDNIGHT], "all is known"
-
-
 def test_charges_that_change_are_followed_and_those_that_vanish_are_gone(broker: Broker, cloud: ChargingCloud) -> None:
     key = ran(broker, "train")
     for amounts in (["30", "30"], ["30", "12.5"], ["70"], ["50"]):
@@ -209,12 +199,6 @@ def test_charges_that_change_before_they_are_acted_on_are_taken_as_they_are_then
     assert [one.billed for one in adjusted] == [Money.usd(70)]
     assert spent(broker, "train") == Money.usd(70)
     assert ledger_faults(broker) == []
-
-
-def test_nothing_is_written_where_there_is_no_difference(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker.store.charges.record([charge(ran(broker, "train"), "50")], source="api", at=GONE)
-    monkeypatch.setattr(broker.store, "writing", lambda: pytest.fail("the store was locked for nothing"))
-    assert settle_up(broker)[0] == []
 
 
 def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from broker.app.capacity.capacity import capacity
 from broker.app.capacity.plan import ALL, Stated, demand_of_files, demand_of_history, plan
-from broker.app.results.purchases import by_name
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, Unreachable
 from broker.core.events import events as ev
@@ -20,11 +19,9 @@ from broker.core.job.file import parse_job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
-from broker.core.policy.policy import Action, ActionKind
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity import CapacityPlan
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.reconciler.admission.facts import facts_of
 
 HOUR = timedelta(hours=1)
 
@@ -240,28 +237,3 @@ def test_what_is_held_is_renewed_within_the_limits_alone(broker: Broker) -> None
     dear, notes = steps("capacity: {hold: {break_even: 33%}}\n")
     assert dear == [("let_lapse", 10)]
     assert "$1 an hour against $3 rented pays from 33.3% of the hours on" in notes
-
-
-def test_the_gate_reads_what_is_in_hand_only_for_a_rule_that_asks(broker: Broker) -> None:
-    now = this_hour(broker)
-    held = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", now - 9 * HOUR, now + 9 * HOUR)
-    broker.store.add_holding(held, by="ann")
-    job = parse_job("name: a\nrun: 'true'\nresources: {cpus: 1}\n", file="job.yaml", now=now)
-    seen = []
-    for rule in ("max_concurrent_gpus: 9", "renting: {horizon: 9h}", "renting: {utilisation: 70%}"):
-        policy = f"version: 1\nguardrails: [{{name: a, {rule}}}]\n"
-        broker.store.activate_policy({"a.yaml": policy}, by="ann")
-        with broker.store.reading() as look:
-            facts = facts_of(look, broker.policy(look), broker.clock.now() + HOUR)(
-                Action(ActionKind.LAUNCH, job, "ann")
-            )
-        seen.append(set(facts.in_hand))
-    assert seen == [set(), set(), {"H100"}]
-
-
-def test_of_one_provider_nothing_that_was_said_is_lost() -> None:
-    said = (("aws", "not proposed: cb-1: too long"), ("gcp", "no login"), ("aws", "not proposed: cb-2: too long"))
-    assert by_name(said) == {
-        "aws": "not proposed: cb-1: too long; not proposed: cb-2: too long",
-        "gcp": "no login",
-    }

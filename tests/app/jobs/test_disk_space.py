@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -97,20 +96,6 @@ def test_a_quota_is_met_although_the_disk_has_room(broker: Broker, monkeypatch: 
     with pytest.raises(StoreProblem, match=os.strerror(number)):
         submit(broker, job(broker), by=ANN)
     nothing_stored_or_held(broker)
-
-
-def test_of_many_submissions_one_a_second_tries_the_disk(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, now = list[int](), [0.0]
-    monkeypatch.setattr(os, "posix_fallocate", lambda descriptor, *_: tried.append(descriptor))
-    monkeypatch.setattr(disk_space, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    wanted = job(broker)
-    disk_space.check_room(broker, wanted)
-    at_first = len(tried)
-    disk_space.check_room(broker, wanted)
-    assert len(tried) == at_first > 0
-    now[0] += 1.5
-    disk_space.check_room(broker, wanted)
-    assert len(tried) == 2 * at_first
 
 
 def test_a_run_folder_that_cannot_be_written_to_is_another_matter(broker: Broker, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import arrays
-from broker.app.jobs import submit as submitting
 from broker.app.jobs.submit import GroupCommit, submit
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, OutcomeUnknown, StoreProblem
@@ -26,7 +24,6 @@ from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.new_jobs import NewJobs
 from tests.actors import ANN
-from tests.waiting import LONGEST
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $3, period: month, counts: [sandbox]}]\n"
 JOB = (
@@ -203,14 +200,6 @@ def test_nobody_tries_again_what_may_be_on_record(
     assert transactions == [2]
 
 
-def test_of_one_alone_it_is_told_that_it_may_be_on_record(
-    together: Together, transactions: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Store, "writing", _broken_off(Store.writing, transactions))
-    assert [type(one) for one in together("1")] == [CommitUnknown]
-    assert transactions == [1]
-
-
 @pytest.mark.parametrize("more", ["array: {range: 3, parallel: 2}\n", "after: [{job: EARLIER}]\n"])
 def test_of_an_array_and_of_a_later_job_it_is_told_that_it_may_be_on_record(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, more: str
@@ -238,77 +227,6 @@ def test_of_an_array_and_of_a_later_job_it_is_told_that_it_may_be_on_record(
             submit(broker, job(2, more.replace("EARLIER", earlier.id)), by=ANN)
     with broker.store.reading() as look:
         assert len(look.jobs(name="job-2")) == 1
-
-
-def test_nobody_tries_again_what_an_interrupted_thread_has_committed(broker: Broker, together: Together) -> None:
-    """Ctrl-C arrives in the thread that wrote for all, between two of its lines, after the commit."""
-    do = submitting._together
-
-    def interrupted(some: Sequence[Any]) -> None:
-        committed: list[bool] = []
-        writing = Store.writing
-
-        @contextmanager
-        def noted(store: Store) -> Iterator[StoreWriting]:
-            with writing(store) as tx:
-                yield tx
-            committed.append(True)
-
-        def trace(frame: Any, event: str, _: object) -> Any:
-            if committed and event == "line" and frame.f_code is do.__code__:
-                raise KeyboardInterrupt
-            return trace
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Store, "writing", noted)
-            sys.settrace(trace)
-            try:
-                do(some)
-            except KeyboardInterrupt:
-                pass
-            finally:
-                sys.settrace(None)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(submitting, "_together", interrupted)
-        assert all(isinstance(one, (JobView, StoreProblem)) for one in together("1", "1"))
-    with broker.store.reading() as look:
-        assert len(look.jobs(limit=9)) == 2
-
-
-def test_work_that_waits_is_done_by_the_next_turn() -> None:
-    begun, go_on, done = threading.Event(), threading.Event(), list[list[int]]()
-
-    def do(some: Sequence[int]) -> None:
-        done.append(sorted(some))
-        begun.set()
-        go_on.wait(LONGEST)
-
-    turns = GroupCommit(do, most=3)
-    with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(turns.take, 0)
-        assert begun.wait(LONGEST)
-        others = [pool.submit(turns.take, n) for n in range(1, 5)]
-        while len(turns._waiting) < 4:
-            threading.Event().wait(0.001)
-        go_on.set()
-        for one in (first, *others):
-            one.result(LONGEST)
-    assert done[0] == [0]
-    assert sorted(map(len, done[1:])) == [1, 3]
-    assert sorted(n for some in done for n in some) == [0, 1, 2, 3, 4]
-
-
-def test_what_fails_is_raised_where_it_ran_and_stops_nobody() -> None:
-    def do(some: Sequence[int]) -> None:
-        if 1 in some:
-            raise ValueError("one")
-
-    turns = GroupCommit(do, most=3)
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(ValueError, match="one"):
-            pool.submit(turns.take, 1).result(10)
-        pool.submit(turns.take, 2).result(10)
 
 
 def test_the_main_thread_waits_for_no_other() -> None:

@@ -3,10 +3,8 @@ order in which they were submitted."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
-from unittest.mock import Mock
 
 import pytest
 
@@ -23,9 +21,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, move
-from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling
-from broker.reconciler.controllers.placement import moving_on
 from broker.reconciler.settlement.settlement import tags_of
 from tests.actors import ANN, with_clock
 from tests.app.jobs.test_queue import look, market
@@ -148,22 +144,3 @@ def test_a_job_whose_launch_fails_keeps_its_place(site: Broker) -> None:
         tx.append(first.id, [(2, ev.AttemptEnded(cause=Cause.REQUEST_EXPIRED))], site.clock.now())
     look(site, "acme")
     assert started(site, "a", "b") == ["a", "b"]
-
-
-def test_what_waits_behind_is_read_once_however_many_placements_are_judged(
-    site: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting(site, "a", "b", "c", "d")
-    pass_time(site, timedelta(hours=2))
-    policy, now, view = site.policy(), site.clock.now(), jobs.find(site, "a")
-    with site.store.reading() as seen:
-        asked = Mock(wraps=seen.held_behind)
-        monkeypatch.setattr(seen, "held_behind", asked)
-        (burn,) = (balance.burn for balance in seen.balance(view.id).values())
-        assert burn is not None
-        facts_for = facts_of(seen, policy, now)
-        for _ in range(3):
-            action = replace(moving_on(view, now), hold={}, burns={MoneyKind.CASH: burn}, own={MoneyKind.CASH: burn})
-            *_, use = facts_for(action).budgets["all"]
-            assert use.behind == 3 * HOLD
-    assert asked.call_count == 1

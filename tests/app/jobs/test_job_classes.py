@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.app.jobs import job_classes
-from broker.app.jobs.job_classes import KeptPlan
 from broker.app.jobs.preview import Preview, planned
 from broker.app.jobs.runs_root import claim
 from broker.app.jobs.submit import submit
@@ -21,7 +19,6 @@ from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType
-from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -82,14 +79,6 @@ def test_a_plan_serves_only_while_nothing_it_depends_on_has_changed(
     change(site)
     submit(site, job(site, "b"), by=ANN)
     assert plans == ["a", "b"]
-
-
-def test_a_plan_serves_after_a_poll_that_only_confirms_prices(site: Broker, plans: list[str]) -> None:
-    poll(site)
-    submit(site, job(site, "a"), by=ANN)
-    poll(site)
-    submit(site, job(site, "b"), by=ANN)
-    assert plans == ["a"]
 
 
 def test_other_jobs_and_other_people_have_plans_of_their_own(site: Broker, plans: list[str]) -> None:
@@ -157,18 +146,3 @@ def test_a_refusal_is_never_from_memory(site: Broker, plans: list[str]) -> None:
     another_policy(site)
     assert submit(site, job(site, "b"), by=ANN).attempts
     assert plans[-1] == "b"
-
-
-@pytest.mark.parametrize(
-    ("answer", "waits", "outdated"),
-    [(Answer.ALLOW, False, False), (Answer.ALLOW, True, True), (Answer.ASK, False, True), (Answer.DENY, False, True)],
-)
-def test_a_kept_plan_settles_only_what_it_lets_start_once_others_run(
-    answer: Answer, waits: bool, outdated: bool
-) -> None:
-    policy, seen = SimpleNamespace(counts_live=True), SimpleNamespace(waits=waits, occupied=("one",), offers=())
-    kept: Any = KeptPlan(policy, None, seen)  # type: ignore[arg-type] # only what it reads
-    admission = SimpleNamespace(answer=answer)
-    assert kept.is_outdated(admission, ["one", "another"]) == outdated
-    assert not kept.is_outdated(admission, ["one"])
-    assert kept.is_outdated(admission, ["another"])

@@ -18,7 +18,6 @@ from broker.cli.jobs.queue_view import table
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import QueueTurn
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
@@ -205,42 +204,12 @@ def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, mo
     assert found == [(1, True)] * 4 + [(0, False)] * 2
 
 
-def test_each_team_s_own_order_of_capacity_holds(site: Broker) -> None:
-    for name, team in (("a", "one"), ("b", "two")):
-        queued(site, name, f"team: {team}\n")
-    order = "capacity: {wait_for_paid: 30h, order: [owned], exceptions: [{scope: {team: two}, order: [on_demand]}]}\n"
-    site.store.activate_policy({"t.yaml": POLICY + order}, by="test")
-    found = {one.view.job.name: one.turn.entry.options[0].name for one in queue(site).waiting}
-    assert {name: option.split("/")[0] for name, option in found.items()} == {"a": "own", "b": "acme"}
-
-
 def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
     for name in "abc":
         queued(site, name)
     shown = {one.view.job.name: one.turn.start for one in queue(site).waiting}
     found = look(site)
     assert {name for name, start in shown.items() if start == 0} == {name for name in "abc" if found[name] == "own"}
-
-
-def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
-    site: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = [0.0]
-
-    def monotonic() -> float:
-        seconds[0] += 1.0  # whatever is done takes a second
-        return seconds[0]
-
-    monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", monotonic)
-    lined_up, now = QueuePlanner(site), site.clock.now()
-    first = [queued(site, name) for name in "ab"]
-    assert [lined_up.decision(view, now).wait for view in first] == [None, None]
-    late = queued(site, "c")
-    assert lined_up.decision(late, now).wait == QueueTurn()
-    seconds[0] += 20
-    turn = lined_up.decision(late, now).wait
-    assert turn is not None
-    assert turn.pool.startswith("own/")
 
 
 def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:

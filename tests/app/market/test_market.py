@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -11,7 +10,7 @@ from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
 from broker.store.engine.leader import LeaderRole
-from broker.store.records import PollRun, PollStatus
+from broker.store.records import PollStatus
 from tests.actors import with_clock
 
 
@@ -31,28 +30,6 @@ def test_a_poll_that_hung_once_leaves_owned_machines_unasked_for_a_minute_at_mos
     clock.advance(timedelta(seconds=59))
     assert not [result.provider for result in freshen(broker)]
     clock.advance(timedelta(seconds=2))
-    assert "owned" in [result.provider for result in freshen(broker)]
-
-
-def test_nobody_looks_what_is_due_before_it_can_be(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, looks = ManualClock(broker.clock.now() + timedelta(minutes=1)), 0  # the store may just have been made
-    broker = with_clock(broker, clock)
-    freshen(broker)
-    last_polls = broker.store.last_polls
-
-    def counted() -> Mapping[str, PollRun]:
-        nonlocal looks
-        looks += 1
-        return last_polls()
-
-    monkeypatch.setattr(broker.store, "last_polls", counted)
-
-    assert not freshen(broker)
-    assert looks == 1, "it finds out until when nothing is due"
-    clock.advance(timedelta(seconds=0.2))
-    assert not freshen(broker)
-    assert looks == 1
-    clock.advance(timedelta(seconds=0.2))
     assert "owned" in [result.provider for result in freshen(broker)]
 
 

@@ -151,12 +151,3 @@ def test_one_refusal_alone_tells_no_length(broker: Broker) -> None:
     before = risk.risks(broker, H100, NOW).away(offer())
     refused(broker, offer(), 5, "r")
     assert risk.risks(broker, H100, NOW).away(offer()) == before
-
-
-def test_asked_again_it_is_not_read_again(broker: Broker) -> None:
-    first = risk.risks(broker, H100)
-    assert risk.risks(broker, H100) is first
-    clock = broker.clock
-    assert isinstance(clock, ManualClock)
-    clock.advance(timedelta(minutes=6))
-    assert risk.risks(broker, H100) is not first

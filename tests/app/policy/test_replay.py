@@ -9,15 +9,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from broker.app.policy.replay import replay
-from broker.app.policy.replayed_courses import ReplayedCourses
 from broker.core.job.placements import Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import inputs_of, sealed, written
 from broker.core.policy.policy import ActionKind, Answer
-from broker.core.ports import BudgetSpec
-from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.entries import Entry, Movement
+from broker.ledger.entries import Movement
 from policies.loader import load
 from policies.policyset import ActivePolicies
 from tests.app.policy.recorded_month import HOUR, RULES, START, TEAMS, Month, a_month, answers, budget, placement
@@ -69,30 +66,6 @@ def test_added_up_anew_from_the_ledger_the_budgets_come_to_what_was_recorded(mon
     assert [[v.figures for v in one.verdicts] for one in found.outcomes] == [
         [v.figures for v in one.verdicts] for one in month.decisions
     ]
-
-
-def test_each_decision_costs_what_is_under_way_then_and_not_the_whole_past(
-    month: Month, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Courses that are looked at, for half of the month and for all of it."""
-    looked_at: list[str] = []
-    posted = ReplayedCourses.posted
-
-    def counted(
-        courses: ReplayedCourses, job: str, budget: BudgetSpec, now: datetime
-    ) -> tuple[Sequence[Entry], Sequence[Burn]]:
-        looked_at.append(job)
-        return posted(courses, job, budget, now)
-
-    monkeypatch.setattr(ReplayedCourses, "posted", counted)
-    other = "version: 1\nbudgets:\n  - {name: monthly, amount: $1501, period: month}" + TEAMS + RULES
-    whole = [decision.at for decision in month.decisions]
-    half = whole[len(whole) // 2]
-    first = Month(month.policy, [e for e in month.entries if e.at < half], [d for d in month.decisions if d.at < half])
-    first.again(other)
-    of_half = len(looked_at)
-    month.again(other)
-    assert len(looked_at) - of_half < 2.4 * of_half
 
 
 def test_an_altered_record_is_found(month: Month) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from broker.app.service.duties import PeriodicDuty
 from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
-from broker.store.engine.leader import LeaderRole
-from tests.contracts.engine_bench import eventually
 
 
 class FailingDuty(PeriodicDuty):
@@ -59,29 +57,3 @@ def test_a_sentence_is_said_again_only_after_it_was_no_longer_true(broker: Broke
     stop = threading.Event()
     WordsDuty(broker, said.append, stop, {"a", "b"}, {"b"}, {"b", "c"}, {"a"}).run(stop)
     assert said == ["a", "b", "c", "a"]
-
-
-def test_nobody_makes_a_round_that_another_one_makes(broker: Broker) -> None:
-    stop, waited = threading.Event(), threading.Event()
-    duty = FailingDuty(broker, print, stop)
-
-    class Counted(threading.Event):
-        """Knows how often it was waited for."""
-
-        rounds = 0
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.rounds += 1
-            if self.rounds > 3:
-                waited.set()
-            return stop.wait(timeout)
-
-    with broker.store.lead(LeaderRole.SWEEP) as leading:
-        assert leading is not None
-        thread = threading.Thread(target=duty.run, args=(Counted(),), daemon=True)
-        thread.start()
-        assert waited.wait(240), "it came round"
-        assert duty.done == 0
-    eventually(lambda: duty.done > 0, "and does it once nobody else does")
-    thread.join(240)
-    assert not thread.is_alive()

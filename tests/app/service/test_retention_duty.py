@@ -89,21 +89,6 @@ def test_price_history_goes_when_its_time_is_over(broker: Broker, says: str, kep
     assert [point.price for point in points] == [Money(days) for days in kept], "the price of 30 days ago stays"
 
 
-def test_only_jobs_that_are_due_are_looked_at(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, days in enumerate((1, 4, 6, 20, 25, 31, 43, 45, 400)):
-        ended(broker, f"j{number}-xxxxx", days)
-    listed: list[str] = []
-
-    def listing(folder: str) -> dict[AttemptFiles, dict[str, int]]:
-        listed.append(folder.rpartition("/")[2])
-        return {}
-
-    monkeypatch.setattr(retention, "left_by_attempts", listing)
-    KeepingFiles(broker, say=print).once()
-    # 6 days: its logs, within two weeks of their five days; 31 and 43 days: its results.
-    assert listed == ["j6-xxxxx", "j5-xxxxx", "j2-xxxxx"]
-
-
 def test_a_folder_that_cannot_be_read_keeps_no_other_and_is_told_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,36 +113,6 @@ def test_a_folder_that_cannot_be_read_keeps_no_other_and_is_told_once(
     monkeypatch.undo()
     assert {one.view.id for one in duty.once().deleted} == {"j1-xxxxx", "j2-xxxxx"}, "tried again"
     assert [left(folder) for folder in folders] == [{"result.txt"}] * 4
-
-
-def test_a_store_of_runs_that_is_away_is_not_asked_for_every_job(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(9):
-        ended(broker, f"j{number}-xxxxx", 6)
-    asked: list[str] = []
-
-    def away(folder: str) -> dict[AttemptFiles, dict[str, int]]:
-        asked.append(folder)
-        raise Unreachable("no answer")
-
-    monkeypatch.setattr(retention, "left_by_attempts", away)
-    assert len(KeepingFiles(broker, say=print).once().trouble) == len(asked) == 5
-
-
-def test_folders_that_cannot_be_read_do_not_end_every_round(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(9):
-        ended(broker, f"j{number}-xxxxx", 6 + (9 - number) / 10)
-
-    def torn(folder: str) -> dict[AttemptFiles, dict[str, int]]:
-        if folder.rpartition("/")[2] < "j5":
-            raise Unreachable("it is damaged")
-        return left_by_attempts(folder)
-
-    monkeypatch.setattr(retention, "left_by_attempts", torn)
-    duty = KeepingFiles(broker, say=print)
-    assert duty.once().deleted == ()
-    assert len(duty.once().deleted) == 4, "those that failed come last"
 
 
 def test_what_an_open_job_needs_stays(broker: Broker) -> None:
