@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -53,6 +54,18 @@ def check_room(broker: Broker, job: Job) -> None:
         if free < FULL + size:
             first = f", and {size / 1e9:.3g} GB for a checkpoint of this job" if size else ""
             raise _full(folder, setting, f"{free / 1e6:,.0f} MB are free; expected {FULL / 1e6:.0f} MB{first}")
+
+
+def full_disks(broker: Broker, job: Job) -> list[str]:
+    """The disks of this machine on which no more of the job can be recorded, in words."""
+    found = []
+    for folder, _, _ in _folders(broker, job):
+        with suppress(OSError):
+            free = shutil.disk_usage(folder).free
+            if free < FULL:
+                because = "what happens, also the job's end, is recorded once there is space"
+                found.append(f"the disk of {folder} is full ({free / 1e6:,.0f} MB free): {because}")
+    return found
 
 
 def _full(folder: Path, setting: str, because: str) -> StoreProblem:

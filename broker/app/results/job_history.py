@@ -53,12 +53,14 @@ HistoryEvent = Annotated[
 class JobHistory(JobDetails):
     """A job and everything that happened to it, in order. ``as_of``: when it was looked at; ``time_scale``: how many
     times as fast as real time the times pass, 1 unless they are simulated. ``reconciled``: whether a reconciler is
-    running. ``failed_tasks``: of an array, the first of them. ``kept_until``: of an ended job, when the
-    active policy lets its ``checkpoints`` (all but the newest), ``results`` and ``logs`` go; null: it does not."""
+    running. ``troubles``: why what is shown may be out of date, in words. ``failed_tasks``: of an array, the first of
+    them. ``kept_until``: of an ended job, when the active policy lets its ``checkpoints`` (all but the newest),
+    ``results`` and ``logs`` go; null: it does not."""
 
     as_of: Moment
     time_scale: Figure
     reconciled: bool
+    troubles: list[str]
     events: list[HistoryEvent]
     failed_tasks: list[FailedTask]
     kept_until: dict[str, Moment | None]

@@ -201,6 +201,7 @@ def _status(job: JobHistory) -> Text:
         parts.append(Text(f"checkpoint {formats.age(job.as_of - job.checkpoint.at)} ago"))
     if job.wait_reason is not None:
         parts.append(Text(f"waiting: {job.waiting_because}", style="yellow"))
+    parts += [Text(trouble, style="yellow") for trouble in job.troubles]
     parts.append(Text("Ctrl-C detaches", style="dim"))
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"

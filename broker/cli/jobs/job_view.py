@@ -176,6 +176,8 @@ def _obstacles(job: JobHistory) -> Iterator[RenderableType]:
         yield Text("  an extension awaits approval; the job continues within its current limits", style="yellow")
     if job.wait_reason is not None or job.asked is not None:
         yield from (Text(f"  {hint}") for hint in _what_helps(job))
+    for trouble in job.troubles:
+        yield hanging(Text(trouble, style="yellow"), 2)
     if not (job.closed or job.reconciled or job.waits_for_people):
         yield Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow")
 

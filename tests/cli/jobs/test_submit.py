@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +54,19 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     assert gpubroker("jobs", "logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello"}]
     assert gpubroker("jobs", "logs", "tiny", "--tail", "1").out == "hello\n"
     assert "finished" in gpubroker("jobs", "attempts", "tiny").out
+
+
+def test_a_full_disk_and_a_silent_node_are_told_where_a_job_is_shown(
+    gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+    assert gpubroker("jobs", "show", "tiny", "--json").json["troubles"] == []
+    seen = jobs.Progress(3, 10, "running", datetime.now(UTC) - timedelta(minutes=4), None)
+    monkeypatch.setattr(jobs, "progress", lambda *_: seen)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**9, used=10**9, free=2 * 10**6))
+    shown = " ".join(gpubroker("jobs", "show", "tiny").out.split())
+    assert "is full (2 MB free)" in shown
+    assert "the node has sent nothing for 4m" in shown
 
 
 def test_logs_of_a_job_without_output_tell_its_state(gpubroker: Any, job: Path) -> None:
