@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
-from broker.agent import access, claims, entering, metadata, notices
+from broker.agent import access, claims, entering, metadata, notices, rendezvous
 from broker.agent.access import NodeAccess
 from broker.agent.claims import Claim, predecessor_is_dead, write_record
 from broker.agent.clock import to_text, wall_now
@@ -98,6 +98,7 @@ class Attempt:
         self._session = -1
         self._began = to_text(wall_now())
         self._commands = 0
+        self._gang_claims: list[Claim] = []
         self._watch: SessionWatch | None = None
 
     def run(self) -> int:
@@ -259,10 +260,10 @@ class Attempt:
                 spec.intervals.mail,
                 self._stops.must_end,
             )
-            self._addresses = [gang[rank].address for rank in sorted(gang)]
+            self._gang_claims = [gang[rank] for rank in sorted(gang)]
             stop = self._stops.due()
-        if stop is None and len(self._addresses) < spec.nodes and self._inbox.empty():
-            stop = StopOrder("machine_lost", f"only {len(self._addresses)} of {spec.nodes} nodes came up")
+        if stop is None and len(self._gang_claims) < spec.nodes and self._inbox.empty():
+            stop = StopOrder("machine_lost", rendezvous.missing(spec, self._gang_claims))
         return None if stop is None else CommandEnd(None, stop)
 
     def _run_commands(self) -> CommandEnd:
@@ -270,7 +271,8 @@ class Attempt:
         self._outputs.start()
         for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
             (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
-        environment = job_environment(spec, self._rank, self._addresses, scratch, os.environ)
+        addresses = [claim.address for claim in self._gang_claims]
+        environment = job_environment(spec, self._rank, addresses, scratch, os.environ)
         if spec.setup:
             self._mailbox.phase = "setup"
             setup = self._follow(spec.setup, environment)
@@ -376,7 +378,10 @@ class Attempt:
         self._outputs.finish(deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
-        cause, status, evidence = ended.cause(last_lines(self._scratch.output, mask=self._mask), self._saver.unsaved)
+        said = last_lines(self._scratch.output, mask=self._mask)
+        if ended.stop is None and ended.status:
+            said = [*said, *rendezvous.tried(spec, self._rank, self._gang_claims)]
+        cause, status, evidence = ended.cause(said, self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
         ending = Exit(cause, self._clock.now(), status, shown(self._mask.text(evidence)), self._mailbox.step()[0], last)
         sent = self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0)))

@@ -64,6 +64,24 @@ def test_one_rank_failing_fails_the_attempt(node: Node) -> None:
     assert node.ending().evidence == "rank 1: exit status 5; broken"
 
 
+@pytest.mark.parametrize(
+    ("command", "envs"),
+    [("train --master_port=1", {}), ("train --rdzv_endpoint $HEAD:1", {}), ("train", {"MASTER_PORT": "1"})],
+)
+def test_ranks_that_do_not_meet_say_which_node_and_port_was_tried(
+    node: Node, command: str, envs: dict[str, str]
+) -> None:
+    script = f"train() {{ [ {RANK} = 0 ] && exec sleep 300; echo cannot meet; exit 5; }}; {command}"
+    node.spec(script, nodes=2, envs=envs)
+    agents = [node.start(rank=rank) for rank in (0, 1)]
+    for agent in agents:
+        agent.wait(240)
+    evidence = node.ending().evidence
+    assert evidence.startswith("rank 1: exit status 5; cannot meet; from rank 1 on ")
+    assert "to rank 0 on " in evidence
+    assert evidence.endswith("), port 1: Connection refused")
+
+
 def test_one_rank_taken_away_interrupts_all_and_all_save(node: Node) -> None:
     script = f"{SAVE} trap 'save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     node.spec(script, nodes=2)
@@ -89,7 +107,8 @@ def test_a_gang_that_is_not_complete_in_time(node: Node) -> None:
     node.spec("echo ran", nodes=2, intervals={"patience": 0.5})
     assert node.start(rank=0).wait(240) != 0
     assert node.ending().cause is Cause.MACHINE_LOST
-    assert node.ending().evidence == "only 1 of 2 nodes came up"
+    waited = "no agent of rank 1 claimed the attempt within 0.5 s; there is rank 0 on"
+    assert node.ending().evidence.startswith(f"only 1 of 2 nodes came up: {waited}")
     assert node.output() == []
 
 
