@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from broker.app.jobs import jobs, submit
+from broker.app.jobs import approvals, jobs, submit
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
@@ -251,3 +251,39 @@ def test_a_task_paused_for_money_continues_when_money_is_there(world: MoneyWorld
     assert (again(world, array).waiting, tasks(world, array)[0].waiting) == (None, None)
     world.do("price", {"pool": "gcp-spot", "times": "0.2", "told": True})
     assert until_closed(world, array).state is JobState.SUCCEEDED
+
+
+def test_rules_about_a_job_see_all_tasks_of_an_array(world: MoneyWorld) -> None:
+    """Forty tasks of $12 each are one job of $480 with as many GPUs as run at once; budgets see task by task."""
+    budget = "version: 1\nbudgets:\n  - {name: all, amount: $100, period: month}\nguardrails:\n  - "
+
+    def submitted(rule: str, array: str, **said: object) -> JobView:
+        world.store.activate_policy({"stage.yaml": budget + rule}, by="cat")
+        return enter(world, array, **said)
+
+    with pytest.raises(NotAllowed, match=r"the job may cost \$4\d\d"):
+        submitted("{name: dear, max_job_cost: $400}", "range: 40, parallel: 2")
+    assert submitted("{name: dear, max_job_cost: $400}", "range: 40, parallel: 2", max_cost="$300").max_cost
+    for asks in ("cost: $100", "gpus: 3"):
+        with pytest.raises(NotAllowed, match="does not wait for an approval"):
+            submitted(f"{{name: big, approve_above: {{{asks}, approvers: [cat]}}}}", "range: 40, parallel: 4")
+    when = (
+        "{name: night, freeze: {from: 2020-01-01, to: 2030-01-01}, when: 'placement.gpus > 3 || spend.asked > 400.0'}"
+    )
+    with pytest.raises(NotAllowed):
+        submitted(when, "range: 40, parallel: 2")
+    assert submitted(when, "range: 3, parallel: 2")
+
+
+def test_a_standing_grant_for_an_array_is_used_by_its_tasks(world: MoneyWorld) -> None:
+    rule = "version: 1\nbudgets:\n  - {name: all, amount: $999, period: month}\nguardrails:\n"
+    rule += "  - {name: big, approve_above: {cost: $20, approvers: [cat]}}\n"
+    world.store.activate_policy({"stage.yaml": rule}, by="cat")
+    world.do("fate", {"runs": 1800.0})
+    world.do("ahead", {"user": "ann", "total": "$40", "days": 9})
+    array = enter(world, "range: 3, parallel: 2")
+    held = sum(bill_of(world.broker, array).held.values(), Money.ZERO)
+    assert approvals.standing_grants(world.broker)[0].used == held > Money.ZERO
+    assert until_closed(world, array).state is JobState.SUCCEEDED
+    paid = bill_of(world.broker, array).so_far
+    assert approvals.standing_grants(world.broker)[0].used == paid > Money.ZERO

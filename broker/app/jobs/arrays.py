@@ -55,8 +55,8 @@ def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
     why = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in refusal.objections)
     if refusal.answer is Answer.ASK:
         return NotAllowed(
-            f"each task of the array would need an approval of its own: {why}",
-            hint="an approver can allow them all in advance, with a standing grant: `gpubroker approvals grant --help`",
+            f"an array does not wait for an approval, and this one needs one: {why}",
+            hint="an approver can allow it in advance, with a standing grant: `gpubroker approvals grant --help`",
         )
     hint = f"write `parallel: {allowed}` under `array:`, or lower max_duration" if allowed else ""
     return NotAllowed(f"of {wanted} tasks at once only {allowed} may begin: {why}", hint=hint)

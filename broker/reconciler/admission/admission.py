@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core.events.views import AttemptView, JobView
+from broker.core.job.arrays import JobArray
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import RuleObjection
@@ -39,6 +40,7 @@ from broker.reconciler.admission.hold_limits import HoldLimit
 
 HOLD_QUANTILE = 95.0
 """The percentage of a job's possible runs that its hold covers, if the policies do not set another one."""
+_ABOUT_JOB = ("max_job_cost", "approve_above", "max_kg_co2e")  # of an array, they judge all tasks together
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
@@ -190,8 +192,48 @@ def admit(
     payable = [number for number, short in enumerate(lacking) if short is None] or [0]
     best = judged(payable[0])
     if best.answer is Answer.ASK:  # prefer a placement that needs no approval
-        return next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
-    return best
+        best = next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
+    return best if job.array is None else of_array(best, job.array, job.max_cost, policy, facts_for)
+
+
+def of_array(
+    found: Admission,
+    array: JobArray,
+    max_cost: Money | None,
+    policy: PolicySet,
+    facts_for: FactsFor,
+    array_id: str | None = None,
+) -> Admission:
+    """The judgement of one task of the array, by rules about a job as if all tasks were one job: the money of all, at
+    most the array's ``max_cost``, and the machines of those that run at once. Other rules judge task by task."""
+    action, placed = found.action, found.placement
+    all_of_it = {kind: amount * array.count for kind, amount in found.money.items()}
+    if max_cost is not None:
+        for kind in all_of_it.keys() - {MoneyKind.AMORTISED}:
+            all_of_it[kind] = min(all_of_it[kind], max_cost)
+    rate = placed.kg_co2e_per_hour
+    side_by_side = replace(
+        placed,
+        nodes=placed.nodes * array.at_once,
+        rate=placed.rate * array.at_once,
+        expected_cost=placed.expected_cost * array.count,
+        kg_co2e_per_hour=None if rate is None else rate * array.count,
+    )
+    whole = replace(action, job_id=array_id, placement=side_by_side, hold=all_of_it)
+    verdicts = tuple(
+        max(of_all, of_task, key=lambda one: _STRICTNESS.index(one.answer))
+        if _is_about_job(of_task, policy)
+        else of_task
+        for of_task, of_all in zip(found.verdicts, policy.judge(whole, facts_for(whole)), strict=True)
+    )
+    if verdicts == found.verdicts:
+        return found
+    return replace(found, answer=strictest(verdicts), action=whole, verdicts=verdicts)
+
+
+def _is_about_job(verdict: Verdict, policy: PolicySet) -> bool:
+    condition = "" if verdict.rule == "budget" else policy.when(verdict.name)
+    return verdict.rule in _ABOUT_JOB or any(group in condition for group in ("spend.", "placement."))
 
 
 def hold_quantile(job: Job, policy: PolicySet) -> float:

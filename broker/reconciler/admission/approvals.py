@@ -84,7 +84,7 @@ def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.Appr
                 rules=rules,
                 standing=number,
                 total=total_of(found.action),
-                gpus=found.placement.gpus,
+                gpus=(found.action.placement or found.placement).gpus,
                 lasts_seconds=None if longest is None else longest.total_seconds(),
                 facts={rule: looked_at[rule] for rule in rules},
             )

@@ -23,7 +23,7 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement
 from broker.ledger.journal import Journal, Reading, TaskCounts, Writing, append_if, writing_if
-from broker.reconciler.admission.admission import Admission, admit, unused, whole_hold
+from broker.reconciler.admission.admission import Admission, admit, of_array, unused, whole_hold
 from broker.reconciler.admission.approvals import through_standing
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, hold_entries, nothing_fits, refusal_of
@@ -107,8 +107,12 @@ def _start(
     job = view.job.of_task(view.id, number, deadline=view.deadline, max_cost=limit)
     facts_for = facts_of(tx, policy, now)
     found = admit(job, view.user, plan, policy, facts_for, max_duration=view.max_duration, now=now)
-    if not found.may_launch:
-        return found
+    assert view.job.array is not None, "only an array has tasks"
+    whole = of_array(found, view.job.array, view.max_cost, policy, facts_for, view.id)
+    if not whole.may_launch:
+        return whole
+    if whole is not found and (for_all := through_standing(tx, whole, view.id)):
+        tx.append(view.id, [(None, one) for one in for_all], now)
     submitted = ev.Submitted(
         job=job,
         user=view.user,
@@ -125,7 +129,16 @@ def _start(
     given: list[tuple[int | None, EventBody]] = [(None, one) for one in through_standing(tx, found, id)]
     if given:
         tx.append(id, given, now)
+    for grant in _standing_grants(tx, view.id):
+        tx.use_standing(grant, id)  # the money of an array is that of its tasks
     return None
+
+
+def _standing_grants(tx: Writing, array: str) -> set[int]:
+    """The numbers of the standing grants that approved the array as a whole."""
+    current = tx.job(array)
+    given = (event.body for event in tx.events(array)) if current is not None and current.grants else ()
+    return {body.standing for body in given if isinstance(body, ev.ApprovalGiven) and body.standing is not None}
 
 
 def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
