@@ -92,14 +92,6 @@ def test_launches_that_fail_pause_the_job_with_what_is_known_of_them() -> None:
     ), "what had no capacity is no failed launch"
 
 
-def test_launches_that_failed_before_an_agent_spoke_are_not_told() -> None:
-    job = Job(name="j", run="x", retry=Retry(launches=1))
-    view = life(*UP, ended(Cause.PREEMPTED), GONE, elsewhere(2), *failed(Cause.LAUNCH_FAILED), job=job)
-    assert only(view) == decide.Pause(
-        LaunchesFailed(count=1, pools={elsewhere(2).placement.offer.pool: 1}, attempt=2, cause=Cause.LAUNCH_FAILED)
-    )
-
-
 def test_a_job_that_has_had_its_time_is_paused_with_its_limit() -> None:
     view = life(*UP, ended(Cause.PREEMPTED), GONE, max_hours=1.5)
     assert only(view, billed=timedelta(hours=1.5)) == decide.Pause(MaxDurationUsed(limit_seconds=5400))
@@ -137,9 +129,3 @@ def test_attempts_of_which_only_the_number_is_kept_count_where_all_came_to_nothi
         waits = only(known, after=last - NOW)
         assert isinstance(waits, decide.Wait)
         assert waits.until == last + timedelta(seconds=seconds)
-
-
-def test_failed_launches_that_are_not_kept_any_more_are_counted() -> None:
-    job = Job(name="j", run="x", retry=Retry(launches=4))
-    full = life(request(), ev.Launched(handle="h"), ended(Cause.NO_CAPACITY), GONE, job=job)
-    assert only(replace(full, failed_launches=4)) == decide.Pause(LaunchesFailed(count=4))

@@ -99,17 +99,6 @@ def test_a_price_that_rose_above_the_budget_is_refused(market: CostlyStage, dela
     assert "budget money of $200" in waits(market.view.waiting)
 
 
-def test_a_price_that_fell_is_the_price_of_the_launch(market: CostlyStage) -> None:
-    """At a fixed price, what the launch says is what the ledger books."""
-    delay = DELAYS["minutes"]
-    delay.begin(market)
-    market.costs("50")
-    delay.end(market)
-    assert market.causes == [Cause.REQUEST_EXPIRED, None]
-    assert market.engine.submitted == ["j-1-2"]
-    assert market.view.attempts[1].placement.rate == Money.usd(50)
-
-
 @pytest.mark.parametrize(
     ("in_force", "words"),
     [
@@ -198,16 +187,6 @@ def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_momen
     assert 4 <= len(again) <= 6, "once a minute, not at every look"
 
 
-def test_an_engine_that_asks_to_come_later_does_not_see_a_denied_launch(market: CostlyStage) -> None:
-    market.engine.refuse = [Unreachable("time-out")]
-    market.requested()
-    market.pass_time()
-    market.apply(policy(FREEZE))  # within the minute for which the judgement would have counted
-    market.pass_time(timedelta(seconds=1), times=3)
-    assert market.engine.submitted == []
-    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
-
-
 def test_an_offer_that_is_gone_or_stale_is_not_launched(market: CostlyStage) -> None:
     delay = DELAYS["minutes"]
     delay.begin(market)
@@ -244,14 +223,6 @@ def test_what_was_approved_ahead_is_used_by_the_launch_that_needs_it(market: Cos
         given = [one.body for one in look.events("j-1") if isinstance(one.body, ev.ApprovalGiven)]
         assert look.standing_share(number, "j-1") == sum(market.money(), Money.ZERO)
     assert [(one.by, one.standing) for one in given] == [("olga", number)]
-
-
-def test_the_only_machine_of_a_pool_is_still_the_attempts_own(market: CostlyStage) -> None:
-    market.offers = [replace(one, slots=1) for one in market.offers]
-    delay = DELAYS["minutes"]
-    delay.begin(market)
-    delay.end(market)
-    assert market.engine.submitted == ["j-1-1"]
 
 
 def test_the_request_expires_where_the_broker_did_not_look(market: CostlyStage) -> None:
@@ -350,36 +321,3 @@ def test_a_longer_limit_that_was_granted_meanwhile_is_held_for(market: CostlySta
     delay.end(market)
     assert market.engine.submitted == ["j-1-1"]
     assert market.money()[0] >= Money.usd(196)
-
-
-def test_a_job_cancelled_while_it_is_judged_is_not_launched(market: CostlyStage) -> None:
-    delay = DELAYS["minutes"]
-    delay.begin(market)
-    real = market._market
-
-    def meanwhile() -> object:
-        if not market.view.cancel_requested:
-            with market.store.writing() as tx:
-                tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], market.clock.now())
-        return real()
-
-    market._market = meanwhile  # type: ignore[method-assign, assignment]  # the moment between look and transaction
-    delay.end(market)
-    assert market.engine.submitted == []
-    assert market.causes == [Cause.CANCELLED_BY_USER]
-
-
-def test_a_policy_activated_while_it_is_judged_judges_it(market: CostlyStage) -> None:
-    """Between the look at the market and the transaction another process activates a policy."""
-    delay = DELAYS["minutes"]
-    delay.begin(market)
-    real = market._market
-
-    def meanwhile() -> object:
-        market.apply(policy(ELSEWHERE))
-        return real()
-
-    market._market = meanwhile  # type: ignore[method-assign, assignment]  # the moment between look and transaction
-    delay.end(market)
-    assert market.engine.submitted == []
-    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]

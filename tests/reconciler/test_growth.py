@@ -7,23 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.errors import BrokerError, NoCapacity, QuotaExceeded
+from broker.core.errors import BrokerError, NoCapacity
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import LaunchesFailed
 from broker.core.job.jobs import Job, Retry
 from broker.core.ports import EngineState, Observation
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 class SoldOut(list[BrokerError]):
@@ -128,13 +121,3 @@ def test_machines_that_start_and_fail_are_billed_and_do_not_go_on_for_ever(stage
     assert spent >= Money.usd("98").for_duration(15 * MINUTE) * launched
     assert spent <= Money.usd("185"), "the hold, and what it takes to stop"
     assert stage.view.state is JobState.PAUSED_BUDGET
-
-
-def test_a_quota_that_does_not_reach_is_like_capacity_that_is_not_there(stage: Stage) -> None:
-    stage.offers = [stage.offers[1]]
-    stage.engine.refuse = [QuotaExceeded("0 of 8")] * 3
-    stage.submit()
-    while not stage.engine.submitted:
-        stage.pass_time(30 * MINUTE)
-    assert stage.engine.refuse == []
-    assert stage.view.failed_launches == 0

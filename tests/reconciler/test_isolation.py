@@ -13,21 +13,14 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState, Observation
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.journal import append_if
 from broker.runfolder.mailbox import LeaseGrant
-from broker.store import Store
 from tests.controllers import AskedAlways, noted
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
 FAILURES = [Unreachable("time-out"), Malformed("not a number"), RuntimeError("a defect of the engine")]
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def kinds(stage: Stage) -> list[str]:

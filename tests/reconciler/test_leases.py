@@ -12,20 +12,13 @@ from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import IdleLimit
-from broker.core.values.clock import ManualClock
 from broker.reconciler.leases import Leases, NoNodeLimits
 from broker.reconciler.worklist import Worklist
 from broker.runfolder.mailbox import LeaseGrant
-from broker.store import Store
 from tests.controllers import FixedLimits
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, retrying, running
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def test_rented_machines_hear_in_time_that_somebody_looks_after_them(stage: Stage) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from broker.app.results.reasons import ended, waits
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.events import events as ev
@@ -14,18 +12,11 @@ from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import MoneyEnded
 from broker.core.market.offers import MoneyKind
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.progress import billed_time, on_demand_cost, work_done
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, finish, retrying, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def test_a_job_runs_finishes_and_is_billed_to_the_second(stage: Stage) -> None:

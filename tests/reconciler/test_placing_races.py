@@ -5,38 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from broker.app.results.reasons import waits
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.controllers.placement import PlanInputs
-from broker.store import Store
-from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer, running
+from tests.reconciler.rehearsal import MINUTE, Stage, offer
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
-
-
-def test_a_policy_activated_after_the_plan_judges_the_next_attempt(stage: Stage) -> None:
-    stage.engine.take_back(running(stage))
-    real = stage._market
-
-    def meanwhile() -> PlanInputs:
-        stage.policy = OpenPolicy(denied=frozenset({"re_place", "extend"}), version="stricter")
-        return real()
-
-    stage._market = meanwhile  # type: ignore[method-assign]  # the moment between plan and transaction
-    stage.pass_time(MINUTE, times=3)
-    assert len(stage.view.attempts) == 1, "what the policy in force denies is not even requested"
-    assert "re_place is denied" in waits(stage.view.waiting)
 
 
 def test_money_that_does_not_pay_for_a_start_pauses_the_job(stage: Stage) -> None:

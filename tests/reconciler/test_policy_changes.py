@@ -6,21 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from broker.core.events.outcomes import JobState
-from broker.core.values.clock import ManualClock
 from broker.reconciler.controllers.top_up import TopUp
-from broker.store import Store
 from tests.controllers import Asking
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def changing(stage: Stage, before: OpenPolicy, after: OpenPolicy, times: int = 1) -> Callable[[], OpenPolicy]:

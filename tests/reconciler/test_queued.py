@@ -11,19 +11,12 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import EngineState, Observation
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
 
 HOUR = timedelta(hours=1)
 IN_LINE = Observation(EngineState.QUEUED, evidence="in Slurm's queue: Priority")
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def test_hours_in_a_queue_are_no_failed_launch_and_cost_nothing(stage: Stage) -> None:

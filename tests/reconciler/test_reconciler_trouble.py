@@ -13,16 +13,9 @@ from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.ports import EngineState, Launch, Observation
-from broker.core.values.clock import ManualClock
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, running, settled_and_closed
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def given_up(stage: Stage) -> str:

@@ -98,11 +98,6 @@ def test_an_end_found_out_late_is_taken_back_from_the_period_after_it(store: Sto
     assert balance.held == Money.usd("23"), "what was settled too much is held again"
 
 
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
-
-
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_clock_that_is_wrong_for_one_look_leaves_no_trace(stage: Stage, clock: ManualClock, ahead: bool) -> None:
     """The hold is as large as before once the clock is right, so nobody else is let in on its money."""

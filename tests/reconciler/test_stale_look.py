@@ -8,16 +8,9 @@ from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.runfolder.node_state import NodeState
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def test_news_of_an_attempt_is_not_recorded_once_the_job_has_moved_on(

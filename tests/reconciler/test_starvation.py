@@ -24,8 +24,6 @@ from broker.core.events.wait_reasons import AttemptStopped, LaunchesFailed
 from broker.core.job.jobs import Job, Retry, Work
 from broker.core.market.offers import CapacityType
 from broker.core.ports import EngineState, Launch, Observation
-from broker.core.values.clock import ManualClock
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, StageEngine, offer, retrying
 
 HOURS = timedelta(hours=1)
@@ -74,11 +72,6 @@ class Failing(StageEngine):
         if now - machine.since < self.takes:
             return Observation(EngineState.PENDING)
         return Observation(EngineState.GONE, gone_at=now, evidence="sold out", no_capacity=True)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def failing(stage: Stage, pools: int, **how: object) -> Failing:

@@ -12,18 +12,11 @@ from broker.core.events import events as ev
 from broker.core.events import record_format
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.job.jobs import Job
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, running
 from tests.unreadable import DAMAGES, damage_view
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def another(stage: Stage) -> None:

@@ -20,7 +20,6 @@ from broker.reconciler.admission.records import attempt_key
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
-from broker.reconciler.worklist import WorkQueue
 from broker.store import Store
 from tests.controllers import AskedAlways
 from tests.past import started
@@ -124,20 +123,3 @@ def test_news_that_come_while_an_engine_is_asked_are_for_the_first_look_after_it
     answers.set()
     fleet.calls.wait(["observe stage"], 20)
     assert cancelled in fleet.look()
-
-
-def test_jobs_come_once_each_in_the_order_in_which_they_were_added() -> None:
-    queue = WorkQueue()
-    queue.add(["a", "b"])
-    queue.add(["c", "a"])
-    assert [queue.next() for _ in range(4)] == ["a", "b", "c", None]
-
-
-def test_a_job_of_which_there_is_news_comes_first_whether_it_waited_or_was_looked_at_already() -> None:
-    queue = WorkQueue()
-    queue.add(["a", "b", "c"])
-    assert queue.next() == "a"
-    queue.news("c")
-    queue.news("a")
-    queue.news("c")
-    assert [queue.next() for _ in range(4)] == ["c", "a", "b", None]

@@ -16,6 +16,7 @@ from broker.core.job.jobs import Job
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.reconciler.admission.launch_check import Objection, Rejudging, Ruling, Validity
 from broker.reconciler.admission.records import launch_request
 from broker.store import Store
@@ -97,6 +98,15 @@ def test_what_time_alone_denies_by_now_does_not_count(stage: Stage) -> None:
     assert facts == Facts(stage.clock.now())
     stage.policy = AndAnother(denied=frozenset({"launch"}))
     assert not check_of(stage).holds(view, attempt), "one rule is enough"
+
+
+def test_policies_that_change_before_the_transaction_judge_at_the_next_look(stage: Stage) -> None:
+    """The look is judged by one version, the transaction would be by the next: nothing is judged by either."""
+    versions = iter([OpenPolicy(version="a"), OpenPolicy(version="b")])
+    check = Rejudging(stage.store, lambda job: stage._market(), lambda: next(versions), stage.clock.now)
+    assert check(*requested(stage)) is Ruling.LOOK_AGAIN
+    assert len(decisions(stage)) == 1
+    assert stage.money()[0] == Money.usd(100)
 
 
 def test_a_deadline_that_has_passed_keeps_no_launch_back(store: Store, clock: ManualClock) -> None:

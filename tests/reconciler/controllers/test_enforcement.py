@@ -6,23 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import pytest
-
 from broker.app.results.reasons import stops, waits
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 @dataclass

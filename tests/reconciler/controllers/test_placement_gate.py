@@ -7,7 +7,6 @@ import pytest
 from broker.core.events import events as ev
 from broker.core.events.wait_reasons import (
     MoneyRefused,
-    MoneyTooLittle,
     PolicyDenies,
 )
 from broker.core.job.jobs import Job, Work
@@ -15,10 +14,6 @@ from broker.core.market.offers import CapacityType
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import Answer, Source, Verdict
 from broker.core.values.money import Money
-from broker.reconciler.controller import JobContext
-from broker.reconciler.controllers.placement import (
-    Placing,
-)
 from tests.reconciler.controllers.placing_scene import (
     ANEW,
     CASH,
@@ -67,24 +62,6 @@ def test_what_other_rules_refuse_is_waited_out_and_recorded_once(scene: Scene) -
     waits_once(scene, PolicyDenies(objections=(objection,)))
     assert len(scene.decided()) == 1
     assert scene.turned_away == ["j-1", "j-1"], "the queue is told each time"
-
-
-def test_money_that_does_not_pay_for_a_start_pauses_the_job(scene: Scene) -> None:
-    """Fifty cents; two minutes to stop and one to run take sixty."""
-    scene.offers = scene.offers[:1]
-    limit = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("0.50"))
-    scene.submit(job=limit)
-    assert scene.place() == ANEW
-    assert scene.said() == [ev.Paused(reason=MoneyTooLittle(instance_type="box", least=Money.usd("0.600001")))]
-    assert scene.money() == {}
-
-
-def test_policies_that_changed_meanwhile_are_asked_anew(scene: Scene) -> None:
-    scene.submit()
-    policies = [Says(version="v1"), Says(version="v2")]
-    placing = Placing(scene.store, lambda job: scene.market(), lambda: policies.pop(0))
-    assert placing.reconcile(JobContext(scene.view, NOW)) == ANEW
-    assert (scene.said(), scene.money(), scene.decided()) == ([], {}, [])
 
 
 def test_nobody_is_asked_about_money_that_does_not_pay_for_a_start(scene: Scene) -> None:

@@ -20,14 +20,12 @@ from broker.core.events.wait_reasons import HoldTrigger
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
-from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, faults
 from broker.ledger.holds import STOP_GRACE
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace, need_of
 from broker.reconciler.settlement.funds import Funds
-from broker.store import Store
 from policies.loader import load
 from tests import strategies
 from tests.controllers import Asking
@@ -82,11 +80,6 @@ class WatchedTopUp:
 
     def says(self, answer: Answer) -> None:
         self.stage.policy = AboutMore(answer=answer)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def watched(stage: Stage, hold: str = "5", hours: float = 24, max_cost: str | None = None) -> WatchedTopUp:

@@ -160,14 +160,6 @@ def test_where_it_cannot_be_judged_for_now_it_is_tried_again(job: TopUpSteps) ->
     assert (job.said(), job.decided()) == ([], [])
 
 
-def test_policies_that_changed_meanwhile_are_asked_anew(job: TopUpSteps) -> None:
-    job.runs(burning(12))
-    policies: list[Any] = [Says(version="v1"), Says(version="v2")]
-    found = TopUp(job.store, lambda: policies.pop(0)).reconcile(JobContext(job.view, NOW))
-    assert found == DecideAnew()
-    assert (job.said(), job.decided()) == ([], [])
-
-
 def test_what_was_topped_up_meanwhile_rests_until_it_is_near_its_end(job: TopUpSteps) -> None:
     job.runs(burning(12))
     view = job.view

@@ -17,18 +17,12 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, faults
 from broker.reconciler.settlement.charges import Charged, adjustment, compare
 from broker.reconciler.settlement.settlement import settle
-from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, settled_and_closed
 from tests.reconciler.settlement.test_batch import never_asked, nothing_posted
 from tests.reconciler.settlement.test_charges import GONE, LATE, UP, life
 
 HOUR = timedelta(hours=1)
 DATA = Data(location="aws/us-west-2", size=100_000_000_000)
-
-
-@pytest.fixture
-def stage(store: Store, clock: ManualClock) -> Stage:
-    return Stage(store, clock)
 
 
 def moved(stage: Stage) -> list[Entry]:

@@ -95,18 +95,6 @@ class TestUntilWhen:
         assert funds(2, 10, judged=judged(), edges=(UP + 30 * MINUTE,)).within_judgement == UP + 10 * MINUTE
 
 
-class TestHowMuch:
-    def test_what_is_lacking_counts_the_time_to_stop(self) -> None:
-        assert funds().lacking(UP + 2 * HOUR) == Money(166_667)
-        assert funds().lacking(UP + 118 * MINUTE) == Money.ZERO
-        assert funds(12, billing=HOURLY).lacking(UP + 2 * HOUR) == usd(3)
-
-    def test_what_is_to_spare(self) -> None:
-        assert funds().to_spare(UP + HOUR) == Money(4_833_333)
-        assert funds().to_spare(UP + 3 * HOUR) == Money.ZERO
-        assert funds(12, billing=HOURLY).to_spare(UP + 90 * MINUTE) == usd(2)
-
-
 def entries(held: int, settled: int = 0, attempt: int = 1, kind: MoneyKind = MoneyKind.CASH) -> list[Entry]:
     """So much is held; of that, so much is settled for the first half-hour of an attempt."""
     hold = move(
