@@ -131,17 +131,3 @@ def test_use_of_one_team_and_card() -> None:
         history.usage(ran, NOW, days=1, accelerator="A100")
     with pytest.raises(InvalidInput, match=r"in the last 0\.25 days"):
         history.usage(ran, NOW, days=0.25, accelerator="H100")
-
-
-def test_what_is_told_by_the_gpu_counts_a_share_of_the_machine() -> None:
-    prices = CurrentPrices((row(8, 24), row(1, 4)))
-    quote = prices.gpu_hour("H100")
-    assert quote is not None
-    assert (quote.usd_per_gpu_hour, quote.machine) == (3, "H100:8")
-    stated = prices.with_stated({"H100": 2.5}).gpu_hour("H100")
-    assert stated is not None
-    assert stated.usd_per_gpu_hour == 2.5
-    live = CurrentPrices((row(8, 8, stale=True), row(1, 4))).gpu_hour("H100")
-    assert live is not None
-    assert live.usd_per_gpu_hour == 4
-    assert prices.gpu_hour("L4") is None

@@ -93,15 +93,6 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
     )
 
 
-def test_each_is_judged_at_its_own_price(site: Broker) -> None:
-    """Eight reserved at $2 are idle for two weeks; that eight more at $3 came yesterday makes them no dearer."""
-    hold(site, HoldingKind.RESERVATION, 8, "16")
-    hold(site, HoldingKind.RESERVATION, 8, "24", starts=NOW - timedelta(days=1))
-    ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1), capacity_type=CapacityType.SPOT)
-    (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.OVER_COMMITTED)
-    assert (finding.gpus, finding.arithmetic["held_usd"]) == (8, 2.0)
-
-
 def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
     """5.6 kW at $0.12 a kWh and a PUE of 1.5 are 0.7 × 0.18 = $0.126 per GPU-hour at work; one hour of 336 was."""
     site.store.activate_policy({"t.yaml": "version: 1\nrules_of_thumb: {kwh_usd: 0.12, pue: 1.5}\n"}, by="test")
@@ -115,25 +106,10 @@ def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
     assert any("$0.126 per GPU-hour at work" in note and "idle is not counted" in note for note in found.notes)
 
 
-def test_rented_beside_idle_reserved_ones(site: Broker) -> None:
-    hold(site, HoldingKind.RESERVATION, 8, "16")
-    ran(site, "a", START, NOW)
-    (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.STOP_RENTING)
-    assert finding.gpus == 8
-    assert finding.saves == pytest.approx(8 * 4 * 730)
-
-
 def test_simulated_machines_say_nothing(site: Broker) -> None:
     ran(site, "a", START, NOW, money=MoneyKind.SANDBOX)
     found = capacity_findings(site, START)
     assert (found.uses, found.findings) == ((), ())
-
-
-def test_without_a_price_of_renting_nothing_is_said(site: Broker) -> None:
-    hold(site, HoldingKind.OWNED, 8, "1")
-    found = capacity_findings(site, START)
-    assert found.findings == ()
-    assert "H100: left out, no price of renting is known" in found.notes
 
 
 def test_a_policy_replaces_the_thresholds(site: Broker) -> None:

@@ -119,18 +119,6 @@ def test_what_may_have_a_machine_or_says_how_the_job_went_is_never_folded() -> N
     assert (life.view.interruptions, life.view.failures) == (2, 1)
 
 
-def test_a_pool_is_left_alone_ever_longer_while_it_refuses() -> None:
-    life = JobLife()
-    rests = []
-    for _ in range(5):
-        life.tries(1, every=timedelta(0))
-        began = life.at
-        while left_alone(life.view, life.at):
-            life.at += MINUTE
-        rests.append((life.at - began) / MINUTE)
-    assert rests == [10, 20, 40, 60, 60]
-
-
 def test_a_pool_where_an_agent_spoke_is_as_good_as_new() -> None:
     life = JobLife()
     life.tries(3, every=61 * MINUTE)

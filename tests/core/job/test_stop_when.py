@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import mean
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,14 +72,6 @@ def test_what_is_done_again_after_a_checkpoint_replaces_what_was_lost() -> None:
     told = [*at(5, 4, 1), ReportedValue(15, 4.5), ReportedValue(25, 3.8)]
     assert [(one.step, one.value) for one in in_steps(told)] == [(10, 5), (15, 4.5), (25, 3.8)]
     assert fallen_behind(RULE, told, DONE) == FallenBehind(step=25, best=3.8, median=3.5, tasks=3)
-
-
-@given(CURVES)
-def test_the_average_by_a_step_is_of_all_that_was_reported_by_then(told: list[ReportedValue]) -> None:
-    average = running_average(told)
-    assert average.by(9) is None
-    for step in range(10, 95, 5):
-        assert average.by(step) == pytest.approx(mean(one.value for one in told if one.step <= step), abs=1e-6)
 
 
 @given(CURVES, st.lists(CURVES, max_size=9), st.integers(1, 9), st.integers(0, 60))
