@@ -153,12 +153,26 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
     yield from _on_notice(effort, best)
     yield from _kept_checkpoints(effort)
     yield from _about_its_disk(job, best)
+    yield from _about_its_cpus(job, best)
     stored_elsewhere = effort.store_location not in (None, best.offer.location)
     if effort.checkpoints and effort.size is None and stored_elsewhere:
         yield (
             f"checkpoints go to {effort.store_location} but their size is unknown (`checkpoint.size`): upload "
             "costs are not included"
         )
+
+
+def _about_its_cpus(job: Job, best: Placement) -> Iterator[str]:
+    """What a job without accelerators and `cpus:` gets of a divided machine, because it limits its threads."""
+    offer, whole = best.offer, best.offer.whole
+    states = bool(job.resources) and all(one.cpus is not None for one in job.resources)
+    if whole is None or offer.count or states or not offer.has.milli_cpus < whole.milli_cpus:
+        return
+    threads = max(-(-offer.has.milli_cpus // job.num_nodes // 1000), 1)
+    yield (
+        f"the job gets {offer.has.cpus:g} of the machine's {whole.cpus:g} CPUs (OMP_NUM_THREADS={threads}), because "
+        "its file does not say how many it needs: `cpus: N` under `resources:`"
+    )
 
 
 def _interval(effort: Effort, best: Placement) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done
+from tests.this_machine import CPUS
 
 Run = Callable[..., Done]
 
@@ -86,6 +87,13 @@ def test_a_plan_says_that_spot_is_left_out_and_what_changes_it(gpubroker: Run, t
     assert any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, "resources: {accelerators: L4}"))
     for more in ("resources: {use_spot: true}", "checkpoint: {every: 1h}"):
         assert not any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, more))
+
+
+@pytest.mark.skipif(CPUS < 2, reason="a machine with one CPU gives all of it")
+def test_a_plan_says_how_many_cpus_a_job_gets_that_does_not_name_them(gpubroker: Run, tmp_path: Path) -> None:
+    said = f"the job gets 1 of the machine's {CPUS:g} CPUs (OMP_NUM_THREADS=1)"
+    assert any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, ""))
+    assert not any("OMP_NUM_THREADS" in note for note in notes_of(gpubroker, tmp_path, "resources: {cpus: 1}"))
 
 
 def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path) -> None:
