@@ -18,13 +18,15 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass(frozen=True, eq=False)
 class BoundRule(ABC, Generic[ConfigT]):
-    """A rule (`broker.core.ports.Rule`) with its name, configuration, scope and place in the file. It equals only
-    itself. A subclass defines ``kind``, ``Config``, ``_judge`` and ``looks_at``."""
+    """A rule (`broker.core.ports.Rule`) with its name, configuration, scope and place in the file. ``per``: ``user``,
+    ``team`` or ``project`` if it limits each of them by itself. It equals only itself. A subclass defines ``kind``,
+    ``Config``, ``_judge`` and ``looks_at``."""
 
     name: str
     config: ConfigT
     scope: Scope
     source: Source
+    per: str = ""
 
     kind: ClassVar[str]
 

@@ -285,7 +285,7 @@ def question(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Fac
     )
     budgets = {
         spec.id: tuple(
-            BudgetUse(*period, _first(case.spent, spec.id, first=not n), _first(case.held, spec.id, first=not n))
+            BudgetUse(*period, _first(case.spent, spec.rule, first=not n), _first(case.held, spec.rule, first=not n))
             for n, period in enumerate(periods_touching(spec.period, spec.timezone, action.window or (now, now)))
         )
         for spec in policy.budgets(job, case.user)

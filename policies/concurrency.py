@@ -32,23 +32,26 @@ class Others:
     with the same facts.
     """
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._last: tuple[tuple[LiveAttempt, ...], str | None, bool, RunningAttempts] | None = None
+    def __init__(self, scope: Scope, per: str = "") -> None:
+        self._scope, self._per = scope, per
+        self._last: tuple[tuple[LiveAttempt, ...], tuple[object, ...], RunningAttempts] | None = None
 
     def beside(self, action: Action, facts: Facts) -> RunningAttempts:
         """Attempts that run beside the one to start."""
         simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
         if self._last is not None:
-            live, job_id, of_these, found = self._last
-            if live is facts.live and job_id == action.job_id and of_these is simulated:
+            live, before, found = self._last
+            if live is facts.live and before == (action.job_id, simulated, action.whose(self._per)):
                 return found
-        found = RunningAttempts(tuple(one for one in facts.live if self._counts(one, action.job_id, simulated)))
-        self._last = (facts.live, action.job_id, simulated, found)
+        key = action.job_id, simulated, action.whose(self._per)
+        found = RunningAttempts(tuple(one for one in facts.live if self._counts(one, *key)))
+        self._last = (facts.live, key, found)
         return found
 
-    def _counts(self, one: LiveAttempt, job_id: str | None, simulated: bool) -> bool:
-        return one.job_id != job_id and (one.money is MoneyKind.SANDBOX) is simulated and self._scope.counts(one)
+    def _counts(self, one: LiveAttempt, job_id: str | None, simulated: bool, name: str | None) -> bool:
+        if one.job_id == job_id or (one.money is MoneyKind.SANDBOX) is not simulated:
+            return False
+        return self._scope.counts(one) and (name is None or getattr(one, self._per) == name)
 
 
 def starts(action: Action) -> bool:
@@ -66,6 +69,7 @@ def room(wanted: int, running: int, limit: int) -> str:
     return f"; {', '.join(most)}" if most else f"; at most {limit} ever would pass"
 
 
-def whose(scope: Scope) -> str:
-    """`` for team nlp``; empty without a scope."""
-    return f" for {scope}" if str(scope) else ""
+def whose(scope: Scope, per: str, action: Action) -> str:
+    """`` for team nlp``, or `` for user ann`` by a limit ``per`` user; empty without a scope."""
+    whom = f"{per} {action.whose(per)}" if per else str(scope)
+    return f" for {whom}" if whom else ""

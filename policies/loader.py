@@ -226,17 +226,22 @@ def _rules(one: _Right) -> list[Rule]:
     found: list[Rule] = []
     for entry, path in one.entries():
         rule, config = (Budget, entry) if isinstance(entry, BudgetEntry) else (rule_class(entry.kind), entry.rule)
-        found.append(rule(entry.name, config, _scope(one.read.document, entry, path), one.read.source(path)))
+        found.append(
+            rule(entry.name, config, _scope(one.read.document, entry, path), one.read.source(path), entry.per or "")
+        )
     return sorted(found, key=lambda rule: rule.source.line)
 
 
 def _scope(document: Document, entry: BudgetEntry | GuardrailEntry, path: Path) -> Scope:
     """The scope of an entry."""
+    scope = entry.scope
+    if entry.per and not getattr(scope, entry.per):  # what has no team or project is in none
+        scope = scope.model_copy(update={entry.per: ("*",)})
     if isinstance(entry, BudgetEntry) or not entry.excepted:
-        return entry.scope
+        return scope
     written = document.data[str(path[0])][path[1]]
     places = tuple(Source(document.file, at(document, where).line) for where, _ in excepted(path, written))
-    return Exempting.model_construct(**dict(entry.scope), excepted=entry.excepted, said_at=places)
+    return Exempting.model_construct(**dict(scope), excepted=entry.excepted, said_at=places)
 
 
 def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefaults:

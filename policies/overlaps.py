@@ -19,7 +19,7 @@ from policies.rules.budget import Budget
 from policies.scope import Scope
 
 # Keys of an entry beside its rule.
-_BESIDE = frozenset({"name", "scope", "except", "when", *MayAsk.model_fields})
+_BESIDE = frozenset({"name", "scope", "except", "per", "when", *MayAsk.model_fields})
 # Two time windows differ; two thresholds may have different approvers.
 _MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota")
 
@@ -181,7 +181,7 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
 
 def _whenever(entry: Mapping[str, Any]) -> str:
     """Entries are comparable only if these are equal: different conditions or exceptions make both matter."""
-    return repr((entry.get("when"), entry.get("except")))
+    return repr((entry.get("when"), entry.get("except"), entry.get("per")))
 
 
 def _share(one: object, other: object) -> bool:

@@ -54,9 +54,10 @@ class ActivePolicies:
         return (Membership(self.rosters), BudgetRequired(specs, self.conditions), *self.rules)
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
-        """The budgets that apply to a user's job, in file order."""
+        """The budgets that apply to a user's job, in file order; its share of those ``per`` user, team or project."""
+        action = Action(ActionKind.LAUNCH, job, user)
         return [
-            budget.spec
+            budget.spec.share(action.whose(budget.per))
             for budget in self._budgets
             if in_scope(
                 budget.spec,

@@ -51,7 +51,7 @@ from policies.fields import (
 )
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
-from policies.scope import Scope
+from policies.scope import Per, Scope
 
 VERSION = 1
 
@@ -189,10 +189,13 @@ def _checked_order(order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
 
 
 class BudgetEntry(BudgetTerms):
-    """A budget: name, scope, and amount. ``when``: the budget grants only requests that meet the condition."""
+    """A budget: name, scope, and amount. ``when``: the budget grants only requests that meet the condition. ``per``:
+    each user, team or project in the scope has the amount.
+    """
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
+    per: Per | None = None
     when: When | None = None
 
 
@@ -200,12 +203,13 @@ class GuardrailEntry(MayAsk):
     """A guardrail: name, scope, exactly one rule, and an optional CEL condition ``when``. ``action``: ``deny``,
     ``ask`` one of the ``approvers``, or ``warn``: it is judged and recorded, and stops nothing. Otherwise running jobs
     that violate the rule stop, unless approved. ``except``: one scope or several to which this rule does not apply;
-    other rules do.
+    other rules do. ``per``: a limit of what runs at once applies to each user, team or project by itself.
     """
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
     excepted: Scopes = Field(default=(), alias="except")
+    per: Per | None = None
     when: When | None = None
     action: Literal["ask", "deny", "warn"] = "deny"
 
@@ -228,6 +232,8 @@ class GuardrailEntry(MayAsk):
             each([("action", why)], _refuse)
         if self.action == "warn" and (why := getattr(rule_class(self.kind), "never_warns", "")):
             each([("action", why)], _refuse)
+        if self.per and not getattr(rule_class(self.kind), "counts_per", False):
+            each([("per", f"{self.kind} is no limit on what several jobs use at once; delete the key")], _refuse)
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -13,6 +14,9 @@ from broker.core.policy.policy import Action, LiveAttempt, Source
 from broker.ledger.budgets import matches
 from policies.approval_config import within
 from policies.fields import Patterns, PolicyPart
+
+Per = Literal["user", "team", "project"]
+"""A limit ``per`` user, team or project applies to each one in the scope by itself."""
 
 
 class Scope(PolicyPart):

@@ -7,9 +7,10 @@ Optional abilities are separate protocols; a plug-in without one simply lacks th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from glob import escape
 from typing import Any, Protocol, runtime_checkable
 
 from broker.core.job.jobs import Job
@@ -213,7 +214,8 @@ class BudgetSpec:
 
     ``id`` is unique within the policy set. Empty scope tuples match everything; names in them may be shell-style
     patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter, or fixed days as ``first/day
-    after the last`` in ISO 8601; ``timezone``: an IANA name.
+    after the last`` in ISO 8601; ``timezone``: an IANA name. ``per``: ``user``, ``team`` or ``project`` if each one has
+    the whole amount (`share`), else empty.
     """
 
     id: str
@@ -225,6 +227,19 @@ class BudgetSpec:
     workloads: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
+    per: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The name of the budget, also of a share."""
+        return self.id.partition("/")[0]
+
+    def share(self, name: str | None) -> BudgetSpec:
+        """The budget of one user, team or project; the budget itself if it is not divided."""
+        if not self.per or not name:
+            return self
+        mine: dict[str, Any] = {f"{self.per}s": (escape(name),)}
+        return replace(self, id=f"{self.id}/{name}", per="", **mine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,12 @@ class Budget(BoundRule[BudgetTerms]):
             workloads=self.scope.workload,
             users=self.scope.user,
             environments=self.scope.environment,
+            per=self.per,
         )
+
+    def _id(self, action: Action) -> str:
+        """The id of the budget or share that an action is judged by."""
+        return self.spec.share(action.whose(self.per)).id
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is ActionKind.CONTINUE:
@@ -174,11 +179,11 @@ class Budget(BoundRule[BudgetTerms]):
             return allow(self, "asks_nothing", f"requests no {' or '.join(self.config.counts)}")
         if action.kind is ActionKind.EXTEND and not self.config.top_up and asked > Money.ZERO:
             message = (
-                f"budget {self.name} has top_up: false, so a job gets no more money than at admission; {asked} "
+                f"budget {self._id(action)} has top_up: false, so a job gets no more money than at admission; {asked} "
                 "more is requested"
             )
             return deny(self, "no_top_up", message, budget=self.name, asked=asked)
-        uses = facts.budgets.get(self.name, ())
+        uses = facts.budgets.get(self._id(action), ())
         shares = _shares(dated, uses)
         if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != whole:
             when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
@@ -186,7 +191,7 @@ class Budget(BoundRule[BudgetTerms]):
             return deny(
                 self,
                 "outside_of_period",
-                f"budget {self.name} covers {when} only; {whole} is {_wanted(action)} for "
+                f"budget {self._id(action)} covers {when} only; {whole} is {_wanted(action)} for "
                 f"{begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; it has to lie within"
                 f" {uses[0].period_start.astimezone(UTC):%Y-%m-%d %H:%M} and"
                 f" {uses[0].period_end.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
@@ -216,7 +221,7 @@ class Budget(BoundRule[BudgetTerms]):
                 value=(others.spent + others.held + share).micros,
             )
             for others, share in self._exceeded(
-                action, facts, _shares(action.dated(self.config.counts), facts.budgets.get(self.name, ()))
+                action, facts, _shares(action.dated(self.config.counts), facts.budgets.get(self._id(action), ()))
             )
         )
 
@@ -226,7 +231,7 @@ class Budget(BoundRule[BudgetTerms]):
         """
         own = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
         found = []
-        for use, share in zip(facts.budgets.get(self.name, ()), shares, strict=True):
+        for use, share in zip(facts.budgets.get(self._id(action), ()), shares, strict=True):
             others = use.held - held_in(_period(use), own) - use.behind
             if use.spent + others + share > self.config.amount:
                 found.append((replace(use, held=others), share))
@@ -243,8 +248,8 @@ class Budget(BoundRule[BudgetTerms]):
         state = f"{rest} is left" if left >= Money.ZERO else f"the budget is overdrawn by {rest}"
         asks = [one for one in use.asks if one.job_id != action.job_id]
         message = (
-            f"budget {self.name} of {all_of_it} for {period}: {wants} {_wanted(action)}{part}; {state} ({spent} spent, "
-            f"{held} held{' by others' if action.own else ''}{undecided(asks)})"
+            f"budget {self._id(action)} of {all_of_it} for {period}: {wants} {_wanted(action)}{part}; {state} "
+            f"({spent} spent, {held} held{' by others' if action.own else ''}{undecided(asks)})"
         )
         figures = {
             "budget": self.name,
@@ -283,12 +288,12 @@ class Budget(BoundRule[BudgetTerms]):
         if action.placement is None or action.placement.money not in self.config.counts:
             return allow(self, "asks_nothing", f"costs no {' or '.join(self.config.counts)}")
         limit, grace = self.config.amount, self.config.grace or _DEFAULT_GRACE
-        for use in facts.budgets.get(self.name, ()):
+        for use in facts.budgets.get(self._id(action), ()):
             if not use.period_start <= facts.now < use.period_end or use.spent <= limit or use.over_since is None:
                 continue
             period = period_name(self.config.stretch, self.config.timezone, use.period_start)
             all_of_it, spent = alike(limit, use.spent)
-            state = f"budget {self.name} of {all_of_it} for {period} is exceeded: {spent} spent"
+            state = f"budget {self._id(action)} of {all_of_it} for {period} is exceeded: {spent} spent"
             figures = {
                 "budget": self.name,
                 "limit": limit,

@@ -30,6 +30,7 @@ class MaxConcurrentGpus(BoundRule[Gpus]):
     kind: ClassVar[str] = "max_concurrent_gpus"
     Config: ClassVar[type[BaseModel]] = Gpus
     counts_live: ClassVar[bool] = True
+    counts_per: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
@@ -41,8 +42,8 @@ class MaxConcurrentGpus(BoundRule[Gpus]):
         return deny(
             self,
             "too_many_gpus",
-            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope)}; the limit is {limit}"
-            f"{room(placement.gpus, running, limit)}",
+            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope, self.per, action)}; "
+            f"the limit is {limit}{room(placement.gpus, running, limit)}",
             gpus=placement.gpus,
             running=running,
             free=max(limit - running, 0),
@@ -55,4 +56,4 @@ class MaxConcurrentGpus(BoundRule[Gpus]):
 
     @cached_property
     def _others(self) -> Others:
-        return Others(self.scope)
+        return Others(self.scope, self.per)

@@ -30,6 +30,7 @@ class MaxConcurrentJobs(BoundRule[Jobs]):
     kind: ClassVar[str] = "max_concurrent_jobs"
     Config: ClassVar[type[BaseModel]] = Jobs
     counts_live: ClassVar[bool] = True
+    counts_per: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not starts(action):
@@ -41,8 +42,8 @@ class MaxConcurrentJobs(BoundRule[Jobs]):
         return deny(
             self,
             "too_many_jobs",
-            f"{running} jobs are running{whose(self.scope)}; the limit is {limit}; one more passes once"
-            f" {many} of them {'has' if many == 1 else 'have'} ended",
+            f"{running} jobs are running{whose(self.scope, self.per, action)}; the limit is {limit}; one more "
+            f"passes once {many} of them {'has' if many == 1 else 'have'} ended",
             running=running,
             must_end=many,
             limit=limit,
@@ -53,4 +54,4 @@ class MaxConcurrentJobs(BoundRule[Jobs]):
 
     @cached_property
     def _others(self) -> Others:
-        return Others(self.scope)
+        return Others(self.scope, self.per)

@@ -149,6 +149,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.reported": look(lambda r, job: r.reported([job], "loss")),
     "StoreReading.spent_on_own": look(lambda r, _: r.spent_on_own(BUDGET, SINCE, NOW)),
     "StoreReading.spent_until": look(lambda r, _: r.spent_until(BUDGET)),
+    "StoreReading.names_with_money": look(lambda r, _: r.names_with_money("user")),
     "StoreReading.standing_share": look(lambda r, job: r.standing_share(1, job)),
     "StoreReading.task_counts": look(lambda r, job: r.task_counts(job)),
     "StoreReading.task_money": look(lambda r, job: (r.task_money(job), r.task_money(job, closed=False))),

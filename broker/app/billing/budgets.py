@@ -23,11 +23,12 @@ from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, alike
 from broker.finops.expectation import LONGEST, expect
-from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
+from broker.ledger.budgets import budget_uses, matches, period_containing, period_name, told_as_one_until
 from broker.ledger.forecast import EXCEEDED, FORECAST, Draw, Forecast, SpendingPace, forecast, passed, threshold
 from broker.ledger.holds import ledger_rate
 from broker.ledger.journal import OpenHold, Reading
 from broker.ledger.shares import BudgetShare, budget_shares
+from broker.store.jobs.reading import StoreReading
 from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ def budgets(broker: Broker) -> list[BudgetLine]:
     rules, now = rules_of(broker.policy()), broker.clock.now()
     with broker.store.reading() as look:
         machines = _running(look)
-        found = [_line(look, rule, machines, now) for rule in rules]
+        found = [line for rule in rules for line in _lines(look, rule, machines, now)]
     since = broker.store.budget_marks.since
     return [replace(line, marks=since(line.spec.id, line.use.period_start, line.limit)) for line in found]
 
@@ -169,8 +170,27 @@ def _pace(look: Reading, spec: BudgetSpec, use: BudgetUse, now: datetime) -> Spe
     return SpendingPace(*(Money(round(amount * part * 1_000_000)) for amount in (found.amount, found.low, found.high)))
 
 
-def _line(look: Reading, rule: BudgetRule, machines: Mapping[tuple[str, str], _Running], now: datetime) -> BudgetLine:
-    spec, limit = rule.spec, rule.config.amount
+def shares(look: StoreReading, spec: BudgetSpec) -> list[BudgetSpec]:
+    """A budget; of one per user, team or project, the share of each that has money and is in its scope."""
+    if not spec.per:
+        return [spec]
+    names = sorted(look.names_with_money(spec.per))
+    return [spec.share(name) for name in names if matches(getattr(spec, f"{spec.per}s"), name)]
+
+
+def _lines(
+    look: StoreReading, rule: BudgetRule, machines: Mapping[tuple[str, str], _Running], now: datetime
+) -> list[BudgetLine]:
+    """The lines of a budget: of its shares, those with money in the period."""
+    found = [_line(look, rule, spec, machines, now) for spec in shares(look, rule.spec)]
+    used = [line for line in found if not rule.spec.per or line.use.spent or line.use.held]
+    return used or [_line(look, rule, rule.spec, machines, now)]
+
+
+def _line(
+    look: Reading, rule: BudgetRule, spec: BudgetSpec, machines: Mapping[tuple[str, str], _Running], now: datetime
+) -> BudgetLine:
+    limit = rule.config.amount
     use = state(look, spec, now)
     holds = look.open_holds(spec)
     draws = [_draw(hold, machines, now) for hold in holds]
@@ -195,7 +215,7 @@ def budget_details(
 ) -> list[BudgetDetails]:
     """The `visible` budgets, or one of them, with details. ``by_day``: also the spend by day. Raises `UnknownName`."""
     lines = visible(budgets(broker), teams)
-    chosen = [line for line in lines if name in (None, line.spec.id)]
+    chosen = [line for line in lines if name in (None, line.spec.id, line.spec.rule)]
     if name is not None and not chosen:
         raise UnknownName("budget", name, [line.spec.id for line in lines])
     return [_details(broker, line, by_day) for line in chosen]
@@ -320,12 +340,12 @@ class OverBudgets:
         if not stopping:
             return {}
         with self._broker.store.reading() as look:
-            uses = [(rule, state(look, rule.spec, now)) for rule in stopping]
+            uses = [(rule, spec.id, state(look, spec, now)) for rule in stopping for spec in shares(look, rule.spec)]
         found: dict[str, tuple[BudgetUse, ...]] = {}
-        for rule, use in uses:
+        for rule, id, use in uses:
             if use.spent > rule.config.amount:
-                marks = self._broker.store.budget_marks.since(rule.spec.id, use.period_start, rule.config.amount)
-                found[rule.spec.id] = (replace(use, over_since=marks.get(EXCEEDED)),)
+                marks = self._broker.store.budget_marks.since(id, use.period_start, rule.config.amount)
+                found[id] = (replace(use, over_since=marks.get(EXCEEDED)),)
         return found
 
 

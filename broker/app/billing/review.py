@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.billing.budgets import rules_of
+from broker.app.billing.budgets import rules_of, shares
 from broker.app.billing.months import begun
 from broker.app.capacity.findings import capacity_findings
 from broker.app.results.review import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
@@ -40,7 +40,8 @@ def review(broker: Broker, month: str) -> ReviewReport:
         new = look.used_in(wanted.start, end, now)
         budgets = [
             ReviewedBudget(name=spec.id, limit=limit, spent=look.spent(spec, *_period(spec, wanted, now)))
-            for spec, limit in specs
+            for whole, limit in specs
+            for spec in shares(look, whole)
         ]
     held = [recorded.holding for recorded in broker.store.holdings()]
     said = advice(new.cells, idle_in(held, new.cells, wanted.start, end))

@@ -290,9 +290,10 @@ def _stops_later(store: Store, policy: PolicySet, view: JobView, now: datetime) 
         return None
     with store.reading() as look:
         over: dict[str, tuple[BudgetUse, ...]] = {
-            rule.spec.id: (replace(use, over_since=now),)
+            spec.id: (replace(use, over_since=now),)
             for rule in stopping
-            if (use := budgets.state(look, rule.spec, now)).spent > rule.config.amount
+            for spec in budgets.shares(look, rule.spec)
+            if (use := budgets.state(look, spec, now)).spent > rule.config.amount
         }
         if not over:
             return None

@@ -129,6 +129,7 @@ def _definition(rule: RuleResult) -> str:
         said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
     else:
         said = _in_one_line(entry.get(rule.kind))
+    said += f" for each {entry['per']}" if entry.get("per") else ""
     said += "; only warns" if rule.warns else ""
     asked = f"; asks {' or '.join(rule.approvers)}" if rule.approvers and rule.kind != "approve_above" else ""
     return f"{rule.kind}: {said}{asked}"

@@ -78,6 +78,10 @@ class Action:
     burns: Mapping[MoneyKind, Burn] = field(default_factory=dict)
     own: Mapping[MoneyKind, Burn] = field(default_factory=dict)
 
+    def whose(self, per: str) -> str | None:
+        """The ``user``, ``team`` or ``project`` of the action; None if it has none, or for another word."""
+        return {"user": self.user, "team": self.job.team, "project": self.job.project}.get(per)
+
     def dated(self, kinds: Iterable[MoneyKind]) -> list[Burn]:
         """All the job would hold of these kinds, dated. Undated requests are spread evenly over the window."""
         if self.burns or not self.hold or self.window is None:

@@ -209,6 +209,7 @@ class StoreReading:
     daily_spending = query(spent_sums.daily)
     spent_until = query(spent_sums.spent_until)
     kept_sums = query(spent_sums.kept)
+    names_with_money = query(spent_sums.names)
     open_holds = query(ledger.open_holds)
     held_behind = query(ledger.held_behind)
     held_under = query(ledger.held_under)

@@ -292,6 +292,12 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
     return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
 
 
+def names(connection: Connection, word: str) -> frozenset[str]:
+    """The names of every ``user``, ``team`` or ``project`` (``word``) with money in the ledger."""
+    column = getattr(SpendGroupRow, "user_name" if word == "user" else word)
+    return frozenset(filter(None, connection.scalars(select(column).distinct())))
+
+
 def has_patterns(budget: BudgetSpec) -> bool:
     """Whether some names are patterns, which have to be looked up."""
     return any(_is_pattern(names) for names in _scope(budget).values())

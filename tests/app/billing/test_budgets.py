@@ -30,7 +30,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.settlement.settlement import tags_of
-from tests.actors import ANN
+from tests.actors import ANN, BOB
 from tests.controllers import Asking
 
 LATER = Money.usd("100.01")
@@ -173,6 +173,37 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     assert stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY
     assert "budget pretend of $100.00" in stops(stopped.attempts[0].stop_reason)
     assert "test.yaml:3" in stops(stopped.attempts[0].stop_reason)
+
+
+def test_a_budget_per_user_is_each_ones_own(broker: Broker) -> None:
+    grant(broker, amount="$7", per="user")
+    mine = submit(broker, job(broker), by=ANN)
+    submit(broker, job(broker), by=BOB)
+    with pytest.raises(NotAllowed, match=r"budget pretend/ann of \$7\.00 .*\$2\.00 is left"):
+        submit(broker, job(broker), by=ANN)
+    charge(broker, mine, Money.usd("7.01"))
+    shares = {line.spec.id: line.use.spent for line in lines(broker)}
+    assert shares == {"pretend/ann": Money.usd("7.01"), "pretend/bob": Money.ZERO}
+    exceeded = [notice.key for notice in budgets.check(broker) if notice.key.endswith("exceeded")]
+    assert [key.split("/")[1:3] for key in exceeded] == [["pretend", "ann"]]
+    assert [found.id for found in budgets.budget_details(broker, "pretend")] == ["pretend/ann", "pretend/bob"]
+    assert [found.id for found in budgets.budget_details(broker, "pretend/bob")] == ["pretend/bob"]
+
+
+def test_a_budget_per_user_stops_only_the_jobs_of_who_exceeded_it(broker: Broker) -> None:
+    grant(broker, amount="$7", per="user", action="stop")
+    mine, other = submit(broker, job(broker), by=ANN), submit(broker, job(broker), by=BOB)
+    charge(broker, mine, Money.usd("7.01"))
+    over = OverBudgets(broker)(broker.policy(), broker.clock.now())
+    policy = broker.policy()
+    assert [[spec.id in over for spec in policy.budgets(v.job, v.user)] for v in (mine, other)] == [[True], [False]]
+
+
+def test_a_budget_per_project_is_for_jobs_of_a_project(broker: Broker) -> None:
+    grant(broker, amount="$7", per="project")
+    policy = broker.policy()
+    assert [spec.id for spec in policy.budgets(job(broker, more="project: x"), "ann")] == ["pretend/x"]
+    assert policy.budgets(job(broker), "ann") == []
 
 
 def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) -> None:

@@ -2,8 +2,10 @@ from typing import Any
 
 import pytest
 
+from broker.core.errors import InvalidInput
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, LiveAttempt, Source
+from policies.loader import load
 from policies.rules.max_concurrent_gpus import Gpus, MaxConcurrentGpus
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live, placement
@@ -83,3 +85,29 @@ def test_facts_that_change_are_counted_anew() -> None:
     answers = [limit.judge(action(), Facts(NOW, (live(gpus),))).answer for gpus in (8, 9, 8, 9)]
 
     assert answers == [Answer.ALLOW, Answer.DENY, Answer.ALLOW, Answer.DENY]
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("max_concurrent_gpus", 16), ("max_concurrent_jobs", 2)])
+def test_a_limit_per_user_team_or_project_counts_each_by_itself(kind: str, limit: int) -> None:
+    ann = action().user
+    running = Facts(NOW, (live(8, user=ann), live(8, job_id="j-2", user="eve", team="vision")))
+
+    def judged(per: str, **asked: Any) -> Answer:
+        text = f"version: 1\nguardrails: [{{name: each, {kind}: {limit}{per}}}]\n"
+        (verdict,) = (v for v in load({"p.yaml": text}).judge(action(**asked), running) if v.name == "each")
+        return verdict.answer
+
+    assert judged("") is Answer.DENY
+    assert judged(", per: user") is Answer.ALLOW
+    assert judged(", per: team") is Answer.ALLOW
+    assert judged(", per: project") is Answer.ALLOW, "neither is in a project"
+    twice = Facts(NOW, (live(8, user=ann), live(8, job_id="j-3", user=ann)))
+    each = load({"p.yaml": f"version: 1\nguardrails: [{{name: each, {kind}: {limit}, per: user}}]\n"})
+    (said,) = (v for v in each.judge(action(), twice) if v.name == "each")
+    assert (said.answer, f"running for user {ann}" in said.message) == (Answer.DENY, True)
+
+
+def test_what_judges_each_job_by_itself_takes_no_per() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load({"p.yaml": "version: 1\nguardrails: [{name: g, max_job_cost: $5, per: user}]\n"})
+    assert "max_job_cost is no limit on what several jobs use at once" in str(refused.value.problems[0])
