@@ -85,6 +85,8 @@ JOB_S_OWN = frozenset(
         "job.max_cost", "job.max_hours", "job.deadline", "job.data_gb", "job.checkpoints", "job.retries",
     }
 )  # fmt: skip
+OF_JOB = JOB_S_OWN | {"job.sensitive", "job.data_location"}
+"""What does not change during a job: all that a budget's condition may use."""
 LIMITED = frozenset({"spend.asked", "spend.held", "spend.spent", "spend.hours"})
 PASSING = frozenset({"action", "time.now", "time.hour", "time.weekday"})
 
@@ -114,6 +116,12 @@ class Condition:
         """The facts that the condition reads."""
         aspects = (_ASPECTS.get(name) for name in sorted(self.uses))
         return seen(action, *dict.fromkeys(aspect for aspect in aspects if aspect is not None))
+
+    @property
+    def changing(self) -> list[str]:
+        """The variables and functions it uses whose values may change during a job."""
+        functions = {name for name in ("hour_in", "weekday_in") if f"{name}(" in self.text}
+        return sorted((self.uses | functions) - OF_JOB)
 
     @property
     def groups(self) -> frozenset[str]:

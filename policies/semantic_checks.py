@@ -54,6 +54,9 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
         except Mistake as mistake:
             problems.append(_located(document, lines, (*path, "when"), said, mistake))
             continue
+        if path[0] == "budgets" and (changing := found[path].changing):
+            unfit = Mistake(max(said.find(changing[0]), 0), _changes(changing[0]))
+            problems.append(_located(document, lines, (*path, "when"), said, unfit))
         for name, at in found[path].unasked:
             unsure = Mistake(at, _unsure(name, found[path], budget=path[0] == "budgets"))
             doubts.append(_located(document, lines, (*path, "when"), said, unsure))
@@ -84,6 +87,14 @@ def _reads_as_range(days: object) -> str:
     if len(span := between(first, last)) <= 2:
         return ""
     return f"`[{first}, {last}]` means {first} and {last} alone; for {', '.join(span)} write `days: {first}-{last}`"
+
+
+def _changes(name: str) -> str:
+    """A message about a budget's condition on something that may change during a job."""
+    return (
+        f"{name} may change while a job runs, whose money the budget grants and counts as a whole; expected only user "
+        "and job.* in the condition of a budget; a guardrail's may use it, such as freeze or max_job_cost"
+    )
 
 
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:

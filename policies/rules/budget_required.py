@@ -83,7 +83,7 @@ class BudgetRequired:
         return tuple(b for b in self.budgets if b.id in self.conditions and MoneyKind.CASH in b.counts)
 
     def _by_condition(self, action: Action, facts: Facts) -> str | None:
-        """The first cash budget whose condition is met, or may be met while the amount is unknown."""
+        """The first cash budget whose condition is met."""
         job = action.job
         for budget in self._conditional:
             condition = self.conditions[budget.id]
@@ -95,7 +95,6 @@ class BudgetRequired:
                 workload=job.workload,
                 environment=job.environment,
             )
-            unknown = action.hold is None and "spend.asked" in condition.uses
-            if mine and (unknown or condition.holds(Variables(action, facts, condition.groups))):
+            if mine and condition.holds(Variables(action, facts, condition.groups)):
                 return budget.id
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -169,7 +169,25 @@ def test_a_running_job_can_be_meant() -> None:
 
 # --- budgets with a condition ---------------------------------------------------------------------------------------
 
-NIGHT = "version: 1\nbudgets:\n- {name: night, amount: $100, period: month, when: 'time.hour >= 20'}\n"
+LARGE = "version: 1\nbudgets:\n- {name: large, amount: $100, period: month, when: 'job.nodes > 1'}\n"
+
+
+@pytest.mark.parametrize(
+    ("when", "named"),
+    [
+        ("time.hour >= 20", "time.hour"),
+        ('job.nodes > 1 && weekday_in("Europe/Berlin") in ["sat", "sun"]', "weekday_in"),
+        ("spend.asked < 20.0", "spend.asked"),
+        ('offer.capacity_type == "spot"', "offer.capacity_type"),
+    ],
+)
+def test_a_budget_has_no_condition_on_what_changes_during_a_job(when: str, named: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load({"p.yaml": LARGE.replace("job.nodes > 1", when)})
+    (problem,) = caught.value.problems
+    assert problem.key == "budgets[0].when"
+    assert f"{named} may change while a job runs" in problem.message
+    assert load({"p.yaml": LARGE.replace("job.nodes > 1", 'user == "ann" && job.sensitive')}).rules
 
 
 def codes(policies: ActivePolicies, now: datetime, **asked: Any) -> set[str]:
@@ -185,23 +203,13 @@ def codes(policies: ActivePolicies, now: datetime, **asked: Any) -> set[str]:
 
 
 def test_a_budget_grants_only_what_meets_its_condition() -> None:
-    day, night = (datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in (12, 21))
-
-    assert codes(load({"p.yaml": NIGHT}), night) == set()
-    assert codes(load({"p.yaml": NIGHT}), day) == {"no_budget"}
+    assert codes(load({"p.yaml": LARGE}), NOW, job=job(num_nodes=2)) == set()
+    assert codes(load({"p.yaml": LARGE}), NOW) == {"no_budget"}
 
 
 def test_a_budget_whose_condition_cannot_be_evaluated_grants_nothing() -> None:
-    unknown = load({"p.yaml": NIGHT.replace("time.hour >= 20", "job.max_cost > 5.0")})
+    unknown = load({"p.yaml": LARGE.replace("job.nodes > 1", "job.max_cost > 5.0")})
 
     assert codes(unknown, NOW) == {"no_budget"}
     known = job(max_cost=Money.usd(10))
     assert codes(unknown, NOW, job=known) == set()
-
-
-def test_while_the_amount_is_unknown_a_placement_is_not_refused_for_it() -> None:
-    policies = load({"p.yaml": NIGHT.replace("time.hour >= 20", "spend.asked < 20.0")})
-
-    found = policies.judge(action(placement=placement()), Facts(NOW))
-
-    assert {one.answer for one in found} == {Answer.ALLOW}
