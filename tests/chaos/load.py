@@ -24,8 +24,10 @@ from broker.core.events.views import JobView
 from tests.actors import person
 
 # The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
-# for the job, or for one node of it.) A mark is one line: attempt, node, what.
+# for the job, or for one node of it.) Some leave the session of their agent, and so outlive a killed guard. A mark is
+# one line: attempt, node, what.
 COMMAND = """\
+[ -z "$APART" ] || APART='' exec setsid --wait bash "$0"
 me="$MARKS/$GPUBROKER_RANK"
 mkdir -p "$MARKS"
 exec 9>>"$me.lock"
@@ -72,7 +74,8 @@ class JobFate(StrEnum):
 @dataclass(frozen=True)
 class ChaosJob:
     """One job: where, how, and what becomes of it when all goes right. ``asks``: somebody must approve it first.
-    ``longer``: its owner gives it more time while it runs. ``before``: the job whose results it waits for."""
+    ``longer``: its owner gives it more time while it runs. ``before``: the job whose results it waits for.
+    ``apart``: not empty if it works in a session of its own."""
 
     name: str
     provider: str
@@ -82,6 +85,7 @@ class ChaosJob:
     asks: bool = False
     longer: bool = False
     before: str = ""
+    apart: str = ""
 
 
 def with_hostile_ones(jobs: list[ChaosJob]) -> list[ChaosJob]:
@@ -105,7 +109,8 @@ def plan(seed: int, jobs: int, *, slurm: bool) -> list[ChaosJob]:
         longer = not asks and chance.random() < 0.3
         good = [one.name for one in found[-6:] if one.fate is JobFate.SUCCEEDS]
         before = chance.choice(good) if good and chance.random() < 0.2 else ""
-        found.append(ChaosJob(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer, before))
+        apart = "yes" if number % 2 else ""
+        found.append(ChaosJob(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer, before, apart))
     return found
 
 
@@ -125,7 +130,7 @@ def text_of(job: ChaosJob, marks: Path, runs: Path) -> str:
     retry = "{failures: 0}" if job.fate is JobFate.FAILS else "{failures: 1, backoff: 1s}"
     envs = f"MARKS: {marks / job.name}, STEPS: '{steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
     after = f"after: {{job: {job.before}, inputs: [part/*]}}\n" if job.before else ""
-    more = f"envs: {{{envs}, BEFORE: '{job.before}'}}\nsecrets: {{{SECRET}: null}}\n"
+    more = f"envs: {{{envs}, BEFORE: '{job.before}', APART: '{job.apart}'}}\nsecrets: {{{SECRET}: null}}\n"
     return _head(job, retry) + f"{after}{more}run: |\n{script}"
 
 
