@@ -41,6 +41,7 @@ _NAMED = 4  # the maximum number of groups named in a message
 
 BAND = 4  # factor below the lowest median, and above the highest
 JUMP = 4  # factor of the offer's own previous price
+_VCPU = 4  # a further factor below, as vCPUs are threads or cores, shared or not
 _ABOVE_ON_DEMAND = Decimal("1.02")
 # For a capacity type without known prices: a related one, and the factors of its price levels between which a price is
 # believed.
@@ -114,7 +115,10 @@ class Suspicion:
         """The lowest and the highest price of a GPU-hour (vCPU-hour) that is believed; None if nothing is known."""
         model = offer.accelerator or ""
         levels = merge_levels(known, self._listed.get(model, {}))
-        if (bounds := _band(offer.capacity_type, levels)) is not None or not model:
+        bounds = _band(offer.capacity_type, levels)
+        if not model and bounds is not None:
+            bounds = Money(bounds[0].micros // _VCPU), bounds[1]
+        if bounds is not None or not model:
             return bounds
         others = siblings(model)
         for other, number in others:

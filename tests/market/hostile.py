@@ -207,8 +207,20 @@ def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
         store.close()
 
 
-def _poll(of: HostileCase, url: str, store: Store, clock: ManualClock) -> PollResult:
-    judged = Suspicion()
+def believed_and_doubted(of: HostileCase, folder: Path, judge: Suspicion) -> tuple[list[Offer], list[Offer]]:
+    """Of the good answer, polled into a new store."""
+    clock = ManualClock(NOW)
+    store = open_store(f"sqlite:///{folder / 'good.db'}", clock=clock)
+    with of.served() as (url, answer):
+        answer(of.good)
+        _poll(of, url, store, clock, judge)
+    offers = store.offers()
+    store.close()
+    return [offer for offer in offers if not offer.doubt], [offer for offer in offers if offer.doubt]
+
+
+def _poll(of: HostileCase, url: str, store: Store, clock: ManualClock, judged: Suspicion | None = None) -> PollResult:
+    judged = judged or Suspicion()
     session = PollSession(PollRequest("adapter", lambda: of.make(url, clock), timeout=60, judge=judged), clock)
     session.listen()
     return session.record(store)
@@ -221,7 +233,7 @@ def _judged(known: dict[str, Offer], offers: list[Offer], result: PollResult, no
     faults = [f"{name} is gone" for name in known if name not in current]
     faults += [f"{o.id} costs {o.price} now" for o in offers if o.id in known and o.price != known[o.id].price]
     faults += [f"{offer.id} is of the future" for offer in offers if offer.as_of > now]
-    faults += [f"{offer.id} may be launched" for offer in offers if offer.doubt and not _is_refused(offer, now)]
+    faults += [f"{offer.id} may be launched" for offer in offers if offer.doubt and not is_refused(offer, now)]
     # What is told again has a later date, if it is not of a list that has one of its own.
     same = [offer for offer in offers if offer.id in known and offer not in doubted]
     again = [offer for offer in same if offer.reference or offer.as_of > known[offer.id].as_of]
@@ -231,7 +243,7 @@ def _judged(known: dict[str, Offer], offers: list[Offer], result: PollResult, no
     return HostileOutcome(words, tuple(faults))
 
 
-def _is_refused(offer: Offer, now: datetime) -> bool:
+def is_refused(offer: Offer, now: datetime) -> bool:
     """Whether a job that wants exactly this machine is refused it because of the doubt alone."""
     wanted = MachineRequest(accelerator=offer.accelerator, count=offer.count)
     job = PreparedJob.of(Job(name="any", run="true", resources=(wanted,)), CONDITIONS, now, {})

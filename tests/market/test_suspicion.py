@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from broker.core.market.judging import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
+from broker.core.values.accelerators import known, lookup, siblings
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
+from tests.market.hostile import is_refused
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 JUDGE = Suspicion()
@@ -148,6 +151,25 @@ def test_the_figures_of_an_odd_price_are_prices() -> None:
 
 def test_capacity_that_is_held_costs_what_it_costs() -> None:
     assert judged(offer("0", CapacityType.RESERVED, money=MoneyKind.AMORTISED)) is None
+
+
+KINDS = st.sampled_from([CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED])
+
+
+@given(st.sampled_from([*known(), "tpu-v6e-8", "A10-1of6", None]), KINDS, st.integers(1, 300_000_000))
+def test_no_price_that_nothing_compares_with_is_launched_unasked(
+    model: str | None, kind: CapacityType, micros: int
+) -> None:
+    more = {"accelerator": model, "count": 1 if model else 0, "cpus": 8.0, "price": Money(micros)}
+    one = replace(offer("1", kind), **more)  # type: ignore[arg-type]  # fields by name
+    found = JUDGE.odd_price(one, PriceContext(None, {}, None))
+    priced = [name for name, _ in [(model, 1), *siblings(model)] if lookup(name).street_price] if model else []
+    if found is None:
+        assert priced
+        assert micros <= 100_000_000
+    else:
+        assert bool(priced) == (found.doubt is not Doubt.UNCOMPARED)
+        assert is_refused(replace(one, doubt=found.doubt), NOW)
 
 
 def test_a_model_that_nothing_is_known_of_has_wide_bounds() -> None:

@@ -21,7 +21,7 @@ from tests.fakes.server import FakeServer, HttpAnswer, Market
 
 
 def item(name: str, described: str, cents: int, gpus: int, *regions: str) -> Item:
-    specs = Specs(vcpus=26 * (gpus or 1), memory_gib=225 * (gpus or 1), gpus=gpus)
+    specs = Specs(vcpus=26 * gpus or 4, memory_gib=225 * (gpus or 1), gpus=gpus)
     kind = LambdaInstanceType(name=name, gpu_description=described, price_cents_per_hour=cents, specs=specs)
     return Item(instance_type=kind, regions_with_capacity_available=[Region(name=region) for region in regions])
 

@@ -21,7 +21,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import JsonAnswers
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest, Market
-from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Gpu, Size, VerdaInstanceType, VerdaMarket, VerdaPeriod
+from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Cpu, Gpu, Size, VerdaInstanceType, VerdaMarket, VerdaPeriod
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 SAMPLE = Path(DATA or ".") / "payloads" / "verda_instance_type_shape.json"
@@ -38,7 +38,8 @@ EIGHT = ONE.model_copy(
 CPUS = ONE.model_copy(
     update={
         "instance_type": "CPU.4V.16G", "price_per_hour": "0.0279", "spot_price": "0.0084", "model": "EPYC",
-        "name": "AMD EPYC Milan", "gpu": Gpu(number_of_gpus=0), "gpu_memory": Size(size_in_gigabytes=0),
+        "cpu": Cpu(number_of_cores=4), "name": "AMD EPYC Milan", "gpu": Gpu(number_of_gpus=0),
+        "gpu_memory": Size(size_in_gigabytes=0),
     }
 )  # fmt: skip
 ODD = [

@@ -38,7 +38,7 @@ class Accelerator:
     bytes/s; None for PCIe only. ``tdp_w``: board power, W. ``compute_capability``: CUDA's, as (major, minor).
     ``mig_slices``: maximum MIG instances. ``street_price``: lowest and highest indicative price of one, USD.
     ``maturity``: of its software, 1 to 5. ``family``: cards with one provider name, distinguished by memory.
-    ``inference_only``: cannot train.
+    ``inference_only``: cannot train. ``price_like``: a card whose prices are of the same order.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Accelerator:
     street_price: tuple[float, float] | None = None
     slice_chips: float | None = None
     inference_only: bool = False
+    price_like: str | None = None
 
     @property
     def tflops_16bit(self) -> float | None:
@@ -110,13 +111,15 @@ def part_of(name: str, number: int) -> str:
 
 def siblings(name: str) -> list[tuple[str, float]]:
     """The models with which a price of ``name`` can be compared, and how many of each it is: the cards of its family,
-    the whole card of a part, the chip of a slice. Raises UnknownName."""
+    the whole card of a part, the chip of a slice; then the card that it is priced like. Raises UnknownName."""
     card = lookup(name)
     if part := _PART.match(card.name):
         return [(part[1], 1 / int(part[2]))]
     if (piece := _TPU_SLICE.match(card.name)) and (chip := _find(piece[1])) is not None and chip.name != card.name:
-        return [(chip.name, card.memory_gb / chip.memory_gb)]
-    return [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
+        number = card.memory_gb / chip.memory_gb
+        return [(chip.name, number), *((other, number * each) for other, each in siblings(chip.name))]
+    family = [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
+    return family + ([(card.price_like, 1.0)] if card.price_like else [])
 
 
 def is_part(name: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,31 @@ def test_names_that_people_use_for_providers_deny_those_providers(gpubroker: Any
     )
     tested = gpubroker("policy", "test", write("p.test.yaml", f"policies: p.yaml\ncases:\n{cases}"))
     assert "4 cases passed." in tested.out
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "told"),
+    [
+        ("regions", ["us-east-1", "us-central1", "eastus", "europe-west1", "us-west-2"], "no known region matches"),
+        ("providers", ["lambda", "runpod", "azure", "nebius", "crusoe", "hyperstack"], "no provider is called"),
+    ],
+)
+def test_every_misspelt_name_in_a_deny_rule_is_told(
+    gpubroker: Any, write: Any, what: str, names: list[str], told: str
+) -> None:
+    """Such a rule denies nothing: a name of a provider is refused, of a region may be new."""
+    made = random.Random(5)
+
+    def misspelt(name: str) -> str:
+        at = made.randrange(1, len(name) - 1)
+        return made.choice([name[:at] + "q" + name[at:], name[:at] + "x" + name[at + 1 :], f"{name}z", f"z{name}"])
+
+    wrong = sorted({misspelt(name) for name in names * 5})
+    rule = f"allowed_locations: {{{what}: {{deny: [{', '.join(wrong)}]}}}}"
+    head = "version: 1\nbudgets: [{name: b, amount: $90, period: day}]\n"
+    done = gpubroker("policy", "check", write("p.yaml", f"{head}guardrails: [{{name: places, {rule}}}]\n"))
+    assert done.code == (2 if what == "providers" else 0)
+    assert [name for name in wrong if f"{told} {name!r}" not in done.err] == []
 
 
 def test_a_first_policy_is_said_to_be_applied_once_it_is(
