@@ -104,6 +104,12 @@ def test_each_settlement_goes_on_from_the_one_before() -> None:
     assert advance(second, rose[1:], used(60)) == (second, [])
 
 
+def test_a_price_that_is_told_again_divides_nothing_and_is_where_it_goes_on() -> None:
+    meter, found = advance(Meter.new(T, RATE), [(T, RATE), (at(40), RATE)], used(60))
+    assert found == [stretch(0, 60, "3.60")]
+    assert (meter.since, meter.rate, meter.cost) == (at(40), RATE, 2_400_000 * HOUR_IN_MICROSECONDS)
+
+
 def test_the_rest_of_a_step_is_billed_in_the_last_moment_and_once() -> None:
     billing = Billing(granularity=HOUR)
     before, _ = advance(Meter.new(T, RATE), [(T, RATE)], used(20, billing=billing))

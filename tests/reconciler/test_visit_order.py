@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from broker.core.events import events as ev
@@ -12,17 +12,8 @@ from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, Priority
-from broker.core.job.placements import Placement
-from broker.core.market.offers import CapacityType, MoneyKind, Offer
-from broker.core.values.money import Money
 from broker.reconciler.visit_order import in_turn, running_by_team, waits
-
-NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-OFFER = Offer(
-    "sandbox", "east", "east-a", "box", None, 0, CapacityType.SPOT, Money.usd("1"), NOW, "sandbox",
-    engine="sandbox", money=MoneyKind.SANDBOX,
-)  # fmt: skip
-PLACEMENT = Placement(OFFER, 1, Money.usd("1"), Money.usd("2"), (), timedelta(hours=2), None, 0.9, 1.0, 0.1)
+from tests.reconciler.test_decide import NOW, PLACEMENT
 
 
 def job(name: str, minute: float = 0, deadline: timedelta | None = None, **changed: Any) -> JobView:

@@ -40,13 +40,12 @@ UNSATISFIABLE = {
 }
 
 
-@pytest.fixture
-def exported(new_broker: Callable[[], Broker], tmp_path: Path) -> Callable[[str, str, str], Path]:
-    broker = new_broker()
-    post_two_months(broker.store)
+Export = Callable[[str, str, str], Path]
 
+
+def exporter(broker: Broker, folder: Path) -> Export:
     def one(version: str, month: str, ending: str) -> Path:
-        out = tmp_path / f"{version}-{month}{ending}"
+        out = folder / f"{version}-{month}{ending}"
         export(broker, version, month, out)
         return out
 
@@ -54,17 +53,18 @@ def exported(new_broker: Callable[[], Broker], tmp_path: Path) -> Callable[[str,
 
 
 @pytest.fixture
-def quarter(new_broker: Callable[[], Broker], tmp_path: Path) -> Callable[[str, str, str], Path]:
+def exported(new_broker: Callable[[], Broker], tmp_path: Path) -> Export:
+    broker = new_broker()
+    post_two_months(broker.store)
+    return exporter(broker, tmp_path)
+
+
+@pytest.fixture
+def quarter(new_broker: Callable[[], Broker], tmp_path: Path) -> Export:
     """Exports of the simulated quarter."""
     broker = new_broker()
     post_quarter(broker.store)
-
-    def one(version: str, month: str, ending: str) -> Path:
-        out = tmp_path / f"quarter-{version}-{month}{ending}"
-        export(broker, version, month, out)
-        return out
-
-    return one
+    return exporter(broker, tmp_path)
 
 
 def judged(file: Path) -> subprocess.CompletedProcess[str]:
@@ -75,18 +75,18 @@ def judged(file: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.system
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 @pytest.mark.parametrize("month", ["2026-09", "2026-10"])
-def test_the_toolkit_finds_nothing(exported: Callable[[str, str, str], Path], month: str, ending: str) -> None:
+def test_the_toolkit_finds_nothing(exported: Export, month: str, ending: str) -> None:
     found = judged(exported("1.4", month, ending))
     assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.parametrize("month", [MONTHS[0], *(pytest.param(one, marks=pytest.mark.system) for one in MONTHS[1:])])
-def test_the_toolkit_finds_nothing_in_a_simulated_quarter(quarter: Callable[[str, str, str], Path], month: str) -> None:
+def test_the_toolkit_finds_nothing_in_a_simulated_quarter(quarter: Export, month: str) -> None:
     found = judged(quarter("1.4", month, ".csv"))
     assert found.returncode == 0, found.stdout
 
 
-def test_the_toolkit_finds_a_planted_fault(exported: Callable[[str, str, str], Path]) -> None:
+def test_the_toolkit_finds_a_planted_fault(exported: Export) -> None:
     """A list cost that is not price times quantity."""
     file = exported("1.4", "2026-09", ".csv")
     header, first, *rest = file.read_text().splitlines()
@@ -100,13 +100,13 @@ if OFFICIAL:  # without its environment there is nothing to run, which is no tes
 
     @pytest.mark.parametrize("ending", [".csv", ".parquet"])
     def test_the_official_validator_finds_what_no_data_can_satisfy_and_nothing_else(
-        exported: Callable[[str, str, str], Path], tmp_path: Path, ending: str
+        exported: Export, tmp_path: Path, ending: str
     ) -> None:
         assert _official_failures(exported("1.2", "2026-09", ending), tmp_path) == UNSATISFIABLE
 
     @pytest.mark.parametrize("month", MONTHS)
     def test_the_official_validator_finds_no_more_in_a_simulated_quarter(
-        quarter: Callable[[str, str, str], Path], tmp_path: Path, month: str
+        quarter: Export, tmp_path: Path, month: str
     ) -> None:
         assert _official_failures(quarter("1.2", month, ".parquet"), tmp_path) == UNSATISFIABLE
 
