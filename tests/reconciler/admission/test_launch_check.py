@@ -109,6 +109,12 @@ def test_policies_that_change_before_the_transaction_judge_at_the_next_look(stag
     assert stage.money()[0] == Money.usd(100)
 
 
+def test_a_launch_of_a_job_or_attempt_that_is_not_there_is_not_made(stage: Stage) -> None:
+    view, attempt = requested(stage)
+    assert not check_of(stage).holds(replace(view, id="j-2"), attempt)
+    assert not check_of(stage).holds(view, replace(attempt, number=7))
+
+
 def test_a_deadline_that_has_passed_keeps_no_launch_back(store: Store, clock: ManualClock) -> None:
     stage = Stage(store, clock)
     stage.submit(Job(name="j", run="x", deadline=timedelta(hours=3)))
