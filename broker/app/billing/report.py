@@ -262,8 +262,9 @@ def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, 
     amounts = {id: amount for id, amount in amounts.items() if amount}
     values: dict[str, Mapping[str, str | None]] = {view.id: _of_job(view) for view in look.views(list(amounts))}
     jobs = set(values)
-    for id in amounts.keys() - jobs:
-        tags = look.entries(id)[-1].tags
+    others = sorted(amounts.keys() - jobs)
+    for id, entries in look.entries_of(others):
+        tags = entries[-1].tags
         values[id] = asdict(tags) | {"job": id, "accelerator": tags.accelerator or "cpu"}
         jobs |= {id} if tags.attempt else set()  # a purchase is no job
     counted = look.groups_of(by, period, list(jobs))
