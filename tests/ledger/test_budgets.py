@@ -232,7 +232,7 @@ def lasting(amount: Money, now: datetime, until: datetime) -> Burn:
     return Burn.evenly(amount, (now, until))
 
 
-def spec(**scope: tuple[str, ...]) -> BudgetSpec:
+def spec(**scope: Any) -> BudgetSpec:
     return BudgetSpec("nlp", "month", "Europe/Berlin", frozenset({"cash"}), **scope)
 
 

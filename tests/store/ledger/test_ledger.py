@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,7 +52,7 @@ def moved(
     )
 
 
-def budget(*counts: str, **scope: tuple[str, ...]) -> BudgetSpec:
+def budget(*counts: str, **scope: Any) -> BudgetSpec:
     return BudgetSpec("b", "month", "UTC", frozenset(counts or ("cash",)), **scope)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 from sqlalchemy import delete, insert, select, update
@@ -27,7 +27,7 @@ TICK = timedelta(microseconds=1)
 TODAY = date(2026, 3, 2).toordinal() - date(1970, 1, 1).toordinal()  # as a slot of a day
 
 
-def budget(*counts: str, **scope: tuple[str, ...]) -> BudgetSpec:
+def budget(*counts: str, **scope: Any) -> BudgetSpec:
     return BudgetSpec("b", "month", "UTC", frozenset(counts or ("cash",)), **scope)
 
 
