@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 _PART, _BLOCK, _LEAST = 8, 4, 4
 REACH = _PART - 1
 """Bytes around a piece of a text that decide what is hidden in the piece."""
-_URL = re.compile(rb"([a-z][a-z0-9+.-]*://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
+_URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
 _PEM_FRAME = re.compile(rb"-----[A-Z ]+-----")
 
 
