@@ -58,10 +58,13 @@ def _pricebook() -> Rows:
 
 
 def _aws() -> Rows:
-    """Every machine of the adapter's table, in two regions, on demand and as spot."""
+    """Every machine of the adapter's table whose CPUs are known, in two regions, on demand and as spot."""
     families = tomllib.loads(files("providers").joinpath("aws/machines.toml").read_text())
     machines = {
-        f"{family}.{size}": parts for family, about in families.items() for size, parts in about["sizes"].items()
+        f"{family}.{size}": parts
+        for family, about in families.items()
+        for size, parts in about["sizes"].items()
+        if size and len(parts) > 1
     }
     with serve_files() as published:
         regions = ("us-east-1", "eu-west-1")
