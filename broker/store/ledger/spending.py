@@ -47,6 +47,7 @@ from broker.store.schema.ledger import (
     UseSumRow,
 )
 
+_NO_SLOT = -1  # no slot of time has this number: they are counted from 1970
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
 SEPARATOR = "\x1f"  # between the values of several dimensions; no name contains it
@@ -154,9 +155,11 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         MovementSumRow,
         and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
     )
-    # Money may be dated outside the time of its machines: a minimum charge, a correction, egress.
+    # Money may be dated outside the time of its machines: a minimum charge, a correction, egress. So its own dates lead
+    # to it, not those of machines: an index of a function's argument is not used.
+    slot = func.coalesce(MachineTimeRow.folded, _NO_SLOT)
     spent = (
-        one_by_one,
+        or_(slot == _NO_SLOT, *(and_(slot >= first, slot < before) for first, before in ranges)),
         _of_machines(MachineTimeRow, period),
         MovementSumRow.movement.in_(SPENDS),
         MovementSumRow.covers_to >= left,

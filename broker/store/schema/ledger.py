@@ -116,7 +116,7 @@ class MovementSumRow(Row, table=True):
     from the movement's first account to the second, in ``movements`` movements. ``covers_from`` and ``covers_to``
     enclose the times they cover; ``at``: the latest posting."""
 
-    __table_args__ = (WITHOUT_ROWID,)
+    __table_args__ = (Index("movement_sum_covers_to", "covers_to"), WITHOUT_ROWID)
 
     job_id: Column[str] = Field(primary_key=True)
     attempt: Column[int] = Field(primary_key=True)
