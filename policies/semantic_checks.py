@@ -55,8 +55,8 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
             problems.append(_located(document, lines, (*path, "when"), said, mistake))
             continue
         if path[0] == "budgets" and (changing := found[path].changing):
-            unfit = Mistake(max(said.find(changing[0]), 0), _changes(changing[0]))
-            problems.append(_located(document, lines, (*path, "when"), said, unfit))
+            at = max(said.find(changing[0]), 0)
+            problems.append(_located(document, lines, (*path, "when"), said, Mistake(at, _about_change(changing[0]))))
         for name, at in found[path].unasked:
             unsure = Mistake(at, _unsure(name, found[path], budget=path[0] == "budgets"))
             doubts.append(_located(document, lines, (*path, "when"), said, unsure))
@@ -89,7 +89,7 @@ def _reads_as_range(days: object) -> str:
     return f"`[{first}, {last}]` means {first} and {last} alone; for {', '.join(span)} write `days: {first}-{last}`"
 
 
-def _changes(name: str) -> str:
+def _about_change(name: str) -> str:
     """A message about a budget's condition on something that may change during a job."""
     return (
         f"{name} may change while a job runs, whose money the budget grants and counts as a whole; expected only user "

@@ -72,9 +72,8 @@ def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> li
         return list(samples)
     own = []
     for name in filter(None, map(str.strip, visible.split(","))):
-        matches = [
-            one for one in samples if name == str(one.index) or (name[:4] == "GPU-" and one.uuid[: len(name)] == name)
-        ]
+        by_uuid = name.startswith("GPU-")
+        matches = [gpu for gpu in samples if (gpu.uuid.startswith(name) if by_uuid else name == str(gpu.index))]
         if len(matches) != 1:
             return []
         own += matches

@@ -46,10 +46,8 @@ class Idleness:
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
     """The highest utilisation (percent) among one sample's accelerators; None if one of them did not report it."""
-    percents = [one.get("utilisation") for one in gpus]
-    return (
-        None if None in percents else max((float(percent) for percent in percents if percent is not None), default=None)
-    )
+    percents: list[Any] = [gpu.get("utilisation") for gpu in gpus]
+    return None if None in percents else max(map(float, percents), default=None)
 
 
 def in_samples(text: bytes) -> Idleness:

@@ -13,20 +13,20 @@ _PORT = re.compile(r"(?i)\b(?:master[_-]port[=\s]+[\"']?|rdzv[_-]endpoint[=\s]+[
 _PATIENCE = 3.0  # seconds for one connection
 
 
-def in_words(gang: Sequence[Claim]) -> str:
+def describe(gang: Sequence[Claim]) -> str:
     """``rank 0 on node-a (10.0.0.1), rank 1 on node-b (10.0.0.2)``."""
     return ", ".join(f"rank {claim.rank} on {claim.host} ({claim.address})" for claim in gang)
 
 
-def missing(spec: Spec, gang: Sequence[Claim]) -> str:
-    """Which nodes of the gang did not claim the attempt in time."""
+def absence(spec: Spec, gang: Sequence[Claim]) -> str:
+    """Which nodes of the gang did not claim the attempt in time, and which did."""
     there = {claim.rank for claim in gang}
     absent = ", ".join(str(rank) for rank in range(spec.nodes) if rank not in there)
     waited = f"no agent of rank {absent} claimed the attempt within {spec.intervals.patience:g} s"
-    return f"only {len(gang)} of {spec.nodes} nodes came up: {waited}; there is {in_words(gang)}"
+    return f"only {len(gang)} of {spec.nodes} nodes came up: {waited}; there is {describe(gang)}"
 
 
-def tried(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]:
+def connection_report(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]:
     """After a command of several nodes failed: whether the first node can be reached from this one at the ports that
     the job names. Of the first node: where the others look for it. Empty if no port is named, as with
     ``MASTER_PORT`` or ``--rdzv_endpoint``."""
@@ -35,14 +35,12 @@ def tried(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]:
     if not ports or len(gang) < 2:
         return []
     if rank == 0:
-        return [f"the other nodes look for rank 0 at {gang[0].address}, port {ports[0]}; nodes: {in_words(gang)}"]
-    return [
-        f"from {in_words(gang[rank : rank + 1])} to {in_words(gang[:1])}, port {port}: {_try(gang[0].address, port)}"
-        for port in ports
-    ]
+        return [f"the other nodes look for rank 0 at {gang[0].address}, port {ports[0]}; nodes: {describe(gang)}"]
+    way = f"from {describe(gang[rank : rank + 1])} to {describe(gang[:1])}"
+    return [f"{way}, port {port}: {_connect(gang[0].address, port)}" for port in ports]
 
 
-def _try(address: str, port: int) -> str:
+def _connect(address: str, port: int) -> str:
     try:
         socket.create_connection((address, port), _PATIENCE).close()
     except socket.timeout:

@@ -263,7 +263,7 @@ class Attempt:
             self._gang_claims = [gang[rank] for rank in sorted(gang)]
             stop = self._stops.due()
         if stop is None and len(self._gang_claims) < spec.nodes and self._inbox.empty():
-            stop = StopOrder("machine_lost", rendezvous.missing(spec, self._gang_claims))
+            stop = StopOrder("machine_lost", rendezvous.absence(spec, self._gang_claims))
         return None if stop is None else CommandEnd(None, stop)
 
     def _run_commands(self) -> CommandEnd:
@@ -380,7 +380,7 @@ class Attempt:
             ended = self._await_peers(ended)
         said = last_lines(self._scratch.output, mask=self._mask)
         if ended.stop is None and ended.status:
-            said = [*said, *rendezvous.tried(spec, self._rank, self._gang_claims)]
+            said = [*said, *rendezvous.connection_report(spec, self._rank, self._gang_claims)]
         cause, status, evidence = ended.cause(said, self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
         ending = Exit(cause, self._clock.now(), status, shown(self._mask.text(evidence)), self._mailbox.step()[0], last)

@@ -131,7 +131,7 @@ def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out:
         path = place.relative_to(root).as_posix()
         is_folder = one.is_dir(follow_symlinks=False)
         if rules.leave_out(path, folder=is_folder):
-            if rules.listed(path, folder=is_folder) is None and one.name in NAMED_DEFAULTS:
+            if rules.rule_for(path, folder=is_folder) is None and one.name in NAMED_DEFAULTS:
                 left_out.append(path)
             continue
         if not is_folder:

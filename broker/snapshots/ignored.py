@@ -2,8 +2,8 @@
 
 As in Git: patterns of ``.gitignore`` in every folder, and of ``.git/info/exclude``. As in SkyPilot: a ``.skyignore`` in
 the top folder replaces them. ``.gpubrokerignore``, in any folder, overrides all of them; with ``!`` it includes what
-they leave out. ``.git`` is never included. `NAMED_DEFAULTS` and caches are left out
-unless one of these files includes them: ``!.env``.
+they leave out. ``.git`` is never included. `NAMED_DEFAULTS` and caches are left out unless one of these files includes
+them: ``!.env``.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class IgnoreRules:
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
         """Whether the entry at ``path``, relative to the top, is left out."""
-        listed = self.listed(path, folder=folder)
-        return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if listed is None else listed
+        rule = self.rule_for(path, folder=folder)
+        return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if rule is None else rule
 
-    def listed(self, path: str, *, folder: bool) -> bool | None:
+    def rule_for(self, path: str, *, folder: bool) -> bool | None:
         """Whether a file leaves the entry out; None if none says anything about it."""
         if path == ".git" or path.endswith("/.git"):
             return True

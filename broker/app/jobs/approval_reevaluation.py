@@ -45,15 +45,16 @@ class Reevaluation:
     record: Decision
     other_policy: bool
 
-    def judged(self, asked: RequestedApproval, view: JobView) -> RequestedApproval:
+    def under_rules(self, asked: RequestedApproval, view: JobView) -> RequestedApproval:
         """The request as the policies in force ask it: of the present approvers, whose approvals alone count."""
-        return asked.judged_by(self.questions, view.user)
+        return asked.under_rules(self.questions, view.user)
 
-    def changed(self, asked: RequestedApproval, view: JobView) -> tuple[Question, ...]:
+    def questions_to_repeat(self, asked: RequestedApproval, view: JobView) -> tuple[Question, ...]:
         """The questions that have to be asked again: new ones, of other people than before, or whose approval counts no
         more."""
         before = {question.rule: (question.approvers, question.own_requests) for question in asked.open}
-        return tuple(q for q in self.judged(asked, view).open if before.get(q.rule) != (q.approvers, q.own_requests))
+        now = self.under_rules(asked, view).open
+        return tuple(q for q in now if before.get(q.rule) != (q.approvers, q.own_requests))
 
 
 def last_judged(look: StoreReading, view: JobView) -> Decision | None:
@@ -117,10 +118,10 @@ def answer(
     assert asked is not None, "only an open request can be answered"
     lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
     items: list[tuple[int | None, EventBody]] = []
-    changed = anew.changed(asked, view) if anew is not None else ()
-    if anew is not None and changed:
+    repeats = anew.questions_to_repeat(asked, view) if anew is not None else ()
+    if anew is not None and repeats:
         tx.record(of_ask(anew.record, now))
-        items.append((None, _asked_again(asked, changed, anew.expires_at)))
+        items.append((None, _repeat_request(asked, repeats, anew.expires_at)))
     elif anew is not None and anew.other_policy:
         tx.record(anew.record)
     if lifted:
@@ -163,7 +164,7 @@ class ApprovalReevaluation(Controller):
             anew = reevaluated(tx, broker.policy(tx), view, about.now)
             if anew is None:
                 return AtRest()
-            waits = anew.judged(view.asked, view).open and not anew.changed(view.asked, view)
+            waits = anew.under_rules(view.asked, view).open and not anew.questions_to_repeat(view.asked, view)
             if anew.denials or waits:
                 tx.record(anew.record)
                 return AtRest()
@@ -193,14 +194,14 @@ def _readable(record: Decision) -> Inputs | None:
         return None
 
 
-def _asked_again(asked: RequestedApproval, changed: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
+def _repeat_request(asked: RequestedApproval, repeats: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
     lasts, longer = asked.lasts, asked.max_duration
     return ev.ApprovalAsked(
         by=asked.by,
-        approvers=tuple(sorted({name for question in changed for name in question.approvers})),
-        because="; ".join(question.because for question in changed),
+        approvers=tuple(sorted({name for question in repeats for name in question.approvers})),
+        because="; ".join(question.because for question in repeats),
         expires_at=expires_at,
-        questions=changed,
+        questions=repeats,
         again=True,
         total=asked.total,
         held=dict(asked.held),

@@ -124,7 +124,7 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
                 f" it: {denials}",
                 hint=f"`gpubroker approvals refuse {current.id}`, or change the policies and approve it then",
             )
-        asked = anew.judged(asked, current) if anew else asked
+        asked = anew.under_rules(asked, current) if anew else asked
         mine = _answerable(by, current, asked) if asked.open else ()
         rules = tuple(question.rule for question in mine)
         return answer(tx, current, anew, now, by=by.identity, rules=rules, note=reason)
@@ -141,7 +141,7 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
             anew = reevaluated(tx, broker.policy(tx), current, broker.clock.now())
         except InvalidInput:  # an unreadable policy must not prevent the release of money
             anew = None
-        still = asked if anew is None or anew.denials else anew.judged(asked, current)
+        still = asked if anew is None or anew.denials else anew.under_rules(asked, current)
         _answerable(by, current, still if still.open else asked)
         return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 

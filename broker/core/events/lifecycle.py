@@ -210,7 +210,7 @@ def _request(asked: RequestedApproval | None, event: Event, body: ev.ApprovalAsk
         max_duration=None if longer is None else timedelta(seconds=longer),
         by=body.by,
     )
-    return asked.asked_again(request) if asked is not None and body.again else request
+    return asked.replace_questions(request) if asked is not None and body.again else request
 
 
 def _answered(asked: RequestedApproval, body: ev.ApprovalGiven) -> RequestedApproval:

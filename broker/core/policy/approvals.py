@@ -97,16 +97,16 @@ class RequestedApproval:
         others = (one for one in self.yes if one[0] not in rules)
         return replace(self, yes=(*others, *((rule, who) for rule in rules)))
 
-    def asked_again(self, again: RequestedApproval) -> RequestedApproval:
-        """The request after ``again``, whose questions replace those of their rules, and their approvals."""
-        rules = {question.rule for question in again.questions}
+    def replace_questions(self, repeat: RequestedApproval) -> RequestedApproval:
+        """The request after ``repeat``, whose questions replace those of the same rules and drop their approvals."""
+        rules = {question.rule for question in repeat.questions}
         others = tuple(question for question in self.questions if question.rule not in rules)
         answers = tuple(one for one in self.yes if one[0] not in rules)
-        return replace(again, questions=(*others, *again.questions), yes=answers)
+        return replace(repeat, questions=(*others, *repeat.questions), yes=answers)
 
-    def judged_by(self, present: Mapping[str, Question], requester: str) -> RequestedApproval:
-        """The request with the questions that the rules in force ask, by rule, and the approvals that count."""
-        asked = replace(self, questions=tuple(present.values()), yes=())
+    def under_rules(self, questions: Mapping[str, Question], requester: str) -> RequestedApproval:
+        """The request under rules that ask these ``questions`` (by rule), with the approvals that count."""
+        asked = replace(self, questions=tuple(questions.values()), yes=())
         return replace(
             asked,
             yes=tuple(

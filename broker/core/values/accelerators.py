@@ -88,8 +88,8 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     found = _find(name)
     if found is None:
         raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
-    named = re.search(rf"(?<!\d){found.memory_gb:g}\s*GB", name, re.IGNORECASE)  # some give the memory of all cards
-    if memory_gib is not None and found.family and not named and not _close(found.memory_gb, memory_gib):
+    stated = re.search(rf"(?<!\d){found.memory_gb:g}\s*GB", name, re.IGNORECASE)  # some give the memory of all cards
+    if memory_gib is not None and found.family and not stated and not _close(found.memory_gb, memory_gib):
         for other in _table().values():
             if other.family == found.family and _close(other.memory_gb, memory_gib):
                 return other.name

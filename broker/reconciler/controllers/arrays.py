@@ -165,7 +165,7 @@ def committed(look: Reading, array: str) -> Money:
     return total
 
 
-def _raised(look: Reading, array: JobView, task: JobView, paused: int) -> Money | None:
+def _new_limit(look: Reading, array: JobView, task: JobView, paused: int) -> Money | None:
     """The ``max_cost`` of a paused task (USD) with its share of what is left of the array's."""
     if task.max_cost is None or array.max_cost is None:
         return None
@@ -196,7 +196,7 @@ class RunningArrays(Controller):
         array = view.job.array
         assert array is not None, "asked about arrays alone"
         left = 0 if view.cancel_requested else array.count - counts.started
-        tasks = self._open(view) if counts.open and not view.cancel_requested else ()
+        tasks = self._open_tasks(view) if counts.open and not view.cancel_requested else ()
         paused = [task for task in tasks if is_out_of_money(task)]
         if paused and self._resume(view, paused, now):
             return DecideAnew()
@@ -215,22 +215,22 @@ class RunningArrays(Controller):
         room = room_for(plan, array.at_once) if plan is anyhow else 0
         return self._start(view, plan, policy, now, room)
 
-    def _open(self, view: JobView) -> Sequence[JobView]:
+    def _open_tasks(self, view: JobView) -> Sequence[JobView]:
         with self._journal.reading() as look:
             return look.open_tasks(view.id)
 
     def _resume(self, view: JobView, paused: Sequence[JobView], now: datetime) -> bool:
-        """Let the first paused task continue for which there is money again; returns whether there is one. It gets its
-        share of what is left of the array's ``max_cost``."""
+        """Continue the first paused task that there is money for again, with its share of what is left of the array's
+        ``max_cost``; returns whether there is one."""
         policy = self._policy()
         for task in paused:
             with self._journal.reading() as look:
-                limit = _raised(look, view, task, len(paused))
+                limit = _new_limit(look, view, task, len(paused))
             body = ev.Extended(by=BY_ARRAY, max_cost=limit)
             after = advance(task, ev.Event(task.id, task.seq + 1, now, None, body))
             plans = self._plans(after, policy, now)
             with writing_if(self._journal, task) as tx:
-                current = self._policy().version == policy.version and limit == _raised(tx, view, task, len(paused))
+                current = self._policy().version == policy.version and limit == _new_limit(tx, view, task, len(paused))
                 if current and not denied_at_gate(tx, after, policy, plans, now):
                     tx.append(task.id, [(None, body)], now)
                     return True

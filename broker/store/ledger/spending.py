@@ -126,7 +126,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     left, right = _edges(period)
     by_job = _JOB in dimension.split(",")
     found = {} if by_job else _folded(connection, dimension, period)
-    ranges = use_slots.touched(left, right) if by_job else [(slot, slot + 1) for slot in use_slots.cut(left, right)]
+    ranges = use_slots.overlapping(left, right) if by_job else [(slot, slot + 1) for slot in use_slots.cut(left, right)]
     one_by_one = or_(
         MachineTimeRow.folded.is_(None),
         *(and_(MachineTimeRow.folded >= first, MachineTimeRow.folded < before) for first, before in ranges),
@@ -155,8 +155,8 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         MovementSumRow,
         and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
     )
-    # Money may be dated outside the time of its machines: a minimum charge, a correction, egress. So its own dates lead
-    # to it, not those of machines: an index of a function's argument is not used.
+    # Money may be dated outside the time of its machines (a minimum charge, a correction, egress), so it is found by
+    # its own dates. `coalesce` keeps the database from the index of `folded`, which would select nearly every job.
     slot = func.coalesce(MachineTimeRow.folded, _NO_SLOT)
     spent = (
         or_(slot == _NO_SLOT, *(and_(slot >= first, slot < before) for first, before in ranges)),

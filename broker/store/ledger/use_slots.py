@@ -56,7 +56,7 @@ def cut(left: int, right: int) -> list[int]:
     return sorted(found)
 
 
-def touched(left: int, right: int) -> list[tuple[int, int]]:
+def overlapping(left: int, right: int) -> list[tuple[int, int]]:
     """Ranges of slots (from, before) that contain every slot with a part of the period."""
     first, last = max(left, _FIRST), min(right, _LAST)
     levels = (_DAYS, _MONTHS, _YEARS)
