@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from broker.agent.names import from_text, shown
 from broker.app.jobs.kept_files import RemoteFile, matches
 from broker.app.results.kept_files import CheckpointFile, CheckpointFiles, JobOutputs, OutputResult
-from broker.app.results.submission import JobFileText
-from broker.core.errors import BrokerError, UnknownName
+from broker.core.errors import UnknownName
 from broker.remote.team_api import TeamApi
 
 
@@ -29,15 +26,6 @@ def of_checkpoint(api: TeamApi, id: str, checkpoint: str) -> list[RemoteFile]:
     """The files of a checkpoint: the newest (``latest``), the newest at a step, or the one with that id or name."""
     found = api.fetch(CheckpointFiles, f"/jobs/{id}/checkpoints/{checkpoint}")
     return [_remote(api, f"/jobs/{id}/checkpoints/{found.checkpoint}", one) for one in found.files]
-
-
-def workdir(api: TeamApi, id: str) -> str | None:
-    """The folder of this machine or another from which the job was submitted; None if it is not known."""
-    try:
-        found = yaml.safe_load(api.fetch(JobFileText, f"/jobs/{id}/job-file").job_file).get("workdir")
-    except BrokerError:  # the job's files may be read by more people than its text
-        return None
-    return found if isinstance(found, str) else None
 
 
 def _remote(api: TeamApi, folder: str, one: OutputResult | CheckpointFile, **more: Any) -> RemoteFile:

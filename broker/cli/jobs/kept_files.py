@@ -51,7 +51,7 @@ class WantedFiles:
     ] = None
     attempt: Attempt = None
 
-    def into(self, id: str, workdir: str | None) -> Path:
+    def into(self, id: str, workdir: str | None = None) -> Path:
         """The target folder: beside ``workdir``, the job's work folder, if the command runs there, because the next
         job would be submitted with the results."""
         if self.to is None and workdir and Path.cwd().is_relative_to(workdir):
@@ -146,12 +146,11 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
         files = fetching.of_checkpoint(api, id, wanted.checkpoint)
     else:
         files = fetching.results(api, id, wanted.path, wanted.attempt)
-    # The server must not choose where this machine writes.
+    # The server must not choose where this machine writes, so its work folder does not count either.
     if wanted.to is None and (id == ".." or Path(id).name != id):
         raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
-    into = wanted.into(id, None if wanted.to else fetching.workdir(api, id))
     with bytes_bar(terminal, "fetching") as progress:
-        return FetchedFilesResult.of(id, fetch_files(files, into, progress))
+        return FetchedFilesResult.of(id, fetch_files(files, wanted.into(id), progress))
 
 
 def _submitted(terminal: Terminal, job: str) -> None:
