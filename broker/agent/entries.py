@@ -154,7 +154,7 @@ def settle(root: Path, entries: Iterable[StoredEntry]) -> None:
     for entry in found:
         if entry.kind == LINK:
             place = root / entry.path
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)  # as those of files
             if place.is_symlink() or place.is_file():
                 place.unlink()
             place.symlink_to(entry.target)
