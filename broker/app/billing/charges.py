@@ -49,11 +49,13 @@ _FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not quer
 @dataclass(frozen=True, slots=True)
 class Billed:
     """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
-    ``other_currencies``: rows of the file that are not in USD and are left out, by currency."""
+    ``other_currencies``: rows of the file that are not in USD and are left out, by currency; ``superseded``: files of
+    earlier runs of the export, which are left out."""
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
     other_currencies: Mapping[str, int] = field(default_factory=dict)
+    superseded: Sequence[str] = ()
 
 
 def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
@@ -102,8 +104,8 @@ def _comparisons(
 
 
 def billed_by_file(broker: Broker, file: Path) -> Billed:
-    """The attempts that a FOCUS file names, and those that it should contain: of its providers, up within its time.
-    Changes nothing. Raises `InvalidInput` with the row, and `MissingExtra`."""
+    """The attempts that a FOCUS export names, and those that it should contain: of its providers, up within its time.
+    Changes nothing. Raises as `read_focus_charges`."""
     read = read_focus_charges(file)
     charges = read.charges
     if not charges:
@@ -118,7 +120,8 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
         there += [one for one in _machine_time_of(look, charges) if (one.job_id, one.attempt) not in known]
         charged = Charged(charges, now)
         rows = _comparisons(look, paid, there, charged, now)
-    return Billed(tuple(rows), charged.for_others(row.key for row in rows), read.other_currencies)
+    rest = charged.for_others(row.key for row in rows)
+    return Billed(tuple(rows), rest, read.other_currencies, [str(one) for one in read.superseded])
 
 
 def fetch(broker: Broker, provider: str = "") -> ChargesResult:

@@ -13,7 +13,7 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -22,6 +22,7 @@ from typing import Any
 
 from broker.app.billing.charges_file import MOST_CHARGED
 from broker.app.billing.focus_files import load_parquet
+from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
@@ -31,13 +32,12 @@ TAG = "gpubroker"
 
 _ALWAYS = ("BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd")
 _PROVIDER = ("ServiceProviderName", "ProviderName")
-_READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags"}
+_READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags", *IDENTITY}
 _KEY = re.compile(r"[A-Za-z0-9][\w.-]*-\d+")
 _AT_ONCE = 10_000  # rows of Parquet
 _MICROS = Decimal(10) ** 6
 _SHORTEST = timedelta(microseconds=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
-_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _NOTHING = {"", "NULL", "null", "None"}
 
 
@@ -74,40 +74,37 @@ class _Summed:
 
 @dataclass(frozen=True, slots=True)
 class FocusCharges:
-    """What a FOCUS export charges in USD, and its rows in other currencies, which are left out, by currency."""
+    """What a FOCUS export charges in USD. Left out are its rows in other currencies, counted by currency, and the files
+    of earlier runs (``superseded``)."""
 
     charges: list[Charge]
     other_currencies: Mapping[str, int]
+    superseded: Sequence[Path]
 
 
 def read_focus_charges(export: Path) -> FocusCharges:
     """The billed cost (BilledCost) by provider and attempt, of a file (CSV, CSV packed with gzip, Parquet) or of a
-    folder of such parts, as clouds write them. Raises `InvalidInput` with the row, and `MissingExtra` for Parquet."""
-    summed, left_out = _Summed(), Counter[str]()
-    for file in _parts(export):
+    folder of such parts, as clouds write them: the newest runs, where manifests tell. Raises `InvalidInput` with the
+    row or with the files that would count twice, and `MissingExtra` for Parquet."""
+    summed, left_out, duplicates = _Summed(), Counter[str](), Duplicates()
+    found = export_files(export)
+    for file in found.files:
         rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
         try:
             for where, row in rows:
                 if (currency := _text(row.get("BillingCurrency"))) != "USD":
                     left_out[currency or "no currency"] += 1
                     continue
-                provider, key = _provider(row, where), _key(row)
-                summed.add(provider, key, _stretch(row, where))
+                provider, stretch = _provider(row, where), _stretch(row, where)
+                summed.add(provider, _key(row), stretch)
+                if len(found.files) > 1:
+                    duplicates.add(file, row, (provider, stretch.starts, stretch.ends))
         except (OSError, EOFError) as error:
             raise InvalidInput(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(file)) from error
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
-    return FocusCharges(list(summed.charges()), left_out)
-
-
-def _parts(export: Path) -> list[Path]:
-    """The files of an export, in the order of their names."""
-    if not export.is_dir():
-        return [export]
-    parts = sorted(file for file in export.rglob("*") if file.is_file() and file.name.lower().endswith(_SUFFIXES))
-    if not parts:
-        raise InvalidInput(f"the folder has no file that ends in {', '.join(_SUFFIXES)}", where=str(export))
-    return parts
+    duplicates.check(export)
+    return FocusCharges(list(summed.charges()), left_out, found.superseded)
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

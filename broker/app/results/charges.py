@@ -90,7 +90,8 @@ class ComparedAttempt(Result):
 class BilledReport(Result):
     """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
     open. ``for_others``: charges by provider for resources outside gpubroker; ``other_currencies``: rows of the file
-    that are not in USD, by currency, which are left out."""
+    that are not in USD, by currency, which are left out; ``superseded``: files of earlier runs of the export, which are
+    left out, too."""
 
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")
@@ -100,6 +101,7 @@ class BilledReport(Result):
     attempts: list[ComparedAttempt]
     for_others: dict[str, Money]
     other_currencies: dict[str, int]
+    superseded: list[str]
 
     @classmethod
     def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None) -> Self:
@@ -115,6 +117,7 @@ class BilledReport(Result):
             attempts=[ComparedAttempt.of(row) for row in found.rows],
             for_others=dict(found.for_others),
             other_currencies=dict(found.other_currencies),
+            superseded=list(found.superseded),
         )
 
 

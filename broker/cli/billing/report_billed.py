@@ -55,7 +55,8 @@ def billed(
     """Compare quoted cost (at placement), metered cost, and billed cost (charged by the provider).
 
     With --focus, billed cost is the BilledCost of that file, matched by the tag gpubroker of machines or by the name or
-    ID of the resource. Nothing is recorded. An attempt that the file does not contain has no billed cost.
+    ID of the resource. Nothing is recorded. An attempt that the file does not contain has no billed cost. Of a folder
+    with several runs of an export, the newest counts, by their manifests; otherwise charges in two files are refused.
 
     An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
     difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where

@@ -267,6 +267,7 @@ def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
         f"{formats.plural(rows, 'row')} in {currency}: left out, amounts are in USD"
         for currency, rows in sorted(found.other_currencies.items())
     ]
+    others += [f"{name}: left out, of an earlier run" for name in found.superseded]
     if not found.rows:
         yield from ("no attempt paid in cash ran in this period", *others)
         return

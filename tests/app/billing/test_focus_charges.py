@@ -60,6 +60,103 @@ def test_an_export_as_clouds_write_it_is_read_whole(tmp_path: Path) -> None:
         read_focus_charges(empty)
 
 
+RUNS = ("20261110T041500Z-aaaa", "20261111T041500Z-bbbb")
+
+
+def row(amount: str, *, resource: str = "i-0a", at: int = 0) -> str:
+    return f"{amount},USD,{hour(at)},{hour(at + 1)},Amazon Web Services,{resource},"
+
+
+def placed(folder: Path, name: str, *lines: str) -> None:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join([HEADER, *lines]) + "\n"
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+
+
+def manifest(folder: Path, name: str, body: dict[str, object]) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(body))
+
+
+def aws(run: str, *names: str) -> dict[str, object]:
+    files = [f"s3://bucket/costs/focus/data/BILLING_PERIOD=2026-09/{name}" for name in names]
+    return {"executionId": run.rpartition("-")[2], "exportArn": "arn:aws:bcm", "dataFiles": files}
+
+
+def azure(folder: str, run: str, submitted: str) -> dict[str, object]:
+    info = {"runId": run, "submittedTime": submitted, "startDate": "2026-09-01", "endDate": "2026-09-30"}
+    return {"runInfo": info, "blobs": [{"blobName": f"{folder}/{run}/part_0_0001.csv"}]}
+
+
+def test_of_several_runs_in_a_folder_the_newest_of_each_month_counts(tmp_path: Path) -> None:
+    for run, amount in zip(RUNS, ("10", "12.5"), strict=True):
+        for number in (1, 2):
+            placed(tmp_path, f"data/BILLING_PERIOD=2026-09/{run}/focus-0000{number}.csv.gz", row(amount, at=number))
+        names = [f"{run}/focus-0000{number}.csv.gz" for number in (1, 2)]
+        manifest(tmp_path, f"metadata/BILLING_PERIOD=2026-09/{run}/focus-Manifest.json", aws(run, *names))
+    placed(tmp_path, "data/BILLING_PERIOD=2026-08/focus-00001.csv.gz", row("100", at=9))
+    read = read_focus_charges(tmp_path)
+    assert sum((one.amount for one in read.charges), Money.ZERO) == Money.usd(125)
+    assert {one.parent.name for one in read.superseded} == {RUNS[0]}
+
+
+def test_one_manifest_beside_the_folders_of_runs_names_the_newest(tmp_path: Path) -> None:
+    for run, amount in zip(("zz-1", "aa-2"), ("10", "12.5"), strict=True):
+        placed(tmp_path, f"data/BILLING_PERIOD=2026-09/{run}/focus-00001.csv", row(amount))
+    manifest(tmp_path, "metadata/BILLING_PERIOD=2026-09/focus-Manifest.json", aws("aa-2", "aa-2/focus-00001.csv"))
+    assert [one.amount for one in charges_of(tmp_path)] == [Money.usd("12.5")]
+    (tmp_path / "data/BILLING_PERIOD=2026-09/aa-2/focus-00001.csv").unlink()
+    with pytest.raises(InvalidInput, match=r"focus-Manifest.json: names s3://.*, which is not in the folder"):
+        charges_of(tmp_path)
+
+
+def test_a_chunk_that_the_newest_run_overwrote_no_more_is_left_out(tmp_path: Path) -> None:
+    for number in (1, 2):
+        placed(tmp_path, f"data/BILLING_PERIOD=2026-09/focus-0000{number}.csv", row("5", at=number))
+    manifest(tmp_path, "metadata/BILLING_PERIOD=2026-09/focus-Manifest.json", aws("run", "focus-00001.csv"))
+    assert [one.amount for one in charges_of(tmp_path)] == [Money.usd(5)]
+
+
+def test_runs_of_azure_are_ordered_by_when_they_were_submitted(tmp_path: Path) -> None:
+    for run, amount, day in (("f0", "10", "10"), ("0f", "12.5", "11")):
+        placed(tmp_path, f"daily/20260901-20260930/{run}/part_0_0001.csv", row(amount))
+        body = azure("exports/daily/20260901-20260930", run, f"2026-09-{day}T05:00:00Z")
+        manifest(tmp_path, f"daily/20260901-20260930/{run}/manifest.json", body)
+    assert [one.amount for one in charges_of(tmp_path)] == [Money.usd("12.5")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("data/run-1/focus-1.csv", "data/run-2/focus-1.csv"),
+        ("focus.csv", "focus.csv.gz"),
+        ("focus.csv", "focus (1).csv"),
+        ("focus-1.csv", "focus-2.csv"),
+    ],
+)
+def test_files_with_the_same_charges_are_refused_and_named(tmp_path: Path, first: str, second: str) -> None:
+    """A later run corrects an amount and knows a day more."""
+    placed(tmp_path, first, row("10"), row("4", resource="i-0b"))
+    placed(tmp_path, second, row("12.5"), row("4", resource="i-0b"), row("3", at=8))
+    with pytest.raises(InvalidInput) as refused:
+        charges_of(tmp_path)
+    assert f"{', '.join(sorted((first, second)))} contain the same charges" in str(refused.value)
+    assert "leave the files of one run in the folder" in refused.value.hint
+
+
+def test_a_parquet_copy_beside_the_csv_is_refused(new_broker: Callable[[], Broker], tmp_path: Path) -> None:
+    broker = new_broker()
+    post_two_months(broker.store)
+    export(broker, "1.4", "2026-09", tmp_path / "a.csv")
+    export(broker, "1.4", "2026-10", tmp_path / "b.csv")
+    months = charges_of(tmp_path)
+    assert months
+    export(broker, "1.4", "2026-09", tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match=r"a.csv, a.parquet contain the same charges"):
+        charges_of(tmp_path)
+
+
 def test_what_touches_is_one_charge_and_what_does_not_is_another(tmp_path: Path) -> None:
     tagged = quoted({"user:gpubroker": "train-abc-1"})
     found = charges_of(

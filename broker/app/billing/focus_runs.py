@@ -1,0 +1,164 @@
+"""Which files of a folder are a FOCUS export. Clouds deliver the whole month again with each run, and keep the files of
+earlier runs beside it.
+
+A manifest (AWS Data Exports, Azure Cost Management) names the files of its run; the newest run of each export and
+period counts. Without manifests, files that contain the same charges are refused, because their sum counts twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from broker.core.errors import InvalidInput
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+IDENTITY = (
+    "BillingAccountId", "SubAccountId", "BillingPeriodStart", "ResourceId", "ResourceName", "ServiceName", "SkuId",
+    "SkuPriceId", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "CommitmentDiscountId",
+    "CommitmentDiscountStatus", "PricingCategory", "RegionId",
+)  # fmt: skip
+"""Columns that, with provider and charge period, say what is charged. A later run may correct the amounts."""
+
+_STAMP = re.compile(r"\d{12,14}")  # a folder for each run, beside its id (Azure)
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFiles:
+    """The files to read, and those of earlier runs, which are left out."""
+
+    files: Sequence[Path]
+    superseded: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run by its manifest. ``series``: the export and period, of which each run is the whole; ``order`` sorts runs
+    of one series by time; ``files``: by their names in the manifest, None for those that are not in the folder."""
+
+    manifest: Path
+    id: str
+    series: tuple[str, ...]
+    order: tuple[str, bool]
+    files: Mapping[str, Path | None]
+
+
+def export_files(export: Path) -> ExportFiles:
+    """The files of an export, a file or a folder, in the order of their names. Raises `InvalidInput` for a folder
+    without files, for a file that the newest manifest names and the folder lacks, and for runs of unknown order."""
+    if not export.is_dir():
+        return ExportFiles([export])
+    there = sorted(file for file in export.rglob("*") if file.is_file())
+    parts = [file for file in there if file.name.lower().endswith(SUFFIXES)]
+    if not parts:
+        raise InvalidInput(f"the folder has no file that ends in {', '.join(SUFFIXES)}", where=str(export))
+    newest: dict[tuple[str, ...], _Run] = {}
+    listed: set[Path | None] = set()
+    for manifest in (file for file in there if file.name.lower().endswith("manifest.json")):
+        if (run := _run(manifest, parts)) is None:
+            continue
+        listed |= set(run.files.values())
+        other = newest.get(run.series, run)
+        if run.order == other.order and run.id != other.id:
+            raise InvalidInput(
+                f"the manifests {other.manifest} and {manifest} do not tell which run is newer",
+                where=str(export), hint="move the files of the older run out of the folder",
+            )  # fmt: skip
+        newest[run.series] = max(other, run, key=lambda run: run.order)
+    files, folders = set[Path](), set[Path]()
+    for run in newest.values():
+        for name, file in run.files.items():
+            if file is None:
+                hint = "copy the whole export, or name one file"
+                raise InvalidInput(f"names {name}, which is not in the folder", where=str(run.manifest), hint=hint)
+            files.add(file)
+            folders.add(file.parent.parent if run.id and run.id in file.parent.name else file.parent)
+    old = [file for file in parts if file not in files and (file in listed or not folders.isdisjoint(file.parents))]
+    return ExportFiles([file for file in parts if file not in old], old)
+
+
+def _run(manifest: Path, parts: Sequence[Path]) -> _Run | None:
+    """None for a JSON file that lists no files of an export."""
+    try:
+        body = json.loads(manifest.read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"is not a manifest: {error}", where=str(manifest), hint="copy the file again") from error
+    body = body if isinstance(body, dict) else {}
+    azure: Mapping[str, Any] = body.get("runInfo") or {}
+    blobs = body.get("blobs") or ()
+    names = [str(name) for name in body.get("dataFiles") or ()] + [str(blob.get("blobName")) for blob in blobs]
+    if not names:
+        return None
+    id = str(body.get("executionId") or azure.get("runId") or "")
+    folder = PurePosixPath(names[0]).parent.parts
+    of_run = [part for part in folder if (id and id in part) or _STAMP.fullmatch(part)]
+    began = str(azure.get("submittedTime") or next((part for part in of_run if part != id), ""))
+    return _Run(
+        manifest,
+        id,
+        tuple(part for part in folder if part not in of_run),
+        (began, not (id and id in str(manifest))),  # beside the folders of runs is the manifest of the newest
+        {name: _local(name, manifest, parts) for name in names},
+    )
+
+
+def _local(name: str, manifest: Path, parts: Sequence[Path]) -> Path | None:
+    """The file of that name in the cloud. Its folder has the same name here, or contains the manifest, too."""
+    wanted = PurePosixPath(name).parts[::-1]
+
+    def match(file: Path) -> tuple[int, bool]:
+        path = file.absolute().parts[::-1]
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, wanted, strict=False)))
+        return same, file.parent == manifest.parent
+
+    best = max(parts, key=match)
+    same, beside = match(best)
+    return best if same > 1 or (same and beside) else None
+
+
+@dataclass(slots=True)
+class Duplicates:
+    """Charges that several files contain. Memory grows with the rows."""
+
+    _file_of: dict[int, Path] = field(default_factory=dict)  # by what is charged, the file that had it last
+    _charges: Counter[Path] = field(default_factory=Counter)
+    _shared: Counter[tuple[Path, Path]] = field(default_factory=Counter)
+
+    def add(self, file: Path, row: Mapping[str, Any], about: tuple[object, ...]) -> None:
+        """``about``: the provider and the charge period."""
+        values = (str(row.get(name) or "").casefold() for name in IDENTITY)
+        charge = hash((*about, *(text[:10] if at == 2 else text for at, text in enumerate(values))))
+        if (other := self._file_of.get(charge)) != file:
+            self._charges[file] += 1
+            self._file_of[charge] = file
+            if other is not None:
+                self._shared[other, file] += 1
+
+    def check(self, export: Path) -> None:
+        """Raises `InvalidInput` for files that contain the same charges. Numbered parts of one run may share some,
+        whose rows differ in other columns."""
+        found = [
+            (one, other)
+            for (one, other), count in self._shared.items()
+            if not _numbered_alike(one, other) or 2 * count >= min(self._charges[one], self._charges[other])
+        ]
+        if found:
+            names = sorted({str(file.relative_to(export)) for pair in found for file in pair})
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            raise InvalidInput(
+                f"{', '.join(names[:_MOST_NAMED])}{more} contain the same charges, which would count twice",
+                where=str(export),
+                hint="leave the files of one run in the folder, or name one file; "
+                "parts of one run need the columns SkuId and ChargeDescription",
+            )
+
+
+def _numbered_alike(one: Path, other: Path) -> bool:
+    return one.parent == other.parent and re.sub(r"\d+", "0", one.name) == re.sub(r"\d+", "0", other.name)
