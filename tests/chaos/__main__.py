@@ -104,7 +104,7 @@ def run(
     stage.control.end_all()
     among = load.handed_in
     say(f"the faults are over after {time.monotonic() - began:.0f} s; {among} of {jobs} jobs came among them")
-    _calm(stage, load, manifests, planned)
+    _calm(stage, load, manifests)
     clean = stage.stop_serving()
     deadline = time.monotonic() + 60
     while belonging(stage.folder) and time.monotonic() < deadline:
@@ -122,6 +122,7 @@ def run(
         "approved": len(load.approved),
         "refused": len(load.refused),
         "given_more_time": len(load.extended),
+        "retried": len(load.retried),
         "without": stage.without,
         "handing_in": sorted(load.trouble),
     }
@@ -145,20 +146,18 @@ def _storm(
         _look_after(stage, load, manifests)
 
 
-def _calm(stage: ChaosStage, load: Load, manifests: Manifests, planned: list[ChaosJob]) -> None:
+def _calm(stage: ChaosStage, load: Load, manifests: Manifests) -> None:
     """Nothing goes wrong any more; until every job is closed, or for as long as that may take."""
     deadline = time.monotonic() + PATIENCE
     told = -1
     while time.monotonic() < deadline:
         _look_after(stage, load, manifests)
-        views = load.views()
-        if views is not None and load.all_in:
-            left = sum(not view.closed for view in views)
-            if not left and len(views) >= len(planned):
-                return
-            if left != told:
-                told = left
-                say(f"{left} jobs are left")
+        left = load.left()
+        if left == 0:
+            return
+        if left is not None and left != told:
+            told = left
+            say(f"{left} jobs are left")
     say("patience is over")
 
 

@@ -65,7 +65,7 @@ def hijacked(folder: Path) -> list[str]:
     return sorted(file.parent.name for file in folder.glob("*/hijacked"))
 
 
-def marks(folder: Path, job: str) -> Counter[tuple[int, int, str]]:
-    """What a job's own command left: attempt, node, what; and how often."""
-    lines = [line for file in (folder / job).glob("[0-9]") for line in file.read_text().splitlines()]
+def marks(folder: Path, job_id: str) -> Counter[tuple[int, int, str]]:
+    """What the command of a job or task left: attempt, node, what; and how often."""
+    lines = [line for file in folder.glob(f"*/{job_id}-[0-9]") for line in file.read_text().splitlines()]
     return Counter((int(attempt), int(rank), what) for attempt, rank, what in (line.split() for line in lines))

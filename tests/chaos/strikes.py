@@ -29,6 +29,7 @@ ASKED_OF_PROCESSES = (
     "engine_repeats_itself",
 )
 LATE = timedelta(seconds=0.5)
+_WATCHING = {"guard.py", "broker.simulation.machine", "broker.engines.gang"}
 
 
 class Striking:
@@ -132,12 +133,16 @@ class Striking:
         return False
 
     def _guard_killed(self, strike: Strike) -> bool:
-        """An agent and the guard of its command, at once, as `pkill -9 python` does; the command is left alone."""
+        """An agent, the guard of its command, and what watches the agent, at once, as `pkill -9 python` does. The
+        command goes on, as it has a session of its own: nothing but the broker can end it."""
         for agent in sorted(self._processes("broker.agent"), key=lambda one: (one.pid * strike.draw) % 1):
             with suppress(psutil.Error):
-                if guards := agent.children():
-                    for process in (agent, *guards):
-                        process.kill()
+                if any(one.name() == "setsid" for one in agent.children(recursive=True)):
+                    watching = [one for one in agent.parents() if _WATCHING & set(map(_last_part, one.cmdline()))]
+                    victims = [*watching, agent, *agent.children()]
+                    for act in (psutil.Process.suspend, psutil.Process.kill):  # so that none can act on another's end
+                        for process in victims:
+                            act(process)
                     return True
         return False
 
@@ -193,6 +198,10 @@ class Striking:
                 if module in words and any(word.find(str(self._stage.folder)) >= 0 for word in words):
                     found.append(process)
         return found
+
+
+def _last_part(word: str) -> str:
+    return word.rpartition("/")[2]
 
 
 def _to_midnight() -> float:

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from tests.chaos.load import ChaosJob, JobFate
 from tests.chaos.schedule import KINDS
 from tests.program import ROOT
 
@@ -47,6 +46,3 @@ def test_a_broker_among_hostile_nodes() -> None:
     assert told["wrong"] == []
     assert told["hostile_acts"]["own"] > 20
     assert told["hostile_acts"]["of_others"] > 2
-
-
-JOB = ChaosJob("chaos-1", "sandbox", 3, 1, JobFate.SUCCEEDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import create_engine, inspect, text
 
 from broker.app.billing.budgets import rules_of
+from broker.app.jobs.kept_files import fetch_array
 from broker.app.results import reasons
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
@@ -44,7 +45,9 @@ def judge(
 ) -> ChaosVerdict:
     """After every job is closed and the services have ended."""
     with broker.store.reading() as look:
-        views = {view.job.name: view for view in look.jobs()}
+        everything = list(reversed(look.jobs(with_tasks=True)))
+    views = {view.job.name: view for view in everything}  # the newest
+    names = {view.id: view.job.name for view in everything}
     hostile = {views[job.name].id for job in planned if job.fate is JobFate.HOSTILE and job.name in views}
     tried = list(attempts(stage.home / "runs", hostile))
     strikes = stage.control.counts()
@@ -53,9 +56,11 @@ def judge(
     for job in planned:
         if job.name in views:
             wrong += ended(job, views[job.name])
-        if job.name in views and job.fate is not JobFate.HOSTILE:
-            wrong += ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
-            wrong += _results(stage, job, views[job.name])
+            wrong += _whole(stage, broker, job, views[job.name]) if job.tasks else ()
+        for view in everything if job.fate is not JobFate.HOSTILE else ():
+            if job.name == (names.get(view.job.task.array) if view.job.task else view.job.name) and not view.job.array:
+                wrong += ran_once(job, view, marks(stage.folder / "marks", view.id))
+                wrong += _results(stage, job, view)
     for attempt in tried:
         wrong += resumed_right(attempt, manifests)
     wrong += _still_there(stage, manifests, hostile)
@@ -67,7 +72,7 @@ def judge(
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
     if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
         wrong.append(f"left in Slurm: {left}")
-    figures = _figures(views, tried, strikes, manifests, broker)
+    figures = _figures(everything, tried, strikes, manifests, broker)
     if (never := figures["never_ran"]) > MOST_WASTE * figures["attempts"]:
         wrong.append(f"{never} of {figures['attempts']} attempts never ran")
     if hostile:
@@ -94,7 +99,7 @@ def ended(job: ChaosJob, view: JobView) -> Iterator[str]:
 def acted(broker: Broker, planned: Sequence[ChaosJob], load: Load) -> Iterator[str]:
     """What people were to do was done, and did what it is for."""
     with broker.store.reading() as look:
-        views = {view.job.name: view for view in look.jobs()}
+        views = {view.job.name: view for view in reversed(look.jobs())}
         streams = {name: look.events(view.id) for name, view in views.items()}
     for job in planned:
         kinds = [event.body.kind for event in streams.get(job.name, ())]
@@ -108,8 +113,9 @@ def acted(broker: Broker, planned: Sequence[ChaosJob], load: Load) -> Iterator[s
     for what, wanted, done in (
         ("approved", [job.name for job in planned if job.asks and job.fate is not JobFate.REFUSED], load.approved),
         ("refused", [job.name for job in planned if job.fate is JobFate.REFUSED], load.refused),
+        ("retried", [job.name for job in planned if job.tasks], load.retried),
     ):
-        yield from (f"{name}: was to be {what}, and nobody was asked" for name in wanted if name not in done)
+        yield from (f"{name}: was to be {what}, and nobody had to" for name in wanted if name not in done)
     if any(job.longer for job in planned) and not load.extended:
         yield "no job was given more time"
 
@@ -129,6 +135,19 @@ def ran_once(job: ChaosJob, view: JobView, left: Counter[tuple[int, int, str]]) 
         for rank in range(job.nodes):
             if not any(what == "end" and node == rank for _, node, what in left):
                 yield f"{job.name}: succeeded, and node {rank} never came to its end"
+
+
+def _whole(stage: ChaosStage, broker: Broker, job: ChaosJob, view: JobView) -> Iterator[str]:
+    """An array that was retried stands for all its tasks: each counts once, and its results are fetched."""
+    with broker.store.reading() as look:
+        numbers = sorted(task.job.task.index for task in look.tasks_of(view.id) if task.job.task)
+        again = view.job.array.again if view.job.array else ()
+        counts = look.counts_of({view.id: again})[view.id]
+    if numbers != list(range(job.tasks)) or counts.states != {JobState.SUCCEEDED: job.tasks} or counts.open:
+        yield f"{job.name}: of {job.tasks} tasks {numbers} are listed, and counted {dict(counts.states)}"
+    fetched = fetch_array(broker, view, "part/*", stage.folder / "fetched" / job.name).files
+    if sorted(file.path for file in fetched) != [f"{number}/part/0.txt" for number in range(job.tasks)]:
+        yield f"{job.name}: fetched are {[file.path for file in fetched]}"
 
 
 def _results(stage: ChaosStage, job: ChaosJob, view: JobView) -> Iterator[str]:
@@ -199,7 +218,7 @@ def _money(broker: Broker) -> Iterator[str]:
         entries = look.entries()
         for fault in faults(entries):
             yield f"ledger: {fault}"
-        for view in look.jobs():
+        for view in look.jobs(with_tasks=True):
             for kind, balance in look.balance(view.id).items():
                 if balance.held != Money.ZERO or not balance.balanced:
                     yield f"{view.job.name}: {balance.held} of {kind} still held"
@@ -213,11 +232,11 @@ def _money(broker: Broker) -> Iterator[str]:
                 spent, due = sum(own, Money.ZERO), metered(attempt, now, look.price_series)
                 if spent != due:
                     yield f"{view.job.name}: attempt {attempt.number} is billed {spent.as_json()}, due {due.as_json()}"
-        before = list(look.jobs())
+        before = list(look.jobs(with_tasks=True))
     with SHORT_REST:
         broker.store.rebuild()
     with broker.store.reading() as look:
-        after = list(look.jobs())
+        after = list(look.jobs(with_tasks=True))
         if [view.id for view in after] != [view.id for view in before]:
             yield "the projection of events has other jobs than are kept"
         for kept, rebuilt in zip(before, after, strict=False):
@@ -237,7 +256,9 @@ def _periods(broker: Broker) -> Iterator[str]:
     now = datetime.now(UTC)
     today = datetime(now.year, now.month, now.day, tzinfo=UTC)
     with broker.store.reading() as look:
-        begun = [one for view in look.jobs() for one in view.attempts if one.up_since and one.up_since > now]
+        begun = [
+            one for view in look.jobs(with_tasks=True) for one in view.attempts if one.up_since and one.up_since > now
+        ]
         for rule in rules_of(broker.policy()):
             for days in range(-2, 4):
                 start = today + timedelta(days=days)
@@ -249,18 +270,18 @@ def _periods(broker: Broker) -> Iterator[str]:
 
 
 def _figures(
-    views: Mapping[str, JobView],
+    views: Sequence[JobView],
     tried: Sequence[Attempted],
     strikes: Counter[str],
     manifests: Manifests,
     broker: Broker,
 ) -> dict[str, Any]:
-    all_attempts = [attempt for view in views.values() for attempt in view.attempts]
+    all_attempts = [attempt for view in views for attempt in view.attempts]
     with broker.store.reading() as look:
-        spent = sum((b.spent for view in views.values() for b in look.balance(view.id).values()), Money.ZERO)
+        spent = sum((b.spent for view in views for b in look.balance(view.id).values()), Money.ZERO)
         movements = len({entry.movement_id for entry in look.entries()})
     return {
-        "jobs": dict(Counter(str(view.state) for view in views.values())),
+        "jobs": dict(Counter(str(view.state) for view in views)),
         "attempts": len(all_attempts),
         "never_ran": len(all_attempts) - sum(1 for one in tried if one.of("command_started")),
         "attempts_by_engine": dict(Counter(attempt.engine for attempt in all_attempts)),
