@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Callable
 
 from broker.agent.clock import NodeClock
@@ -21,20 +20,20 @@ class CheckpointPromise:
     """``every``: seconds of the job's clock; None: nothing is promised.
 
     ``patience``: wall-clock seconds that a program may take to start. ``saved``: returns whether this attempt has saved
-    a checkpoint. ``folder``: the folder of checkpoints.
+    a checkpoint. ``unsaved``: returns the names of entries in the folder of checkpoints that are not saved.
     """
 
     def __init__(
         self,
         every: float | None,
         patience: float,
-        folder: Path,
         clock: NodeClock,
         journal: AttemptJournal,
         saved: Callable[[], bool],
+        unsaved: Callable[[], list[str]],
     ) -> None:
-        self._every, self._patience, self._folder = every, patience, folder
-        self._clock, self._journal, self._saved = clock, journal, saved
+        self._every, self._patience, self._clock, self._journal = every, patience, clock, journal
+        self._saved, self._unsaved = saved, unsaved
         self._began: tuple[datetime, float] | None = None
         self._said = False
 
@@ -55,14 +54,7 @@ class CheckpointPromise:
         if ran < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patient:
             return
         self._said = True
+        unfinished = [shown(name)[:100] for name in self._unsaved()[:_NAMES]]
         self._journal.append(
-            "checkpoints_missing", every=self._every, seconds=round(ran, 3), ended=ended, unfinished=self._unfinished()
+            "checkpoints_missing", every=self._every, seconds=round(ran, 3), ended=ended, unfinished=unfinished
         )
-
-    def _unfinished(self) -> list[str]:
-        """The names of unfinished entries in the folder, for people."""
-        try:
-            names = sorted(entry.name for entry in self._folder.iterdir())
-        except OSError:
-            return []
-        return [shown(name)[:100] for name in names[:_NAMES]]

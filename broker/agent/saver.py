@@ -177,7 +177,7 @@ class Saver:
 
     def _trouble(self, because: str) -> None:
         log.warning("checkpoint trouble: %s", because)
-        self._journal.checkpoint_trouble(because)
+        self._journal.checkpoint_trouble(because if self._final else f"{because}; the agent retries")
 
     def _save(self, one: Finished) -> None:
         if one.step is not None:

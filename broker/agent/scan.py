@@ -97,6 +97,16 @@ class Scanner:
             self._saved[member.name] = member.entries
             self._moved.discard(member.name)
 
+    def unsaved(self) -> list[str]:
+        """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
+        try:
+            names = {entry.name for entry in self._folder.iterdir()} - {NOTES}
+        except OSError:
+            return []
+        return sorted(
+            one for one in names if one not in self._saved or self._seen.get(one) not in (None, self._saved[one])
+        )
+
     def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
         """The finished, unsaved checkpoints, oldest first.
 

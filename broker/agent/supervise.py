@@ -208,10 +208,10 @@ class Attempt:
         self._promise = CheckpointPromise(
             spec.every if self._rank == 0 else None,
             spec.intervals.promise,
-            scratch.checkpoints,
             self._clock,
             self._journal,
             lambda: self._saver.saved_any,
+            scanner.unsaved,
         )
         self._saver.looked = self._promise.look
         self._outputs = Outputs(self._here, self._folder)

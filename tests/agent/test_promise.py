@@ -11,20 +11,22 @@ from tests.agent.node import SAVE, Node
 HURRY = {"promise": 0.05}
 
 
-def missing(node: Node) -> list[CheckpointsMissing]:
-    return [body for body in node.events() if isinstance(body, CheckpointsMissing)]
+def missing(node: Node, attempt: int = 1) -> list[CheckpointsMissing]:
+    return [body for body in node.events(attempt) if isinstance(body, CheckpointsMissing)]
 
 
 def test_it_is_said_while_the_job_runs_once_and_with_what_lies_there(node: Node) -> None:
-    node.spec(SAVE + "echo > half.tmp; echo up; exec sleep 300", every=0.05, intervals=HURRY)
-    agent = node.start()
-    told = node.until_event("checkpoints_missing")
+    assert node.run(SAVE + "save step_1") == 0
+    node.spec("cd $GPUBROKER_CHECKPOINT_DIR; ls; echo > half.tmp; exec sleep 300", 2, every=0.05, intervals=HURRY)
+    agent = node.start(2)
+    told = node.until_event("checkpoints_missing", 2)
     assert isinstance(told, CheckpointsMissing)
     assert (told.every, told.ended, told.unfinished) == (0.05, False, ("half.tmp",))
     assert told.seconds >= 0.15
     agent.terminate()
     agent.wait(240)
-    assert len(missing(node)) == 1
+    assert node.output(2) == ["step_1"], "what was restored is finished"
+    assert len(missing(node, 2)) == 1
 
 
 @pytest.mark.system
@@ -42,7 +44,7 @@ def test_a_program_that_saves_or_promises_nothing_or_is_quick_hears_nothing(node
     assert node.start(2).wait(240) == 0
     node.spec("true", 3, every=60.0)
     assert node.start(3).wait(240) == 0
-    assert [body.kind for n in (2, 3) for body in node.events(n) if isinstance(body, CheckpointsMissing)] == []
+    assert missing(node, 2) == missing(node, 3) == []
 
 
 def test_programs_may_take_half_a_minute_to_start() -> None:

@@ -108,6 +108,15 @@ def test_it_backs_off(rig: Rig, disk: FullDisk) -> None:
     assert disk.tried_at[5] - disk.tried_at[0] > 0.2, "not in a busy loop"
 
 
+def test_trouble_says_that_the_agent_retries_only_while_it_does(rig: Rig, disk: FullDisk) -> None:
+    disk.full = False
+    (rig.folder / "step_1").symlink_to("/etc/hostname")
+    eventually(lambda: rig.kinds() == ["checkpoint_trouble"], "it is told")
+    rig.saver.finish(killed=False, hurry=False, deadline=within(60))
+    because = "step_1: a link that leads out of the folder, to /etc/hostname"
+    assert [entry["because"] for entry in rig.events()] == [f"{because}; the agent retries", because]
+
+
 def test_at_the_end_it_tries_until_the_deadline(rig: Rig, disk: FullDisk) -> None:
     (rig.folder / "step_1").write_text("one")
     rig.saver.finish(killed=False, hurry=False, deadline=lambda: 0.0 if disk.tries > 1 else time.monotonic() + 60)

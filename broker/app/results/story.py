@@ -275,7 +275,7 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
         case CheckpointSaved():
             return f"checkpoint{_saved(body)} saved", Tone.PLAIN
         case CheckpointTrouble():
-            return f"a checkpoint could not be saved, the agent retries: {body.because}", Tone.ODD
+            return f"a checkpoint could not be saved: {body.because}", Tone.ODD
         case CheckpointsMissing():
             return checkpoints_missing(body), Tone.ODD
         case OutputsSaved():

@@ -52,7 +52,7 @@ class CheckpointSaved(Body):
 
 
 class CheckpointTrouble(Body):
-    """A checkpoint could not be made durable; it is retried, and the last verified one stays."""
+    """A checkpoint could not be made durable; the last verified one stays. It is retried while the command runs."""
 
     kind: Literal["checkpoint_trouble"] = "checkpoint_trouble"
     because: str
@@ -61,7 +61,7 @@ class CheckpointTrouble(Body):
 class CheckpointsMissing(Body):
     """The job declares a checkpoint every ``every`` seconds, and the attempt saved none while its command ran for
     ``seconds``. Recorded once, during the run or at its end (``ended``). ``unfinished``: contents of the checkpoint
-    folder."""
+    folder that are neither saved nor restored."""
 
     kind: Literal["checkpoints_missing"] = "checkpoints_missing"
     every: float
