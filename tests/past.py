@@ -204,8 +204,8 @@ def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
             f" micros + n, availability, learned FROM price_change CROSS JOIN {numbers}"
         )
         connection.exec_driver_sql(
-            "INSERT INTO charge (provider, key, starts, ends, line, micros, estimated, source, read_at)"
-            " SELECT provider, job_id || '-' || attempt, since, until, '', micros, false, 'api', until"
+            "INSERT INTO charge (provider, key, starts, ends, line, account, micros, estimated, source, read_at)"
+            " SELECT provider, job_id || '-' || attempt, since, until, '', '', micros, false, 'api', until"
             f" FROM machine_time WHERE until < {STILL_THERE}"
         )
 

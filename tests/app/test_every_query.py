@@ -25,7 +25,7 @@ from broker.finops.focus.months import BillingMonth
 from broker.store.access.access import AccessWriting
 from broker.store.jobs.pages import WantedJobs
 from broker.store.jobs.reading import StoreReading
-from broker.store.ledger.charges import Charges
+from broker.store.ledger.charges import Charges, ChargeScope
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market.market_history import MarketHistory
 from broker.store.outbox import Outbox
@@ -189,7 +189,7 @@ QUERIES: dict[str, Query] = {
     "Outbox.prune": outbox(lambda o: o.prune(NOW - timedelta(minutes=500))),
     "Outbox.of": outbox(lambda o: o.of(["budget/b-2/2", "watch/w-1/1"])),
     "Outbox.under": outbox(lambda o: o.under("budget/b-2/22")),
-    "Charges.record": charges(lambda c: c.record([CHARGE], source="api", at=NOW, whole_of=("cloud", SINCE))),
+    "Charges.record": charges(lambda c: c.record([CHARGE], source="api", at=NOW, whole=[ChargeScope("cloud", SINCE)])),
     "Charges.sources": charges(lambda c: c.sources("nobody")),
     "Watches.add": watched,
     "Watches.all": watched,

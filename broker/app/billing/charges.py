@@ -21,6 +21,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.values.money import Money
+from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Entry
 from broker.reconciler.admission.records import attempt_key
 from broker.reconciler.settlement.charges import (
@@ -34,7 +35,7 @@ from broker.reconciler.settlement.charges import (
     is_billed,
 )
 from broker.reconciler.sweep import job_of
-from broker.store.ledger.charges import API
+from broker.store.ledger.charges import API, ChargeScope
 
 if TYPE_CHECKING:
     from broker.core.market.capacity import Charge
@@ -135,6 +136,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     if provider and provider not in broker.registries.providers:
         raise UnknownName("provider", provider, broker.registries.providers)
     changed: dict[str, int] = {}
+    replaced: dict[str, int] = {}
     trouble: dict[str, str] = {}
     without_login: list[str] = []
     awaited = _awaited(broker, provider)
@@ -156,9 +158,10 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
             trouble[name] = str(error)
         else:
             now = broker.clock.now()
-            changed[name] = broker.store.charges.record(told, source=API, at=now, whole_of=(name, since))
+            found = broker.store.charges.record(told, source=API, at=now, whole=[ChargeScope(name, since)])
+            changed[name], replaced[name] = found.changed.get(name, 0), found.replaced.get(name, 0)
     adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
-    return ChargesResult.of(changed, adjusted, notices, trouble=trouble, without_login=without_login)
+    return ChargesResult.of(changed, replaced, adjusted, notices, trouble=trouble, without_login=without_login)
 
 
 _IMPORT = "import its bill: gpubroker report charges import FILE"
@@ -166,6 +169,7 @@ _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 def import_file(broker: Broker, file: Path, provider: str = "") -> ChargesResult:
     """Import charges from a CSV file (`broker.app.billing.charges_file`), and apply them (`settle_up`). Idempotent.
+    They replace earlier ones of the same provider and account for the time that they cover.
 
     Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
     or for a provider whose charges are read from its API, because they would count twice.
@@ -181,12 +185,27 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> ChargesResult
                 f"charges of {name} are read from its API already; from a file they would count twice", where=str(file)
             )
     now = broker.clock.now()
-    changed = {
-        name: broker.store.charges.record([one for one in charges if one.provider == name], source=file.name, at=now)
-        for name in sorted(names)
-    }
-    adjusted, notices = settle_up(broker, min((one.starts for one in charges), default=None))
-    return ChargesResult.of(changed, adjusted, notices, unknown=_unknown(broker, charges))
+    found = broker.store.charges.record(charges, source=file.name, at=now, whole=_scopes(charges))
+    adjusted, notices = settle_up(broker, min(one.starts for one in charges))
+    changed, replaced = ({name: by.get(name, 0) for name in sorted(names)} for by in (found.changed, found.replaced))
+    return ChargesResult.of(changed, replaced, adjusted, notices, unknown=_unknown(broker, charges))
+
+
+def _scopes(charges: Iterable[Charge]) -> list[ChargeScope]:
+    """What a file covers of each provider and account: from its first charge until the end of its last, but not beyond
+    the month (UTC) in which the last one starts, because bills are monthly and a charge may run into the next one."""
+    of: dict[tuple[str, str], list[Charge]] = {}
+    for one in charges:
+        of.setdefault((one.provider, one.account), []).append(one)
+    return [
+        ChargeScope(
+            provider,
+            min(one.starts for one in mine),
+            min(max(one.ends for one in mine), BillingMonth.of(max(one.starts for one in mine)).end),
+            account,
+        )
+        for (provider, account), mine in of.items()
+    ]
 
 
 def _unknown(broker: Broker, charges: Iterable[Charge]) -> list[str]:
@@ -204,13 +223,17 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
     """Adjust the ledger to the charges, attempt by attempt, and queue notices of differences over the threshold.
     Idempotent, also from several processes. Returns the adjusted attempts and the notices.
 
-    Covers attempts with charges since the start of the oldest month whose bills may still change, or since ``since``
-    (UTC) if that is earlier."""
+    Covers attempts with charges, or with adjustments to charges that are gone, since the start of the oldest month
+    whose bills may still change, or since ``since`` (UTC) if that is earlier."""
     now = broker.clock.now()
     adjusted, compared = [], []
-    begin = _month_of(min(since or now, now - _FURTHEST_BACK))
+    begin = BillingMonth.of(min(since or now, now - _FURTHEST_BACK)).start
     with broker.store.reading() as look:
-        pairs = _attempts(look, _machine_time_of(look, look.charges(since=begin)))
+        times = {(one.job_id, one.attempt): one for one in _machine_time_of(look, look.charges(since=begin))}
+        adjusted_before = {(one.job_id, one.attempt) for one in look.paid_attempts(begin, None, BILLED) if one.adjusted}
+        rest = look.machine_time(job_ids=sorted({job_id for job_id, _ in adjusted_before - times.keys()}))
+        times |= {key: one for one in rest if (key := (one.job_id, one.attempt)) in adjusted_before}
+        pairs = _attempts(look, times.values())
         charged = Charged(_charges(look, _begins(pairs), begin), now)
         looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
     for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
@@ -269,10 +292,6 @@ def _charges(
 
 def _begins(pairs: Iterable[tuple[JobView, AttemptView]]) -> list[datetime | None]:
     return [attempt.up_since for _, attempt in pairs]
-
-
-def _month_of(time: datetime) -> datetime:
-    return time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:

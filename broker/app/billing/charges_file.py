@@ -2,13 +2,13 @@
 
 The header names the columns, in any order; other columns are ignored::
 
-    key,starts,ends,amount,provider,line,estimated
-    train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
+    key,starts,ends,amount,provider,account,line,estimated
+    train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,,gpu,no
 
 ``key``: the attempt's key, by which machines are named and tagged; empty for a charge of no attempt. ``starts`` and
 ``ends``: ISO 8601, UTC without a zone; or one column ``day``. ``amount``: USD, negative for credits. ``provider``: may
-be given for the whole file instead. ``line``: distinguishes several charges for the same time. ``estimated``: whether
-the charge may still change.
+be given for the whole file instead. ``account``: where a provider sends a file for each. ``line``: distinguishes
+several charges for the same time. ``estimated``: whether the charge may still change.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _charge(row: Mapping[str, str], provider: str) -> Charge:
     if estimated not in (*_YES, *_NO):
         raise ValueError(f"estimated is {estimated!r}; expected yes or no")
     about = {"line": row["line"]} if row.get("line") else {}
-    return Charge(whose, starts, ends, _amount(row.get("amount", "")), row["key"], estimated in _YES, about)
+    amount, account = _amount(row.get("amount", "")), row.get("account", "")
+    return Charge(whose, starts, ends, amount, row["key"], estimated in _YES, about, account)
 
 
 def _moment(name: str, text: str) -> datetime:

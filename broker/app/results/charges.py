@@ -131,11 +131,12 @@ class AdjustedAttempt(Result):
 
 
 class ChargesResult(Result):
-    """Charges that were fetched or imported. ``changed``: how many are new or changed, by provider; ``alerts``: titles
-    of the notices of differences over the threshold; ``trouble``: providers that could not be queried, with the reason;
-    ``unknown``: keys of no attempt in this store."""
+    """Charges that were fetched or imported. ``changed``: how many are new, changed or gone, by provider; ``replaced``:
+    how many earlier ones they replace; ``alerts``: titles of the notices of differences over the threshold;
+    ``trouble``: providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store."""
 
     changed: dict[str, int]
+    replaced: dict[str, int]
     adjusted: list[AdjustedAttempt]
     alerts: list[str]
     trouble: dict[str, str]
@@ -146,6 +147,7 @@ class ChargesResult(Result):
     def of(
         cls,
         changed: dict[str, int],
+        replaced: dict[str, int],
         adjusted: Sequence[Comparison],
         notices: Sequence[Notice],
         *,
@@ -155,6 +157,7 @@ class ChargesResult(Result):
     ) -> Self:
         return cls.from_parts(
             changed=changed,
+            replaced=replaced,
             adjusted=adjusted,
             alerts=[notice.title for notice in notices],
             trouble=dict(trouble or {}),

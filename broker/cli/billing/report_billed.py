@@ -111,11 +111,12 @@ def import_(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing.
+    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing; a
+    newer file replaces the charges of its provider (and account) for the time from its first to its last charge.
 
     Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
-    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, line (distinguishes charges
-    for the same time), estimated (yes for charges that may still change).
+    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, account, line (distinguishes
+    charges for the same time), estimated (yes for charges that may still change).
     """
     from broker.app.billing import charges as use_case
 

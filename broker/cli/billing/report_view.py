@@ -297,11 +297,15 @@ def _difference(one: ComparedGroup) -> str:
 def charges(done: ChargesResult) -> Iterator[RenderableType]:
     """What was fetched or imported, and what followed from it."""
     for name, count in sorted(done.changed.items()):
-        yield f"{name}: {formats.plural(count, 'charge')} new or changed"
+        earlier = f"; {formats.plural(done.replaced[name], 'earlier charge')} replaced" if done.replaced[name] else ""
+        yield f"{name}: {formats.plural(count, 'charge')} new, changed or gone{earlier}"
     if not done.changed and not done.trouble:
         yield "no charges are outstanding at providers that report them"
     for one in done.adjusted:
-        yield f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger"
+        if one.difference is None:
+            yield f"{one.key}: no complete charge any more, metered {one.metered}; earlier difference taken back"
+        else:
+            yield f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger"
     yield from (Text(f"! {title}", style="yellow") for title in done.alerts)
     if done.without_login:
         yield Text(f"not queried, no login: {', '.join(done.without_login)}", style="dim")

@@ -92,7 +92,7 @@ class Instance:
 @dataclass(frozen=True, slots=True)
 class Charge:
     """A provider's charge from ``starts`` to ``ends`` (UTC). ``key``: the attempt's key, empty without our tag.
-    ``estimated``: may still change. ``amount`` is negative for credits.
+    ``estimated``: may still change. ``amount`` is negative for credits. ``account``: empty where not known.
     """
 
     provider: str
@@ -102,3 +102,4 @@ class Charge:
     key: str = ""
     estimated: bool = True
     about: Mapping[str, str] = field(default_factory=dict)
+    account: str = ""

@@ -187,22 +187,24 @@ def _quoted(attempt: AttemptView, end: datetime) -> Money:
 def adjustment(
     view: JobView, attempt: AttemptView, compared: Comparison, entries: Iterable[Entry], now: datetime
 ) -> Sequence[Entry]:
-    """The entries that bring the ledger to the charged amount; none if it matches or cannot be compared yet.
+    """The entries that bring the ledger to the charged amount, or back to the metered one where it cannot be compared
+    (any more); none if it matches.
 
     They are dated in the time in which the machine ran and do not depend on the hold.
     """
-    if compared.difference is None or attempt.up_since is None:
+    if attempt.up_since is None:
         return ()
+    charged = "has no complete charge" if compared.difference is None else f"charged {compared.billed}"
     before = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_ours(e)}
     return move(
         Movement.ADJUST,
-        compared.difference - compared.adjusted,
+        (compared.difference or Money.ZERO) - compared.adjusted,
         movement_id=f"{view.id}/{attempt.number}/{BILLED}/{len(before)}",
         money=attempt.placement.money,
         at=now,
         covers=(attempt.up_since, attempt.gone_at or attempt.up_since),
         tags=tags_of(view, attempt),
-        note=f"{compared.provider} charged {compared.billed}, metered {compared.metered}",
+        note=f"{compared.provider} {charged}, metered {compared.metered}",
     )
 
 

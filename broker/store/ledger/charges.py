@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +24,30 @@ from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
 API = "api"
 
 
+@dataclass(frozen=True, slots=True)
+class ChargeScope:
+    """The charges of a provider and account (empty: of all) that start in the half-open time (UTC; None: no end)."""
+
+    provider: str
+    since: datetime
+    until: datetime | None = None
+    account: str = ""
+
+    def contains(self, row: Mapping[str, Any]) -> bool:
+        """Whether a stored charge belongs to it. One of no known account belongs to each account."""
+        since, until = to_micros(self.since), to_micros(self.until) if self.until else None
+        mine = row["provider"] == self.provider and (row["account"] in ("", self.account) or not self.account)
+        return mine and since <= row["starts"] and (until is None or row["starts"] < until)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCharges:
+    """By provider, how many charges are new, changed or gone, and how many stored ones were replaced or deleted."""
+
+    changed: Mapping[str, int]
+    replaced: Mapping[str, int]
+
+
 class Charges:
     """Reached as ``store.charges``. Every method is a transaction of its own and may raise `StoreProblem`."""
 
@@ -29,17 +55,17 @@ class Charges:
         self._database = database
 
     def record(
-        self, charges: Iterable[Charge], *, source: str, at: datetime, whole_of: tuple[str, datetime] | None = None
-    ) -> int:
-        """Store charges; returns the number of new, changed and removed ones. Idempotent. ``at``: UTC.
+        self, charges: Iterable[Charge], *, source: str, at: datetime, whole: Sequence[ChargeScope] = ()
+    ) -> RecordedCharges:
+        """Store charges. Idempotent, in one transaction. ``at``: UTC.
 
-        ``whole_of``: a provider and a time (UTC). The call then contains all charges of that provider that start at
-        that time or later; other stored ones are deleted. Charges of one provider, key and time within a call are
-        distinguished by their order.
+        ``whole``: of what these charges are all; other stored ones are deleted there. So are those of an attempt for a
+        time that a new charge of the attempt touches. Several charges of one attempt and time are told apart by their
+        amounts, whatever their order.
         """
         fresh = _rows(charges, source, at)
         with self._database.writing() as connection:
-            return _record(connection, fresh, whole_of)
+            return _record(connection, fresh, whole)
 
     def all(self, provider: str | None = None) -> list[Charge]:
         """Every charge, or a provider's, oldest first."""
@@ -63,26 +89,26 @@ def read(connection: Connection, provider: str | None = None, since: datetime | 
     return [_charge(row) for row in connection.execute(query)]
 
 
-_KEY = ("provider", "key", "starts", "ends", "line")
+_KEY = ("provider", "key", "starts", "ends", "line", "account")
 
 
 def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows by primary key."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for charge in charges:
+    for charge in sorted(charges, key=lambda one: one.amount.micros):
         row: dict[str, Any] = {
             "provider": charge.provider,
             "key": charge.key,
             "starts": to_micros(charge.starts),
             "ends": to_micros(charge.ends),
             "line": charge.about.get("line", ""),
+            "account": charge.account,
         }
-        said, number = row["line"], 1
-        while tuple(row[name] for name in _KEY) in rows:
+        line, number = row["line"], 1
+        while (key := tuple(row[name] for name in _KEY)) in rows:
             number += 1
-            row["line"] = f"{said}#{number}"
-        rows[tuple(row[name] for name in _KEY)] = {
-            **row,
+            row["line"] = f"{line}#{number}"
+        rows[key] = row | {
             "micros": charge.amount.micros,
             "estimated": charge.estimated,
             "source": source,
@@ -92,28 +118,40 @@ def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[An
 
 
 def _record(
-    connection: Connection, fresh: dict[tuple[Any, ...], dict[str, Any]], whole_of: tuple[str, datetime] | None
-) -> int:
-    providers = {row["provider"] for row in fresh.values()} | ({whole_of[0]} if whole_of else set())
-    edges = [row["ends"] for row in fresh.values()] + ([to_micros(whole_of[1])] if whole_of else [])
+    connection: Connection, fresh: dict[tuple[Any, ...], dict[str, Any]], whole: Sequence[ChargeScope]
+) -> RecordedCharges:
+    edges = [row["starts"] for row in fresh.values()] + [to_micros(scope.since) for scope in whole]
     if not edges:
-        return 0
+        return RecordedCharges({}, {})
+    providers = {row["provider"] for row in fresh.values()} | {scope.provider for scope in whole}
     others = and_(ChargeRow.provider.in_(providers), ChargeRow.ends >= min(edges))
     known = {
-        tuple(getattr(row, name) for name in _KEY): (row.micros, row.estimated)
+        tuple(getattr(row, name) for name in _KEY): row._asdict()
         for row in connection.execute(select(ChargeRow).where(others))
     }
-    changed = [key for key, row in fresh.items() if known.get(key) != (row["micros"], row["estimated"])]
-    gone = []
-    if whole_of is not None:
-        provider, since = whole_of[0], to_micros(whole_of[1])
-        gone = [key for key in known.keys() - fresh.keys() if key[0] == provider and key[2] >= since]
-    for key in [*(key for key in changed if key in known), *gone]:
+    times: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for row in fresh.values():
+        times[row["provider"], row["key"]].append((row["starts"], row["ends"]))
+
+    def touched(row: Mapping[str, Any]) -> bool:
+        of_attempt = times[row["provider"], row["key"]] if row["key"] else ()
+        return any(starts < row["ends"] and row["starts"] < ends for starts, ends in of_attempt)
+
+    changed = [
+        key for key, row in fresh.items() if any(known.get(key, {}).get(n) != row[n] for n in ("micros", "estimated"))
+    ]
+    gone = [
+        key
+        for key, row in known.items()
+        if key not in fresh and (any(scope.contains(row) for scope in whole) or touched(row))
+    ]
+    replaced = [*(key for key in changed if key in known), *gone]
+    for key in replaced:
         same = and_(*(getattr(ChargeRow, name) == value for name, value in zip(_KEY, key, strict=True)))
         connection.execute(delete(ChargeRow).where(same))
     if changed:
         connection.execute(insert(ChargeRow), [fresh[key] for key in changed])
-    return len(changed) + len(gone)
+    return RecordedCharges(*(Counter(key[0] for key in keys) for keys in ([*changed, *gone], replaced)))
 
 
 def _charge(row: Any) -> Charge:
@@ -125,6 +163,7 @@ def _charge(row: Any) -> Charge:
         key=row.key,
         estimated=bool(row.estimated),
         about={"line": row.line} if row.line else {},
+        account=row.account,
     )
 
 

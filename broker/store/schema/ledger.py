@@ -190,7 +190,8 @@ class BudgetMarkRow(Row, table=True):
 
 class ChargeRow(Row, table=True):
     """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
-    several for the same time. ``source``: ``api``, or the name of the imported file."""
+    several for the same time. ``account``: empty where not known. ``source``: ``api``, or the name of the imported
+    file."""
 
     __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
 
@@ -199,6 +200,7 @@ class ChargeRow(Row, table=True):
     starts: Column[int] = Field(primary_key=True, sa_type=BigInteger)
     ends: Column[int] = Field(primary_key=True, sa_type=BigInteger)
     line: Column[str] = Field(primary_key=True)
+    account: Column[str] = Field(primary_key=True)
     micros: BigInt
     estimated: Column[bool]
     source: Column[str]

@@ -256,6 +256,44 @@ def test_a_file_is_imported_once_however_often_it_is_read(broker: Broker, tmp_pa
     assert ledger_faults(broker) == []
 
 
+TEN, SIXTEEN = (MIDNIGHT + timedelta(hours=hours) for hours in (10, 16))
+
+
+@pytest.mark.parametrize(
+    ("corrected", "total", "changed", "replaced"),
+    [
+        (["{key},{up},{ten},gpu,20", "{key},{ten},{gone},gpu,32", ",{ten},{gone},,7"], "53", 2, 2),  # an amount
+        (["{key},{up},{gone},gpu,53", ",{ten},{gone},,6"], "54", 3, 2),  # one row for two
+        (["{key},{up},{sixteen},gpu,29", "{key},{sixteen},{gone},gpu,21"], "51", 5, 3),  # other times, one row fewer
+        ([",{ten},{gone},,6", "{key},{ten},{gone},gpu,30", "{key},{up},{ten},gpu,20"], "51", 0, 0),  # another order
+        (["other-1,{up},{gone},gpu,50"], "50", 4, 3),  # the charges are of another attempt; as metered again
+    ],
+)
+def test_a_newer_file_replaces_the_charges_of_the_time_that_it_covers(
+    broker: Broker, tmp_path: Path, corrected: list[str], total: str, changed: int, replaced: int
+) -> None:
+    key = ran(broker, "train", "mute")
+    times = {"up": UP, "ten": TEN, "sixteen": SIXTEEN, "gone": GONE}
+
+    def bill(*lines: str) -> Path:
+        said = {name: at.isoformat() for name, at in times.items()}
+        return file(tmp_path, "key,starts,ends,line,amount", *(line.format(key=key, **said) for line in lines))
+
+    later, month = f"{key},{GONE.isoformat()},{(GONE + DAY).isoformat()},gpu,1", "key,starts,ends,line,amount"
+    import_file(broker, file(tmp_path, month, later), "mute")  # outside of that time: stays
+    first = ["{key},{up},{ten},gpu,20", "{key},{ten},{gone},gpu,30", ",{ten},{gone},,6"]
+    assert import_file(broker, bill(*first), "mute").replaced == {"mute": 0}
+    assert spent(broker, "train") == Money.usd(51)
+    done = import_file(broker, bill(*corrected), "mute")
+    assert (done.changed, done.replaced) == ({"mute": changed}, {"mute": replaced})
+    assert len(broker.store.charges.all()) == len(corrected) + 1
+    for _ in range(2):
+        again = import_file(broker, bill(*corrected), "mute")
+        assert (again.changed, again.replaced, again.adjusted) == ({"mute": 0}, {"mute": 0}, [])
+    assert spent(broker, "train") == Money.usd(total)
+    assert ledger_faults(broker) == []
+
+
 def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path) -> None:
     key = ran(broker, "train", "mute")
     line = f"{key},{UP.isoformat()},{GONE.isoformat()},51,mute,gpu,no"
