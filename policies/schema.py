@@ -256,7 +256,7 @@ class PolicyFile(PolicyPart):
 
     @property
     def entries(self) -> tuple[GuardrailEntry, ...]:
-        return cast(tuple[GuardrailEntry, ...], getattr(self, "guardrails", ()))
+        return cast("tuple[GuardrailEntry, ...]", getattr(self, "guardrails", ()))
 
     @field_validator("version", mode="before")
     @classmethod
@@ -294,7 +294,7 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Guardrail"]["oneOf"] = [{"required": [kind]} for kind in GUARDRAILS]
     for entry in ("Guardrail", "BudgetEntry"):
         schema["$defs"][entry]["properties"]["when"]["description"] = f"A condition in CEL over {variables()}."
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cast(dict[str, Any], _without_null(schema))}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cast("dict[str, Any]", _without_null(schema))}
 
 
 def _without_null(schema: Any) -> Any:

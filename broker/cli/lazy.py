@@ -49,9 +49,10 @@ def _build(name: str, place: str) -> Any:
         group.name = name
         return _reflowed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    made = getattr(module, "COMMAND_CLASS", TyperCommand)
-    shown = getattr(module, f"{attribute.upper()}_EXAMPLES", None) or module.EXAMPLES
-    alone.command(name, cls=made, epilog=shown, hidden=getattr(module, "HIDDEN", False))(written)
+    prefix = attribute.rstrip("_").upper()
+    made = getattr(module, f"{prefix}_CLASS", TyperCommand)
+    shown = getattr(module, f"{prefix}_EXAMPLES", None) or module.EXAMPLES
+    alone.command(name, cls=made, epilog=shown, hidden=attribute in getattr(module, "HIDDEN", ()))(written)
     return _reflowed(typer.main.get_command(alone))
 
 
@@ -71,8 +72,8 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
     is the order of the help.
 
     The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
-    defines ``EXAMPLES`` (``PLAN_EXAMPLES`` for the function ``plan``, if it has several), ``HIDDEN = True`` if the help
-    should not list the command, and ``COMMAND_CLASS`` to parse its arguments differently.
+    defines ``EXAMPLES`` (``PLAN_EXAMPLES`` for the function ``plan``, if it has several), ``HIDDEN`` with the functions
+    that the help should not list, and ``PLAN_CLASS`` to parse its arguments differently.
     """
 
     class Lazy(TyperGroup):

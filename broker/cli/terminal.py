@@ -7,15 +7,19 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from typer.exceptions import TyperException
 
+from broker.cli.render.errors import CONTROL
 from broker.core.errors import AskAPerson, BrokerError
 
 if TYPE_CHECKING:
@@ -274,7 +278,6 @@ def _is_unbroken(part: RenderableType, console: Console) -> bool:
 
 
 def _console(*, stderr: bool) -> Console:
-    from broker.cli.render.console import HarmlessConsole
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _UNBOUNDED
@@ -286,3 +289,41 @@ def to_json(document: Any) -> str:
     from broker.app.results.values import plain
 
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+@contextmanager
+def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
+    """Within the block the first Ctrl-C is only recorded; a second one interrupts as usual, in case the store hangs.
+
+    Yields a function that says whether Ctrl-C was pressed. Outside the main thread, which receives no signals, nothing
+    changes.
+    """
+    pressed = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: pressed
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: the handler was not installed from Python
+
+
+class HarmlessConsole(Console):
+    """A console that prints no control characters of texts: names and reasons come from jobs, providers and servers,
+    and may not control the person's terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """As `Console.render`, with a question mark for each control character in a text."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and CONTROL.search(segment.text):
+                yield Segment(CONTROL.sub("?", segment.text), segment.style)
+            else:
+                yield segment

@@ -29,8 +29,8 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.values.figures import span
 from broker.placement.conditions import Conditions
-from broker.placement.formats import span
 from broker.placement.shares import lacking, machines
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}

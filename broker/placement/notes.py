@@ -10,11 +10,11 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.figures import gigabytes, hours, hours_of, span
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import request_served
-from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.checkpoints import daly_interval
 from broker.placement.pricing.data_cost import MONTH
 from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for

@@ -12,10 +12,10 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, RuleObjection
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.memory import without_collection
+from broker.core.values.figures import hours, span
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
-from broker.placement.formats import hours, span
 from broker.placement.notes import notes
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort

@@ -6,8 +6,8 @@ import math
 from datetime import timedelta
 
 from broker.core.job.placements import CostTerm, Placement
+from broker.core.values.figures import hours, span
 from broker.core.values.money import Money
-from broker.placement.formats import hours, span
 from broker.placement.pricing.estimate import effective_price
 
 _LATEST = timedelta.max

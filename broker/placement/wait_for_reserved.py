@@ -12,8 +12,8 @@ from typing import Any
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.market.shares import MachineShare
+from broker.core.values.figures import about
 from broker.core.values.money import Money
-from broker.placement.formats import about
 
 PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from broker.core.errors import Malformed
 from broker.core.market.offers import Offer, SkippedRow
@@ -22,9 +21,6 @@ from providers.aws.list_file import ListFiles, check_header
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import AwsSettings
 from providers.rows import Found, Unfit, short
-
-if TYPE_CHECKING:
-    pass
 
 SOURCE = "aws-price-list"
 

@@ -16,7 +16,8 @@ from rich.text import Text
 from broker.app.results import reasons, story
 from broker.app.results.program_name import program
 from broker.app.results.values import plain
-from broker.cli.render import event_format, formats
+from broker.cli.jobs import job_view
+from broker.cli.render import formats
 from broker.cli.render.tables import Column, Trimmed, fitting
 from broker.cli.terminal import to_json
 from broker.core.events import events as ev
@@ -218,7 +219,7 @@ def test_every_cause_has_words() -> None:
 
 def told(*bodies: tuple[int | None, ev.EventBody]) -> list[str]:
     events = [Event("j", n, NOW, attempt, body) for n, (attempt, body) in enumerate(bodies)]
-    return [str(text).strip() for text in event_format.lines(events, NOW)]
+    return [str(text).strip() for text in job_view.lines(events, NOW)]
 
 
 def launch(rate: str) -> ev.LaunchRequested:

@@ -97,7 +97,7 @@ class MoneyWorld:
     def _policies(self, files: Mapping[str, str]) -> PolicySet:
         text = files.get("stage.yaml")
         real = loaded(text) if text else plugged_in().load_policies({})
-        return cast(PolicySet, Witness(real, self))  # it has all attributes of the real one
+        return cast("PolicySet", Witness(real, self))  # it has all attributes of the real one
 
     def look(self) -> None:
         """Two ticks of the reconciler, a second apart if the first one did something."""

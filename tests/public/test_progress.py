@@ -36,7 +36,7 @@ class Waiting:
 
 
 def waiting(*jobs: Waiting) -> list[SubmittedJob]:
-    return [cast(SubmittedJob, job) for job in jobs]
+    return [cast("SubmittedJob", job) for job in jobs]
 
 
 class NotebookCell:
@@ -53,7 +53,7 @@ class NotebookCell:
 def test_in_a_notebook_the_line_is_shown_in_the_cell_in_place_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cell, ipython = NotebookCell(), cast(Any, ModuleType("IPython"))
+    cell, ipython = NotebookCell(), cast("Any", ModuleType("IPython"))
     ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
     ipython.display = SimpleNamespace(display=lambda data, *, raw, display_id: cell)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
@@ -91,7 +91,7 @@ def test_a_job_whose_bill_is_never_settled_is_not_waited_for_for_ever(monkeypatc
     def wait(seconds: float) -> None:
         passed[0] += seconds
 
-    broker = cast(Any, SimpleNamespace(clock=SimpleNamespace(sleep=wait)))
-    job = SubmittedJob(broker, "bert-x1", cast(Any, None))
+    broker = cast("Any", SimpleNamespace(clock=SimpleNamespace(sleep=wait)))
+    job = SubmittedJob(broker, "bert-x1", cast("Any", None))
     assert [one.id for one in watch(job, timeout=timedelta(minutes=5))] == ["bert-x1"]
     assert passed[0] >= 20, "the bill was waited for first"

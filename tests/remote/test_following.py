@@ -45,8 +45,8 @@ def test_output_is_followed_to_the_end_of_the_job(monkeypatch: pytest.MonkeyPatc
         state, printed = next(looks)
         return SimpleNamespace(state=state, waits_for_people=False, attempts=[])
 
-    api = cast(Any, SimpleNamespace(fetch=fetch))
-    told = output.follow(cast(TeamApi, api), "j")
+    api = cast("Any", SimpleNamespace(fetch=fetch))
+    told = output.follow(cast("TeamApi", api), "j")
     assert [one and one.text for one in told] == ["0", "1", None, None, "2"]
 
 

@@ -97,7 +97,7 @@ class BudgetLine:
 
 def rules_of(policy: PolicySet) -> list[BudgetRule]:
     """Every budget of a set, in file order."""
-    return [cast(BudgetRule, rule) for rule in policy.rules if rule.kind == "budget"]
+    return [cast("BudgetRule", rule) for rule in policy.rules if rule.kind == "budget"]
 
 
 def budgets(broker: Broker) -> list[BudgetLine]:

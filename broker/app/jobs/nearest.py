@@ -168,7 +168,7 @@ def alternatives(
 def once(look: Look) -> Look:
     """A cached view of the store for a search. Pending approval requests are left out: they change only the words of a
     verdict, which a search does not use."""
-    return cast(Look, _Once(look))
+    return cast("Look", _Once(look))
 
 
 class _Once:

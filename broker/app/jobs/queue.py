@@ -26,9 +26,9 @@ from broker.core.market.offers import CapacityType, OfferQuery
 from broker.core.market.shares import MachineShare, total
 from broker.core.policy.policy import Facts
 from broker.core.ports import PolicySet
+from broker.core.values.figures import hours_of
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
-from broker.placement.formats import hours_of
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place

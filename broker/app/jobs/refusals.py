@@ -12,8 +12,8 @@ from broker.core.errors import Alternative, ApprovalNeeded, InvalidInput, NotAll
 from broker.core.job.jobs import Job
 from broker.core.job.reasons import Origin, Reason, Rejection
 from broker.core.policy.policy import Answer
+from broker.core.values.figures import span
 from broker.core.values.money import Money
-from broker.placement.formats import span
 from broker.placement.time_limit import ROOM
 from broker.reconciler.admission.admission import Admission
 from broker.reconciler.admission.hold_limits import HoldLimit

@@ -12,7 +12,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
 from broker.core.job.stop_when import MetricGoal, StopWhen
-from broker.placement.formats import about
+from broker.core.values.figures import about
 
 _MOST = 3
 _ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled", JobState.STOPPED: "was stopped early"}

@@ -27,7 +27,7 @@ from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.job.placements import Placement
 from broker.core.values import figures
-from broker.placement.formats import gigabytes
+from broker.core.values.figures import gigabytes
 
 Moments = Callable[[datetime], str]
 """Formats a point in time, in the user's time zone or in UTC."""

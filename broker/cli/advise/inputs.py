@@ -17,8 +17,8 @@ from broker.app.advise.places import RESIDENCIES, Places, check_providers, place
 from broker.app.advise.prices import CurrentPrices, current_offers, held, known
 from broker.app.advise.subject import subject
 from broker.cli import completion
+from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal
-from broker.cli.where import RowFilter
 from broker.core.documents import MAX_BYTES, read_document
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Offer

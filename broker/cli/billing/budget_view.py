@@ -12,7 +12,7 @@ from broker.app.results.money import JobShareResult
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import ValueColumn, listed
-from broker.cli.service import notices_view
+from broker.cli.service import notices
 from broker.core.ports import BudgetSpec
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def story(one: BudgetDetails) -> Iterator[str]:
     if one.passed:
         passed = sorted(one.passed.items(), key=lambda mark: mark[1])
         yield f"  alerts reached: {', '.join(f'{mark} on {formats.moment(at)}' for mark, at in passed)}"
-    yield from (f"  {notices_view.dispatch(notice)}" for notice in one.notices)
+    yield from (f"  {notices.dispatch(notice)}" for notice in one.notices)
 
 
 def _held_by_job(console: Console, one: BudgetDetails) -> Iterator[RenderableType]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion
+from broker.cli.filters import RowFilter
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
-from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -1,36 +1,39 @@
-"""Follow a job: print its events as they happen, with a status line below them on a terminal."""
+"""Following a job: its events until it ends, and its output: unchanged to files, harmless to a terminal."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
+import typer
 from rich.text import Text
 
-from broker.app.jobs import details, jobs
+from broker.app.jobs import details, jobs, logs
 from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.app.results.job_history import JobHistory
 from broker.app.results.program_name import program
 from broker.app.results.story import MachineContext, course_of
 from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.cli.jobs.job_output import line_of_job, print_output
-from broker.cli.jobs.job_view import come_back, state_text, step_words
+from broker.cli.jobs.job_view import come_back, line, state_text, step_words
 from broker.cli.render import formats
-from broker.cli.render.event_format import line
 from broker.cli.terminal import Terminal
-from broker.core.errors import LoginMissing, RetryLater
+from broker.core.errors import InvalidInput, LoginMissing, RetryLater
 from broker.core.events.agent_events import CommandStarted
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
 
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from broker.app.jobs.logs import LogLine
     from broker.app.results.jobs import JobDetails
     from broker.core.events.views import JobView
     from broker.remote.team_api import TeamApi
@@ -206,3 +209,133 @@ def _status(job: JobHistory) -> Text:
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"
     return shown
+
+
+_LOT = 5000  # lines written at once; a job may print millions
+
+
+def printed(
+    terminal: Terminal, reference: str, attempt: int | None, node: int | None, tail: int | None
+) -> tuple[str, Iterable[LogLine]]:
+    """The job's id, and the lines that its command printed, oldest first; the last ``tail`` ones if that is given."""
+    if terminal.through_server:
+        from broker.remote import output
+        from broker.remote.sending import job_id
+
+        api, id = terminal.api, job_id(terminal.api, reference)
+        if tail is None:
+            return id, output.lines(api, id, attempt=attempt, node=node)
+        return id, output.last_lines(api, id, tail, attempt=attempt, node=node)
+    view = _find(terminal, reference, attempt)
+    numbers = [attempt] if attempt else [one.number for one in view.attempts]
+    lines = (LogLine(n, None, text) for n in numbers for text in jobs.logs(terminal.broker(), view, n, node))
+    return view.id, lines if tail is None else deque(lines, maxlen=tail)  # keeps only these in memory
+
+
+def _find(terminal: Terminal, reference: str, attempt: int | None) -> JobView:
+    view = jobs.find_single(terminal.broker(), reference)
+    if attempt is not None and attempt > view.attempt_count:
+        have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
+    return view
+
+
+def follow_logs(terminal: Terminal, reference: str, attempt: int | None, tail: int | None) -> None:
+    """Print the last ``tail`` lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
+    if terminal.through_server:
+        from broker.remote import output
+        from broker.remote.sending import job_id
+
+        id = job_id(terminal.api, reference)
+        lines = output.follow(terminal.api, id, attempt)
+    else:
+        id = _find(terminal, reference, attempt).id
+        lines = logs.follow(terminal.broker(), id, attempt)
+    shown, lot = 0, list[str]()
+
+    def show(line: LogLine) -> None:
+        nonlocal shown
+        if line.attempt != shown:
+            flush()
+            if shown or line.attempt > 1:
+                terminal.say(f"--- attempt {line.attempt}")
+            shown = line.attempt
+        lot.append(line_of_job(line))
+        if len(lot) >= _LOT:
+            flush()
+
+    def flush() -> None:
+        print_output(sys.stdout, lot)
+        sys.stdout.flush()
+        lot.clear()
+
+    try:
+        with staying(terminal, id):
+            before = iter(lines.__next__, None)  # ends at None, after which new output begins
+            for line in before if tail is None else deque(before, maxlen=tail):
+                show(line)
+            flush()
+            for new in lines:
+                if new is None:
+                    flush()
+                else:
+                    show(new)
+    except KeyboardInterrupt:
+        flush()
+        terminal.say("Stopped. The job continues.")
+        raise typer.Exit(130) from None
+    finally:
+        flush()
+
+
+# Colours and font weights pass (`_STYLE`). Sequences that set titles, write to the clipboard, move the cursor or query
+# the terminal do not, because a job's output is not trusted. ECMA-48, sections 5.4 and 5.6.
+_STYLE = r"\x1b\[[0-9;:]*m"
+_CONTROL = re.compile(
+    rf"({_STYLE})"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # control sequences
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # strings: of the operating system, of devices, of applications
+    r"|\x1b[ -/]*[0-~]?"  # other escape sequences
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+# Characters written at once: without a buffer (PYTHONUNBUFFERED, usual in containers) each write calls the system.
+_WRITTEN_AT_ONCE = 1 << 16
+
+
+def print_output(stream: TextIO, lines: Iterable[str]) -> None:
+    """Write the lines, each with a line break. Does not flush."""
+    clean = stream.isatty()
+    for lot in _lots(lines):
+        text = "\n".join(lot)
+        if clean and _CONTROL.search(text):
+            text = "\n".join(map(harmless, lot))
+        stream.write(f"{text}\n")
+
+
+def _lots(lines: Iterable[str]) -> Iterator[list[str]]:
+    lot, size = list[str](), 0
+    for text in lines:
+        lot.append(text)
+        size += len(text) + 1
+        if size >= _WRITTEN_AT_ONCE:
+            yield lot
+            lot, size = [], 0
+    if lot:
+        yield lot
+
+
+def no_output_yet(job_id: str, state: str, *, ended: bool) -> str:
+    """What `jobs logs` prints for a job without output; ``state``: as `jobs list` shows it."""
+    return f"{job_id} has printed nothing; state: {state}" if ended else f"{job_id}: no output yet; state: {state}"
+
+
+def line_of_job(line: LogLine) -> str:
+    """The line; on a multi-node job with the rank that printed it in front."""
+    return line.text if line.rank is None else f"[{line.rank}] {line.text}"
+
+
+def harmless(text: str) -> str:
+    """The text with its colours, but without other control sequences."""
+    return _CONTROL.sub(lambda found: found[1] or "", text)

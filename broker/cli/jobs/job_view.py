@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,17 @@ from broker.app.results.job_history import JobHistory
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
 from broker.app.results.money import MoneyByKind
 from broker.app.results.program_name import program
-from broker.app.results.story import cause_words
-from broker.cli.jobs.held_view import covers, shares_of
+from broker.app.results.story import MachineContext, ToldEvent, Tone, cause_words, in_words, tell
 from broker.cli.render import formats
-from broker.cli.render.event_format import lines
 from broker.cli.render.tables import ValueColumn, hanging, listed
+from broker.core.events.events import Event
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from broker.app.results.money import BudgetShareResult
 
 _STATES = {
     JobState.SUCCEEDED: "green",
@@ -327,3 +329,49 @@ def attempt_table(console: Console, found: AttemptList) -> list[RenderableType]:
     if not found.attempts:
         return [Text(f"{found.id} has not been launched yet; see `{program()} jobs show {found.id}`")]
     return listed(console, columns, found.attempts, formats.plural(len(found.attempts), "attempt"))
+
+
+_MOST_PERIODS = 4  # of one budget in a sentence
+
+
+def shares_of(shares: Iterable[BudgetShareResult]) -> list[str]:
+    """One line per budget: ``$12.40 of budget team-a for November 2026 and $7.60 for December 2026 (UTC)``."""
+    lines = []
+    for budget, mine in groupby(shares, lambda one: one.budget):
+        first, *others = mine
+        shown, more = others[: _MOST_PERIODS - 1], others[_MOST_PERIODS - 1 :]
+        parts = [f"{formats.money(first.held)} of budget {budget} for {first.period}"]
+        parts += [f"{formats.money(one.held)} for {one.period}" for one in shown]
+        if more:
+            rest = sum((one.held for one in more), Money.ZERO)
+            parts.append(
+                f"{formats.money(rest)} for {formats.plural(len(more), 'more period')} until {more[-1].until:%Y-%m-%d}"
+            )
+        *all_but_last, last = parts
+        joined = f"{', '.join(all_but_last)} and {last}" if all_but_last else last
+        lines.append(f"{joined} ({first.timezone})")
+    return lines
+
+
+def covers(quantile: float) -> str:
+    """The coverage of a hold that follows from the job's work: ``enough for 95 % of runs …``."""
+    share = f"{quantile:g} % of runs of this `work:` (the policy's `hold_quantile`)"
+    return f"enough for {share}; more is held while it runs, if it takes longer"
+
+
+_COLOURS = {Tone.GOOD: "green", Tone.BAD: "red", Tone.ODD: "yellow", Tone.PLAIN: ""}
+
+
+def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
+    """All events, one line each; consecutive checkpoints share a line."""
+    return [_dated(one) for one in in_words(happened, start, formats.moment)]
+
+
+def line(event: Event, start: datetime, course: MachineContext | None = None) -> Text | None:
+    """The event with its time since ``start``; None for events that are not shown."""
+    told = tell(event, start, formats.moment, course)
+    return None if told is None else _dated(told)
+
+
+def _dated(one: ToldEvent) -> Text:
+    return Text.assemble((f"{formats.length(one.after):>8}  ", "dim"), (one.text, _COLOURS[one.tone]))

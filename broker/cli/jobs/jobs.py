@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import completion, filters
+from broker.cli.filters import RowFilter
 from broker.cli.jobs import kept_files, prune, resume
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
-from broker.cli.where import RowFilter
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -194,8 +194,7 @@ def logs(
 ) -> None:
     """Print the output of the job's command, attempt by attempt."""
     from broker.app.results.jobs import JobLogs, LoggedLine
-    from broker.cli.jobs import follow_logs
-    from broker.cli.jobs.job_output import no_output_yet, print_output
+    from broker.cli.jobs.follow import follow_logs, no_output_yet, print_output, printed
     from broker.cli.jobs.job_view import state_text
 
     terminal = Terminal.of(context)
@@ -204,9 +203,9 @@ def logs(
     if follow and node is not None:
         raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
     if follow:
-        follow_logs.follow_logs(terminal, job, attempt, tail)
+        follow_logs(terminal, job, attempt, tail)
         return
-    id, lines = follow_logs.printed(terminal, job, attempt, node, tail)
+    id, lines = printed(terminal, job, attempt, node, tail)
     if as_json:
         logged = [LoggedLine(attempt=one.attempt, line=one.text) for one in lines]
         terminal.answer(JobLogs(id=id, lines=logged))
@@ -284,7 +283,7 @@ def extend(
     The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
     its current limits.
     """
-    from broker.cli.jobs import held_view
+    from broker.cli.jobs import job_view
     from broker.cli.jobs.submit import approval_needed
 
     terminal = Terminal.of(context)
@@ -295,7 +294,7 @@ def extend(
         terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
-        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(after.budget_shares)))
+        terminal.show(*(f"Held now: {line}." for line in job_view.shares_of(after.budget_shares)))
     if after.asked is not None:
         raise typer.Exit(6)
 

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, Malformed
+from broker.core.values.figures import gigabytes
 
 if TYPE_CHECKING:
-    from broker.app.results.kept_files import FetchedFilesResult
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.kept_files import (
+        FetchedFilesResult,
+        FinishedCheckpointResult,
+        GitResult,
+        JobCheckpoints,
+        JobDifference,
+        JobOutputs,
+        JobSources,
+        OutputResult,
+        SourceEntry,
+    )
 
 FILES_EXAMPLES = examples(
     "gpubroker jobs files bert",
@@ -79,7 +96,6 @@ def files(
     If several attempts wrote a file, the newest version is listed.
     """
     from broker.app.results.kept_files import JobOutputs
-    from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--submitted": submitted})
@@ -95,7 +111,7 @@ def files(
 
         broker = terminal.broker()
         found = job_sources.outputs(broker, jobs.find_single(broker, job), attempt)
-    terminal.result(found, lambda: kept_files_view.outputs(terminal.out, found))
+    terminal.result(found, lambda: outputs(terminal.out, found))
 
 
 @gathered
@@ -105,13 +121,12 @@ def get(context: typer.Context, job: JobReference, wanted: WantedFiles, as_json:
     Of an array, the results of each task are put into a folder named by its number. Every file is verified. Files in
     the target folder that differ are overwritten.
     """
-    from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
     if wanted.checkpoint is not None and (wanted.path is not None or wanted.attempt is not None):
         raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
     found = (_fetched_from_server if terminal.through_server else _fetched)(terminal, job, wanted)
-    terminal.result(found, lambda: [kept_files_view.fetched(found)])
+    terminal.result(found, lambda: [fetched(found)])
 
 
 def _fetched(terminal: Terminal, job: str, wanted: WantedFiles) -> FetchedFilesResult:
@@ -155,16 +170,14 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
 
 def _submitted(terminal: Terminal, job: str) -> None:
     from broker.app.jobs import job_sources, jobs
-    from broker.cli.jobs import kept_files_view
 
     broker = terminal.broker()
     found = job_sources.sources(broker, jobs.find(broker, job))
-    terminal.result(found, lambda: kept_files_view.sources(terminal.out, found))
+    terminal.result(found, lambda: sources(terminal.out, found))
 
 
 def _checkpoints(terminal: Terminal, job: str) -> None:
     from broker.app.results.kept_files import JobCheckpoints
-    from broker.cli.jobs import kept_files_view
 
     if terminal.through_server:
         found = terminal.api.fetch(JobCheckpoints, f"/jobs/{_id(terminal, job)}/checkpoints")
@@ -173,7 +186,7 @@ def _checkpoints(terminal: Terminal, job: str) -> None:
 
         broker = terminal.broker()
         found = job_sources.checkpoints(broker, jobs.find_single(broker, job))
-    terminal.result(found, lambda: kept_files_view.checkpoints(terminal.out, found))
+    terminal.result(found, lambda: checkpoints(terminal.out, found))
 
 
 def _id(terminal: Terminal, job: str) -> str:
@@ -191,9 +204,113 @@ def diff(
 ) -> None:
     """Show how two jobs differ: job file, Git commit, and submitted files."""
     from broker.app.jobs import job_sources, jobs
-    from broker.cli.jobs import kept_files_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     found = job_sources.difference(broker, jobs.find(broker, before), jobs.find(broker, after))
-    terminal.result(found, lambda: kept_files_view.difference(found))
+    terminal.result(found, lambda: difference(found))
+
+
+_SOURCES: tuple[ValueColumn[SourceEntry], ...] = (
+    ValueColumn("file", lambda one: _name(one), folds=True),
+    ValueColumn("size", lambda one: _size(one), align="right"),
+    ValueColumn("mode", lambda one: one.mode, 2),
+    ValueColumn("SHA-256", lambda one: one.sha256[:12], 1),
+)
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _name(one: SourceEntry | OutputResult) -> str:
+    return f"{one.path} → {one.target}" if one.kind == "link" else one.path
+
+
+def _size(one: SourceEntry | OutputResult) -> str:
+    return gigabytes(one.bytes) if one.kind == "file" else one.kind
+
+
+def outputs(console: Console, found: JobOutputs) -> Iterator[RenderableType]:
+    """One row per file, and their folder."""
+    from broker.app.results.program_name import program
+
+    if not found.files:
+        named = f"; its `outputs:` are {', '.join(found.outputs)}" if found.outputs else ""
+        yield Text(f"{found.id} has no results so far{named}")
+        yield Text("Results are the files under `outputs:` of the job file and in $GPUBROKER_OUTPUT_DIR.", "dim")
+        return
+    columns: tuple[ValueColumn[OutputResult], ...] = (
+        ValueColumn("file", _name, folds=True),
+        ValueColumn("size", _size, align="right"),
+        ValueColumn("attempt", lambda one: str(one.attempt), 2, "right"),
+        ValueColumn("saved", lambda one: f"{formats.age(found.as_of - one.at)} ago", 1, "right"),
+    )
+    yield from listed(console, columns, found.files)
+    yield Text(f"{formats.plural(len(found.files), 'file')}, {gigabytes(found.bytes)}, in {found.folder}", "dim")
+    yield Text(f"To fetch them: {program()} jobs get {found.id}", "dim")
+
+
+def fetched(found: FetchedFilesResult) -> str:
+    """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them had not changed``"""
+    if not found.files:
+        return f"{found.id} has no results yet; `outputs:` in its job file sets which files are kept"
+    present = f"; {found.present} of them had not changed" if found.present else ""
+    return f"{formats.plural(len(found.files), 'file')}, {gigabytes(found.bytes)}, in {found.to}{present}"
+
+
+def checkpoints(console: Console, found: JobCheckpoints) -> Iterator[RenderableType]:
+    """One row per checkpoint, and how many are kept."""
+    from broker.app.results.program_name import program
+
+    if not found.checkpoints:
+        yield Text(f"{found.id} has no complete checkpoint")
+        return
+    columns: tuple[ValueColumn[FinishedCheckpointResult], ...] = (
+        ValueColumn("step", lambda one: "" if one.step is None else f"{one.step:,}", align="right"),
+        ValueColumn("name", lambda one: one.name, folds=True),
+        ValueColumn("size", lambda one: gigabytes(one.bytes), align="right"),
+        ValueColumn("files", lambda one: str(one.files), 3, "right"),
+        ValueColumn("attempt", lambda one: str(one.attempt), 2, "right"),
+        ValueColumn("saved", lambda one: f"{formats.age(found.as_of - one.at)} ago", 1, "right"),
+    )
+    yield from listed(console, columns, found.checkpoints)
+    keeps = (
+        f"the newest {found.keep} are kept while the job lasts (`checkpoint.keep`), and afterwards until"
+        f" `{program()} jobs prune`"
+    )
+    yield Text(f"{formats.plural(len(found.checkpoints), 'checkpoint')} in {found.folder}; {keeps}", "dim")
+
+
+def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
+    """The files that the job was submitted with."""
+    if not found.trees:
+        yield Text(f"{found.id} was submitted without files")
+        return
+    if found.git is not None:
+        yield Text(f"Git {git_words(found.git)}")
+    for tree in found.trees:
+        yield Text(f"{tree.source} → {tree.to or 'the working folder'}", style="bold")
+        yield from listed(console, _SOURCES, tree.entries)
+
+
+def difference(found: JobDifference) -> Iterator[RenderableType]:
+    """Unified differences, coloured."""
+    if found.git_before != found.git_after:
+        yield Text(f"Git: {git_words(found.git_before)} → {git_words(found.git_after)}")
+    yield from (_line(line) for line in found.job)
+    for file in found.files:
+        sizes = " → ".join(gigabytes(size) for size in (file.bytes_before, file.bytes_after) if size is not None)
+        yield Text(f"{file.change} {file.path} ({sizes})", style="bold")
+        yield from (_line(line) for line in file.diff)
+    if not found.job and not found.files:
+        yield Text(f"{found.before} and {found.after} run the same job with the same files")
+
+
+def git_words(git: GitResult | None) -> str:
+    """``1a2b3c4d5e on main, with changes``"""
+    if git is None:
+        return "none"
+    branch = f" on {git.branch}" if git.branch else ""
+    return f"{(git.commit or 'no commit yet')[:12]}{branch}{', with changes' if git.dirty else ''}"
+
+
+def _line(line: str) -> Text:
+    return Text(line, style=_COLOURS.get(line[:1], ""))

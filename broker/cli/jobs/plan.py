@@ -28,7 +28,7 @@ EXAMPLES = examples(
     "gpubroker plan JOB.yaml --env MODEL=llama --secret HF_TOKEN",
     "gpubroker plan --gpu H100:8 -- python train.py",
 )
-COMMAND_CLASS = given_job.TakesCommand
+PLAN_CLASS = given_job.TakesCommand
 
 
 class Rank(StrEnum):

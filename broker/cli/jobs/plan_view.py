@@ -10,7 +10,7 @@ from rich.text import Text
 
 from broker.app.results.plans import PlacementResult, PlanJudge, PlanResult
 from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
-from broker.cli.jobs.held_view import covers, shares_of
+from broker.cli.jobs.job_view import covers, shares_of
 from broker.cli.jobs.queue_view import free_line
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, ValueColumn, fitting, hanging, listed

@@ -62,7 +62,7 @@ def prune(
 
 
 def _lines(found: PrunedCheckpoints) -> Iterator[str]:
-    from broker.placement.formats import gigabytes
+    from broker.core.values.figures import gigabytes
 
     if not (found.jobs or found.by_policy or found.snapshots):
         yield f"No job that ended before {formats.moment(found.before)} has files to delete."
@@ -84,7 +84,7 @@ def _lines(found: PrunedCheckpoints) -> Iterator[str]:
 
 def _summary(found: PrunedCheckpoints) -> str:
     """``2 checkpoints of 1 job, 1.2 GB; by the policy 3 files, 4 MB; 12 files of snapshots, 1 GB``."""
-    from broker.placement.formats import gigabytes
+    from broker.core.values.figures import gigabytes
 
     parts = []
     if gone := [one for job in found.jobs for one in job.gone]:

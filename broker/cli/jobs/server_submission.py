@@ -8,8 +8,7 @@ from broker.app.jobs.repository_commit import with_commit
 from broker.app.results.jobs import JobDetails
 from broker.cli.jobs import snapshot_view
 from broker.cli.jobs.submit import Manner, can_confirm, conclude, confirm, refuse, tell_submitted
-from broker.cli.keyboard import ctrl_c_waits
-from broker.cli.terminal import Terminal
+from broker.cli.terminal import Terminal, ctrl_c_waits
 from broker.core.job.jobs import Job
 from broker.remote import sending
 

@@ -32,7 +32,7 @@ EXAMPLES = examples(
     "gpubroker submit prepare.yaml train.yaml --yes",
     "gpubroker submit evaluate.yaml --after train",
 )
-COMMAND_CLASS = given_job.TakesCommand
+SUBMIT_CLASS = given_job.TakesCommand
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
     from broker.cli.jobs.snapshot_view import bytes_bar
-    from broker.cli.keyboard import ctrl_c_waits
+    from broker.cli.terminal import ctrl_c_waits
 
     while True:
         plan = shown(broker, seen, limit=3)
@@ -208,10 +208,10 @@ def refuse(terminal: Terminal, plan: PlanResult) -> NoReturn:
 
 def tell_submitted(terminal: Terminal, job: JobDetails) -> None:
     """Print the id of a new job, and the money that is held for it."""
-    from broker.cli.jobs import held_view
+    from broker.cli.jobs import job_view
 
     terminal.say(f"Submitted as {job.id}.")
-    terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(job.budget_shares)))
+    terminal.say(*(f"Held now: {line}." for line in job_view.shares_of(job.budget_shares)))
 
 
 def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) -> None:
@@ -244,10 +244,10 @@ def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) ->
 def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Notify the approvers of a new request, and print the deliveries."""
     from broker.app.alerts import approvers
-    from broker.cli.service import notices_view
+    from broker.cli.service import notices
 
     if view.asked is not None and (sent := approvers.tell(broker, view)):
-        terminal.say(f"{notices_view.deliveries(sent)}.")
+        terminal.say(f"{notices.deliveries(sent)}.")
 
 
 def approval_needed(job: JobDetails) -> ApprovalNeeded:

@@ -42,7 +42,7 @@ def book(
     from broker.app.results.book import BookReport
     from broker.app.results.prices import PollOutcome
     from broker.cli.prices.poll import progress
-    from broker.cli.prices.status_view import outcome
+    from broker.cli.prices.status import outcome
 
     terminal = Terminal.of(context)
     broker = terminal.broker()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from broker.cli import completion, filters
+from broker.cli.filters import RowFilter
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
 from broker.cli.prices.first_look import Offline, first_look
+from broker.cli.prices.status import converted
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
-from broker.cli.where import RowFilter
 from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.offers import OfferCounts
+    from broker.app.results.offers import OfferCounts, OfferGroupList, OfferGroupResult, OfferList, OfferResult
+    from broker.app.results.risk import OfferRiskList, OfferWithRisk, RiskEvidence, RiskResult
+    from broker.core.values.money import Money
     from broker.remote.team_api import TeamApi
 
 EXAMPLES = examples(
@@ -84,14 +94,13 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`. A
     server lists its own offers and asks no provider; it shows at most 1,000 groups, risks, or rows in another order.
     """
-    from broker.cli.prices import offer_view
     from broker.core.errors import InvalidInput
 
     terminal = Terminal.of(context)
     if given.risk and given.by is not None:
         raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")
     found = _found(terminal, given, given.limit or (None if given.every or as_json else _ROWS))
-    terminal.result(found, lambda: offer_view.table(terminal.out, found))
+    terminal.result(found, lambda: table(terminal.out, found))
 
 
 def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
@@ -136,3 +145,194 @@ def _of_server(api: TeamApi, wanted: OfferFilter, given: OffersOptions, limit: i
     if given.risk:
         return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MOST_OFFERS, **asked)
     return api.whole(OfferList, "/offers", "offers", limit, MOST_OFFERS, sort=given.sort.value, **asked)
+
+
+_KINDS = {"spot": "yellow", "owned": "green", "reserved": "cyan"}
+_NOTES = {
+    "doubted": Text("doubted", style="red"),
+    "reference": Text("ref", style="dim"),
+    "stale": Text("stale", style="yellow"),
+    "simulated": Text("simulated", style="magenta"),
+    "imported": Text("imported", style="cyan"),
+    "recorded": Text("recorded", style="cyan"),
+    "live": Text("live", style="green"),
+}
+_AVAILABLE = {
+    "available": Text("yes", style="green"),
+    "unavailable": Text("sold out", style="red"),
+    "no_quota": Text("no quota", style="red"),
+    "unknown": Text("unknown", style="dim"),
+}
+
+
+def note(offer: OfferResult) -> Text:
+    """The kind of price."""
+    return _NOTES[offer.price_kind]
+
+
+def _kind(offer: OfferResult) -> Text:
+    kind = formats.purchase_type(offer.capacity_type, offer.term_months)
+    return Text(kind, style=_KINDS.get(offer.capacity_type, ""))
+
+
+def _percent(part: float | None) -> str:
+    return "" if part is None else formats.percent(part)
+
+
+_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
+    ValueColumn("provider", lambda one: one.provider),
+    ValueColumn("region", lambda one: one.region, 2),
+    ValueColumn("zone", lambda one: one.zone or "", 9),
+    ValueColumn("machine type", lambda one: one.instance_type, 5, folds=True),
+    ValueColumn("GPU", lambda one: one.machine),
+    ValueColumn("purchase type", _kind),
+    ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), align="right"),
+    ValueColumn("$/h", lambda one: formats.rate(one.price_per_hour), 6, "right"),
+    ValueColumn("spot discount", lambda one: _percent(one.spot_discount), 7, "right"),
+    ValueColumn("available", lambda one: _AVAILABLE[one.availability], 4),
+    ValueColumn(
+        "interruptions/h",
+        lambda one: "" if one.interruption_rate is None else f"{one.interruption_rate:.1%}",
+        10,
+        "right",
+    ),
+    ValueColumn("score", lambda one: "" if one.score is None else f"{one.score:.2g}", 11, "right"),
+    # Always shown, even at 80 columns: a price without its age cannot be trusted.
+    ValueColumn("age", lambda one: formats.age(one.age_seconds), 3, "right"),
+    ValueColumn("source", lambda one: one.source, 8),
+    ValueColumn("note", note),
+)
+
+
+def table(console: Console, found: OfferCounts) -> Iterator[RenderableType]:
+    """The table of offers, of their risks, or of groups, and its footer."""
+    from broker.app.results.offers import OfferGroupList, OfferList
+    from broker.app.results.risk import OfferRiskList
+
+    if isinstance(found, OfferRiskList):
+        return _risks(console, found)
+    assert isinstance(found, OfferList | OfferGroupList)
+    return _offers(console, found) if isinstance(found, OfferList) else _groups(console, found)
+
+
+def _offers(console: Console, found: OfferList) -> Iterator[RenderableType]:
+    shown = found.offers
+    if shown:
+        yield from listed(console, _COLUMNS, shown)
+    if any(one.reference for one in shown):
+        yield Text("ref: reference price from a published price list, not live; see its age", style="dim")
+    if any(one.stale for one in shown):
+        yield Text("stale: older than the provider's maximum age; not used for launches", style="yellow")
+    for doubt in sorted({one.doubt for one in shown if one.doubt is not None}):
+        yield Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red")
+    names = {one.provider for one in shown}
+    yield from converted({name: rates for name, rates in found.converted.items() if name in names})
+    yield from footer(found, len(shown))
+
+
+def _groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
+
+    def key(name: str) -> ValueColumn[OfferGroupResult]:
+        return ValueColumn(name.replace("_", " "), lambda one: getattr(one, name))
+
+    def price(best: OfferResult | None) -> Money | None:
+        return (best.price_per_gpu_hour or best.price_per_hour) if best else None
+
+    def of_cheapest(best: OfferResult | None) -> str:
+        return f"{best.instance_type} in {best.provider}/{best.region}" if best else "none available"
+
+    columns: tuple[ValueColumn[OfferGroupResult], ...] = (
+        *map(key, found.group_by),
+        ValueColumn("offers", lambda one: f"{one.offers:,}", 6, "right"),
+        ValueColumn(
+            "min $/GPU-h",
+            lambda one: formats.rate(price(one.cheapest)),
+            align="right",
+        ),
+        ValueColumn("max $/GPU-h", lambda one: formats.rate(one.max_price_per_gpu_hour), 5, "right"),
+        ValueColumn("cheapest", lambda one: of_cheapest(one.cheapest), 2),
+        ValueColumn(
+            "purchase type", lambda one: formats.purchase_type(one.cheapest.capacity_type) if one.cheapest else "", 1
+        ),
+        ValueColumn("note", lambda one: note(one.cheapest) if one.cheapest else "", 3),
+    )
+    if found.groups:
+        yield from listed(console, columns, found.groups)
+    yield from footer(found, len(found.groups), found.matching_groups)
+
+
+def footer(found: OfferCounts, shown: int, groups: int | None = None) -> Iterator[Text]:
+    """How many rows of how many are shown, how many reference prices are hidden because of their age, and offers near
+    to a request without offers. ``groups``: their number, if the rows are groups."""
+    tail = "" if shown == (found.matching if groups is None else groups) else "; use --all to show all"
+    if not found.total:
+        line = "no offers are known; run `gpubroker prices poll`"
+    elif not found.matching:
+        line = f"0 of {found.total:,} offers match"
+    elif groups is None:
+        more = f" ({found.total:,} known)" if found.total != found.matching else ""
+        line = f"{shown:,} of {found.matching:,} matching offers shown{more}{tail}"
+    else:
+        line = f"{shown:,} of {formats.plural(groups, 'group')} shown{tail}"
+    yield Text(line, style="dim")
+    if found.old_hidden:
+        hidden = formats.plural(found.old_hidden, "old reference price")
+        yield Text(f"{hidden} hidden; --all shows them, `gpubroker prices book` checks them", style="dim")
+    for name, others in found.nearby.items():
+        yield Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan")
+
+
+_LONG = timedelta(days=100 * 365)  # a longer lifetime is shown as unknown
+_RISK_COLUMNS: tuple[ValueColumn[OfferWithRisk], ...] = (
+    ValueColumn("location", lambda one: f"{one.provider}/{one.zone or one.region}", folds=True),
+    ValueColumn("machine type", lambda one: one.instance_type, 4, folds=True),
+    ValueColumn("GPU", lambda one: one.machine),
+    ValueColumn("purchase type", lambda one: formats.purchase_type(one.capacity_type)),
+    ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), 3, "right"),
+    ValueColumn(
+        "interruptions/h",
+        lambda one: f"{one.risk.interruptions_per_hour:.2g}" if one.risk.interruptions_per_hour else "never",
+        align="right",
+    ),
+    ValueColumn("mean lifetime", lambda one: _life(one.risk.mean_life), 1, "right"),
+    ValueColumn("left after 3 h", lambda one: _life(one.risk.left_after_3_hours), 5, "right"),
+    ValueColumn(
+        "returns in",
+        lambda one: formats.length(one.risk.time_to_return) if one.capacity_type == "spot" else formats.NOTHING,
+        2,
+        "right",
+    ),
+    ValueColumn("estimated from", lambda one: _estimated_from(one.risk), folds=True),
+    ValueColumn("note", note),
+)
+
+
+def _risks(console: Console, found: OfferRiskList) -> Iterator[RenderableType]:
+    """The table, the meaning of its columns, and the footer."""
+    if found.offers:
+        yield from listed(console, _RISK_COLUMNS, found.offers)
+        yield Text(
+            "interruptions/h: per machine; left after 3 h: mean remaining lifetime of a machine that has run for 3 h; "
+            "estimated from: interruptions in the machine-hours of the last three weeks, recent hours weighted more",
+            style="dim",
+        )
+    yield from footer(found, len(found.offers))
+
+
+def _life(time: timedelta | None) -> str:
+    return formats.NOTHING if time is None or time > _LONG else formats.length(time)
+
+
+def _estimated_from(risk: RiskResult) -> str:
+    def seen(evidence: RiskEvidence) -> str:
+        return f"{evidence.losses:,.0f} in {evidence.hours:,.0f} h"
+
+    match risk.basis.value:
+        case "own_history":
+            return seen(risk.own)
+        case "family_history":
+            return f"similar pools: {seen(risk.family)}"
+        case "provider":
+            return "the provider"
+        case _:
+            return "assumed"

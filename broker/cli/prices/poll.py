@@ -32,7 +32,7 @@ def poll(context: typer.Context, provider: OnlyProviders = None, as_json: AsJson
 
     from broker.app.market.polling import poll_now, providers_to_poll
     from broker.app.results.prices import PollOutcome, PollReport
-    from broker.cli.prices.status_view import outcome
+    from broker.cli.prices.status import outcome
 
     terminal = Terminal.of(context)
     broker = terminal.broker()

@@ -155,7 +155,7 @@ def _plan(terminal: Terminal, story: Demo) -> Preview:
 
 
 def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
-    from broker.cli.render.event_format import line
+    from broker.cli.jobs.job_view import line
     from broker.core.events.agent_events import CheckpointSaved
 
     _heading(terminal, "3  The run")

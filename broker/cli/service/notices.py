@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.app.alerts.notify import Delivery
+    from broker.app.results.notices import NoticeResult
 
 app = typer.Typer(no_args_is_help=True, help="List alerts and their delivery, and retry what failed.")
 
@@ -35,7 +42,6 @@ def list_(
 ) -> None:
     """List alerts by recipient: sent, waiting, or failed and why."""
     from broker.app.alerts.sent import sent
-    from broker.cli.service.notices_view import dispatch
 
     terminal = Terminal.of(context)
     found = sent(terminal.broker(), failed=failed, limit=limit)
@@ -56,3 +62,21 @@ def retry(context: typer.Context, as_json: AsJson = False) -> None:
     terminal.result(done, lambda: [tried, *failed])
     if done.errors:
         raise typer.Exit(5)
+
+
+def dispatch(one: NoticeResult) -> str:
+    """The delivery state of one alert to one recipient."""
+    if one.delivered_at is not None:
+        return f"sent to {one.target} on {formats.moment(one.delivered_at)}: {one.title}"
+    if one.next_try is None:
+        return f"never sent to {one.target}: {one.title} ({one.error})"
+    why = f" ({one.error})" if one.error else ""
+    return f"not yet sent to {one.target}, tried {formats.plural(one.tries, 'time')}{why}: {one.title}"
+
+
+def deliveries(sent: Iterable[Delivery]) -> str:
+    """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
+    return "; ".join(
+        f"not yet sent to {one.target} ({one.error}), will be retried" if one.error else f"sent to {one.target}"
+        for one in sent
+    )

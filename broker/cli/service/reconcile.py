@@ -10,7 +10,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples("gpubroker reconcile", "gpubroker reconcile --forever")
-HIDDEN = True  # users do not need it
+HIDDEN = ("reconcile",)  # users do not need it
 
 
 def reconcile(

@@ -98,7 +98,7 @@ def serve(
 
     def tell(result: PollResult) -> None:
         from broker.app.results.prices import PollOutcome
-        from broker.cli.prices.status_view import outcome
+        from broker.cli.prices.status import outcome
 
         polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
         say(*outcome(PollOutcome.of(result), hint=True))

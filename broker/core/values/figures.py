@@ -71,3 +71,39 @@ def figure_of(number: float) -> float | None:
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 offer``, ``2 offers``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+_HOUR = timedelta(hours=1)
+
+
+def hours_of(time: timedelta) -> float:
+    """The time in hours."""
+    return time / _HOUR
+
+
+def span(time: timedelta) -> str:
+    """A timedelta in the format of `hours`."""
+    return hours(time / _HOUR)
+
+
+def hours(value: float) -> str:
+    """``2.5 h``, ``12 min``, ``30 s``: hours with three significant digits, in the unit that fits."""
+    if value >= 1:
+        return f"{value:,.0f} h" if value >= 100 else f"{value:.3g} h"
+    if value * 60 >= 1:
+        return f"{value * 60:.3g} min"
+    return f"{value * 3600:.3g} s"
+
+
+def about(amount: Money) -> str:
+    """An estimate, rounded to cents: ``$12.35``, ``less than $0.01``."""
+    return "less than $0.01" if 0 < amount.micros < 10_000 else amount.rounded()
+
+
+def gigabytes(value: float) -> str:
+    """Bytes as ``14 GB`` (10⁹), below 0.1 GB as ``14 MB`` (10⁶), below 10,000 as ``14 bytes``."""
+    if value < 10_000:
+        return f"{value:,.0f} bytes"
+    if value < 0.1e9:
+        return f"{value / 1e6:.3g} MB"
+    return f"{value / 1e9:,.0f} GB" if value >= 100e9 else f"{value / 1e9:.3g} GB"

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from broker.core.job.jobs import MachineRequest
 from broker.core.job.placements import CostTerm, Moved, Placement
 from broker.core.market.offers import Billing, Offer
+from broker.core.values.figures import gigabytes, hours, hours_of, span
 from broker.core.values.money import Money
-from broker.placement.formats import gigabytes, hours, hours_of, span
 from broker.placement.pricing.data_cost import egress_rate
 from broker.placement.pricing.run_model import Effort, RunModel, Spell, run_model
 from broker.placement.shares import machines

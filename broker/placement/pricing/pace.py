@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from broker.core.errors import UnknownName
 from broker.core.values.accelerators import relative_throughput
-from broker.placement.formats import hours
+from broker.core.values.figures import hours
 
 Machine = tuple[str, int]  # accelerator and its count per node
 

@@ -15,8 +15,8 @@ from broker.core.errors import UnknownName
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import relative_throughput
+from broker.core.values.figures import hours, hours_of
 from broker.placement.conditions import Conditions
-from broker.placement.formats import hours, hours_of
 from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
 from broker.placement.pricing.data_cost import KeepingRate
 from broker.placement.pricing.pace import Paces, measured

@@ -13,8 +13,8 @@ from statistics import NormalDist
 
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.values.figures import hours_of
 from broker.placement.conditions import Conditions
-from broker.placement.formats import hours_of
 from broker.placement.pricing.run_model import Effort
 
 # Added to the bound: a start may take longer, and a hold is topped up a quarter of an hour before its end.

@@ -15,9 +15,9 @@ from typing import Protocol
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.figures import about, hours, hours_of
 from broker.core.values.money import Money
 from broker.core.values.units import print_money
-from broker.placement.formats import about, hours, hours_of
 
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 WORTH_MOVING = 2.5

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
+from broker.core.values.figures import hours_of
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.formats import hours_of
 from broker.placement.offer_index import Board
 from broker.placement.planner import Deny
 from broker.placement.pricing.estimate import margin

@@ -20,7 +20,7 @@ def question(make: Make[About, Question], connection: Connection, about: About, 
 
     With ``looks_up`` it is built each time, with the connection, as it depends on names in the database.
     """
-    return make(connection, about) if looks_up else cast(Question, _made_once(make, about))
+    return make(connection, about) if looks_up else cast("Question", _made_once(make, about))
 
 
 @lru_cache(maxsize=1024)

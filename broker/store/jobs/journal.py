@@ -154,7 +154,7 @@ class StoreWriting(StoreReading):
             return ask()
         if what not in self._new.known:
             self._new.known[what] = ask()
-        return cast(_Answer, self._new.known[what])
+        return cast("_Answer", self._new.known[what])
 
     add_statement = query(billing_months.add_statement)
     answer_anomaly = query(anomalies.answer)

@@ -43,7 +43,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 def pass_time(broker: Broker, by: timedelta) -> None:
-    cast(ManualClock, broker.clock).advance(by)
+    cast("ManualClock", broker.clock).advance(by)
 
 
 def submitted(broker: Broker, name: str) -> JobView:

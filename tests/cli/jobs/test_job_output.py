@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from broker.cli.jobs.job_output import harmless, print_output
+from broker.cli.jobs.follow import harmless, print_output
 
 BEL, ST = "\x07", "\x1b\\"
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker.app.market.price_history import PriceHistories, PriceHistory
 from broker.app.results.price_history import PriceHistoryList
-from broker.cli.prices.history_view import chart
+from broker.cli.prices.history import chart
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money

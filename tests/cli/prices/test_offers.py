@@ -14,8 +14,8 @@ from broker.app.market import offer_rows
 from broker.app.market.offer_lists import MatchingOffers, groups
 from broker.app.results.offers import OfferList, OfferResult
 from broker.app.results.risk import OfferRiskList, OfferWithRisk
-from broker.cli.prices import offer_view as view
-from broker.cli.prices import risk_view
+from broker.cli.prices import offers
+from broker.cli.prices import offers as view
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.values.money import Money
@@ -238,7 +238,7 @@ def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -
     (row,) = offer_rows.rows([far], NOW)
     found = OfferRiskList.from_parts(matching([row]), offers=[OfferWithRisk.of(row, risk=risk)])
     console = Console(width=width, record=True, file=StringIO())
-    for part in risk_view.table(console, found):
+    for part in offers.table(console, found):
         console.print(part)
     shown = console.export_text()
     assert shown.count("z") == 40

@@ -167,7 +167,7 @@ class CountedAttempts:
             for key, live in self._lives.items():
                 if live is None:
                     self._lives[key] = _live(*self._alike[key])
-            self._told = cast(tuple[LiveAttempt, ...], tuple(self._lives.values()))
+            self._told = cast("tuple[LiveAttempt, ...]", tuple(self._lives.values()))
         return self._told
 
 

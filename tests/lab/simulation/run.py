@@ -86,7 +86,7 @@ class _Simulation:
     tie: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.policy = cast(PolicySet, WholeHolds(self.policy))
+        self.policy = cast("PolicySet", WholeHolds(self.policy))
         self.start = self.workload.start
         self.horizon = self.size.days * DAY
         self.cut_off_at = self.horizon + max(self.horizon, _LEAST_AFTER)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.figures import about
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.formats import about
 from broker.placement.offer_index import Board
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
