@@ -22,6 +22,7 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError
 from broker.core.job.jobs import Job
+from broker.core.job.pitfalls import pitfalls
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
 from broker.core.market.offers import Offer
@@ -186,6 +187,7 @@ def preview(
             seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, in_force(look)))
         if sends_secrets:
             seen = seen.noted(*note_of_missing_secrets(job))
+        seen = seen.noted(*pitfalls(job))
         if not seen.plan.placements:
             strange = tuple(unknown_providers(broker, job))
             return replace(seen, strange=strange).noted(*strange)

@@ -213,3 +213,15 @@ def test_what_cannot_be_submitted_promises_no_hold(gpubroker: Any, sandbox_job: 
     assert "Denied by the active policy" in denied.out
     assert "is held" not in denied.out
     assert gpubroker("plan", sandbox_job, "--json").json["hold"] == {}
+
+
+def test_a_secret_under_envs_is_warned_of_and_never_shown(gpubroker: Any, write: Any) -> None:
+    file = write("x.yaml", "name: x\nrun: train | tee log\nenvs: {HF_TOKEN: hf_abcdefGHIJKLmnop}\n")
+    for done in (
+        gpubroker("plan", file),
+        gpubroker("plan", file, "--json"),
+        gpubroker("submit", file, "--yes", "--detach"),
+    ):
+        assert "HF_TOKEN looks like a secret" in done.out
+        assert "set -o pipefail" in done.out
+        assert "hf_" not in done.out + done.err
