@@ -4,7 +4,7 @@ differences."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charges_file import read_charges
 from broker.app.billing.focus_charges import read_focus_charges
-from broker.app.results.charges import ChargesResult
+from broker.app.results.charges import ChargesResult, SkippedRows
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
 from broker.core.events.views import AttemptView, JobView
@@ -50,12 +50,11 @@ _FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not quer
 @dataclass(frozen=True, slots=True)
 class Billed:
     """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
-    ``other_currencies``: rows of the file that are not in USD and are left out, by currency; ``superseded``: files of
-    earlier runs of the export, which are left out."""
+    ``skipped``: rows of the export that are left out; ``superseded``: its files that are, as those of earlier runs."""
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
-    other_currencies: Mapping[str, int] = field(default_factory=dict)
+    skipped: Sequence[SkippedRows] = ()
     superseded: Sequence[str] = ()
 
 
@@ -110,8 +109,8 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
     read = read_focus_charges(file)
     charges = read.charges
     if not charges:
-        others = ", ".join(read.other_currencies)
-        raise InvalidInput(f"has no charges in USD{f', only in {others}' if others else ''}", where=str(file))
+        others = "".join(f"; {one.rows} rows {one.reason} ({one.samples[0]}, …)" for one in read.skipped)
+        raise InvalidInput(f"has no charges in USD{others}", where=str(file))
     since, until = min(one.starts for one in charges), max(one.ends for one in charges)
     providers, now = {one.provider for one in charges}, broker.clock.now()
     with broker.store.reading() as look:
@@ -122,7 +121,7 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
         charged = Charged(charges, now)
         rows = _comparisons(look, paid, there, charged, now)
     rest = charged.for_others(row.key for row in rows)
-    return Billed(tuple(rows), rest, read.other_currencies, [str(one) for one in read.superseded])
+    return Billed(tuple(rows), rest, read.skipped, [str(one) for one in read.superseded])
 
 
 def fetch(broker: Broker, provider: str = "") -> ChargesResult:

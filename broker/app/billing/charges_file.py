@@ -28,7 +28,10 @@ _NEEDED = ("key", "amount")
 _YES, _NO = ("yes", "true", "1"), ("", "no", "false", "0")
 MOST_CHARGED = Decimal(10) ** 9
 """USD; a larger amount in a file is a mistake."""
-_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d*)?")  # a comma that is no thousands separator may be a decimal comma
+# Thousands separators, where the other sign or a second group shows that it is one: 12,345 may be twelve or thousands.
+_GROUPED = re.compile(r"-?\d{1,3}((,\d{3})+\.\d+|(,\d{3}){2,})")
+_GROUPED_BY_POINTS = re.compile(r"-?\d{1,3}((\.\d{3})+,\d+|(\.\d{3}){2,})")
+_EITHER = re.compile(r"-?\d{1,3}[.,]\d{3}")
 _SHOWN = 20  # problems
 
 
@@ -46,9 +49,11 @@ def read_charges(file: Path, provider: str = "") -> list[Charge]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
     charges, problems = [], []
+    points = any(_GROUPED_BY_POINTS.fullmatch((row["amount"] or "").strip().removeprefix("$")) for _, row in numbered)
     for line, row in numbered:
         try:
-            charges.append(_charge({name: (value or "").strip() for name, value in row.items() if name}, provider))
+            values = {name: (value or "").strip() for name, value in row.items() if name}
+            charges.append(_charge(values, provider, grouped_by_points=points))
         except (ValueError, TypeError, AttributeError) as error:
             problems.append(Problem(line, 1, "", str(error)))
     if problems:
@@ -74,8 +79,8 @@ def _check_header(file: Path, names: list[str], provider: str) -> None:
         )
 
 
-def _charge(row: Mapping[str, str], provider: str) -> Charge:
-    """Raises ValueError with what was expected."""
+def _charge(row: Mapping[str, str], provider: str, *, grouped_by_points: bool) -> Charge:
+    """``grouped_by_points``: whether another amount of the file is. Raises ValueError with what was expected."""
     whose = row.get("provider") or provider
     if not whose:
         raise ValueError("no provider; expected one, or --provider")
@@ -94,7 +99,7 @@ def _charge(row: Mapping[str, str], provider: str) -> Charge:
     if estimated not in (*_YES, *_NO):
         raise ValueError(f"estimated is {estimated!r}; expected yes or no")
     about = {"line": row["line"]} if row.get("line") else {}
-    amount, account = _amount(row.get("amount", "")), row.get("account", "")
+    amount, account = _amount(row.get("amount", ""), grouped_by_points), row.get("account", "")
     return Charge(whose, starts, ends, amount, row["key"], estimated in _YES, about, account)
 
 
@@ -106,10 +111,18 @@ def _moment(name: str, text: str) -> datetime:
         raise ValueError(f"{name} is {text!r}; expected a time such as 2026-11-01T10:00Z") from None
 
 
-def _amount(text: str) -> Money:
+def _amount(text: str, grouped_by_points: bool) -> Money:
     plain = text.removeprefix("$")
+    if _GROUPED.fullmatch(plain):
+        plain = plain.replace(",", "")
+    elif _GROUPED_BY_POINTS.fullmatch(plain):
+        plain = plain.replace(".", "").replace(",", ".")
+    elif _EITHER.fullmatch(plain) and ("," in plain or grouped_by_points):
+        raise ValueError(
+            f"amount is {text!r}, with a thousands separator or a decimal sign; expected USD such as 12345.60"
+        )
     try:
-        amount = Decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
+        amount = Decimal(plain)
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or abs(amount) > MOST_CHARGED:

@@ -12,7 +12,7 @@ import csv
 import gzip
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from typing import Any
 from broker.app.billing.charges_file import MOST_CHARGED
 from broker.app.billing.focus_files import load_parquet
 from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
+from broker.app.results.charges import SkippedRows
 from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
@@ -35,6 +36,7 @@ _PROVIDER = ("ServiceProviderName", "ProviderName")
 _READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags", *IDENTITY}
 _KEY = re.compile(r"[A-Za-z0-9][\w.-]*-\d+")
 _AT_ONCE = 10_000  # rows of Parquet
+_SAMPLES = 3
 _MICROS = Decimal(10) ** 6
 _SHORTEST = timedelta(microseconds=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
@@ -74,11 +76,10 @@ class _Summed:
 
 @dataclass(frozen=True, slots=True)
 class FocusCharges:
-    """What a FOCUS export charges in USD. Left out are its rows in other currencies, counted by currency, and the files
-    of earlier runs (``superseded``)."""
+    """What a FOCUS export charges in USD, and what is left out: rows, and the files of earlier runs."""
 
     charges: list[Charge]
-    other_currencies: Mapping[str, int]
+    skipped: Sequence[SkippedRows]
     superseded: Sequence[Path]
 
 
@@ -86,14 +87,17 @@ def read_focus_charges(export: Path) -> FocusCharges:
     """The billed cost (BilledCost) by provider and attempt, of a file (CSV, CSV packed with gzip, Parquet) or of a
     folder of such parts, as clouds write them: the newest runs, where manifests tell. Raises `InvalidInput` with the
     row or with the files that would count twice, and `MissingExtra` for Parquet."""
-    summed, left_out, duplicates = _Summed(), Counter[str](), Duplicates()
+    summed, duplicates = _Summed(), Duplicates()
+    skipped, samples = Counter[str](), defaultdict[str, list[str]](list)
     found = export_files(export)
     for file in found.files:
         rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
         try:
             for where, row in rows:
                 if (currency := _text(row.get("BillingCurrency"))) != "USD":
-                    left_out[currency or "no currency"] += 1
+                    why = f"in {currency or 'no currency'}; amounts are in USD"
+                    skipped[why] += 1
+                    samples[why] += [where] if len(samples[why]) < _SAMPLES else []
                     continue
                 provider, stretch = _provider(row, where), _stretch(row, where)
                 summed.add(provider, _key(row), stretch)
@@ -104,6 +108,7 @@ def read_focus_charges(export: Path) -> FocusCharges:
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
     duplicates.check(export)
+    left_out = [SkippedRows(reason=why, rows=rows, samples=samples[why]) for why, rows in sorted(skipped.items())]
     return FocusCharges(list(summed.charges()), left_out, found.superseded)
 
 

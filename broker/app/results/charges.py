@@ -87,11 +87,18 @@ class ComparedAttempt(Result):
         return cls.from_parts(row, job=row.job_id)
 
 
+class SkippedRows(Result):
+    """Rows of an export that do not count, why, and where the first of them are (``FILE:LINE``)."""
+
+    reason: str
+    rows: int
+    samples: list[str]
+
+
 class BilledReport(Result):
     """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
-    open. ``for_others``: charges by provider for resources outside gpubroker; ``other_currencies``: rows of the file
-    that are not in USD, by currency, which are left out; ``superseded``: files of earlier runs of the export, which are
-    left out, too."""
+    open. ``for_others``: charges by provider for resources outside gpubroker; ``skipped``: rows of the
+    export that are left out; ``superseded``: its files that are, as those of earlier runs."""
 
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")
@@ -100,7 +107,7 @@ class BilledReport(Result):
     total: ComparedSums
     attempts: list[ComparedAttempt]
     for_others: dict[str, Money]
-    other_currencies: dict[str, int]
+    skipped: list[SkippedRows]
     superseded: list[str]
 
     @classmethod
@@ -116,7 +123,7 @@ class BilledReport(Result):
             total=ComparedSums.of(found.rows),
             attempts=[ComparedAttempt.of(row) for row in found.rows],
             for_others=dict(found.for_others),
-            other_currencies=dict(found.other_currencies),
+            skipped=list(found.skipped),
             superseded=list(found.superseded),
         )
 

@@ -264,8 +264,9 @@ def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
         for name, amount in sorted(found.for_others.items())
     ]
     others += [
-        f"{formats.plural(rows, 'row')} in {currency}: left out, amounts are in USD"
-        for currency, rows in sorted(found.other_currencies.items())
+        f"{formats.plural(one.rows, 'row')} left out: {one.reason} ({', '.join(one.samples)}{more})"
+        for one in found.skipped
+        for more in [", …" if one.rows > len(one.samples) else ""]
     ]
     others += [f"{name}: left out, of an earlier run" for name in found.superseded]
     if not found.rows:

@@ -294,6 +294,14 @@ def test_a_newer_file_replaces_the_charges_of_the_time_that_it_covers(
     assert ledger_faults(broker) == []
 
 
+def test_thousands_may_be_separated_where_nothing_else_is_meant(broker: Broker, tmp_path: Path) -> None:
+    amounts = ("1,234.5", "1,234,567", "12.345", "$-1,234.25")
+    for texts, total in ((amounts, "1234579.595"), (("12.345,67", "1.234.567", "2.5"), "1246915.17")):
+        lines = (f'a-{at},2026-11-01,"{text}"' for at, text in enumerate(texts))
+        import_file(broker, file(tmp_path, "key,day,amount", *lines), "mute")
+        assert sum((one.amount for one in broker.store.charges.all()), Money.ZERO) == Money.usd(total)
+
+
 def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path) -> None:
     key = ran(broker, "train", "mute")
     line = f"{key},{UP.isoformat()},{GONE.isoformat()},51,mute,gpu,no"
@@ -311,6 +319,8 @@ def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path
         (["key,day,amount", "a-1,2026-11-01,NaN"], "amount is 'NaN'"),
         (["key,day,amount", 'a-1,2026-11-01,"12,34"'], "amount is '12,34'"),  # a decimal comma is no $1,234
         (["key,day,amount", 'a-1,2026-11-01,"1,23,456"'], "amount is '1,23,456'"),
+        (["key,day,amount", 'a-1,2026-11-01,"12,345"'], "line 2: amount is '12,345', with a thousands separator or a"),
+        (["key,day,amount", 'a-1,2026-11-01,"1.234,5"', "a-1,2026-11-02,12.345"], "line 3: amount is '12.345', with"),
         (["key,starts,ends,amount", "a-1,2026-11-02,2026-11-01,1"], "an end after the start"),
         (["key,day,amount", "a-1,9999-12-31,1"], "line 2: day is '9999-12-31'"),
         (["key,starts,ends,amount", "a-1,0001-01-01T00:00+05:00,2026-11-02,1"], "line 2: starts is '0001-01-01"),

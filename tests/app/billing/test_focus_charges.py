@@ -53,7 +53,10 @@ def test_an_export_as_clouds_write_it_is_read_whole(tmp_path: Path) -> None:
             part.write("\n".join([HEADER, row, euros]) + "\n")
     read = read_focus_charges(tmp_path / "export")
     assert [(one.provider, one.amount) for one in read.charges] == [("aws", Money.usd("4.5"))]
-    assert read.other_currencies == {"EUR": 3}
+    (skipped,) = read.skipped
+    assert (skipped.reason, skipped.rows, skipped.samples[0]) == (
+        "in EUR; amounts are in USD", 3, f"{parts / 'part-0.csv.gz'}:3",
+    )  # fmt: skip
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InvalidInput, match="no file that ends in"):
@@ -182,6 +185,7 @@ def test_what_touches_is_one_charge_and_what_does_not_is_another(tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ('"12,345",USD,2026-09-01,2026-09-02,aws,,', "focus.csv:2: BilledCost is '12,345'"),
         ("x,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is 'x'"),
         ("1e999999,USD,2026-09-01,2026-09-02,aws,,", "focus.csv:2: BilledCost is '1e999999'"),
         ("1,USD,Monday,2026-09-02,aws,,", "focus.csv:2: ChargePeriodStart is 'Monday'"),
