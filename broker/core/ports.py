@@ -22,6 +22,7 @@ from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
 from broker.core.values.money import Money
+from broker.core.values.units import Seconds
 
 
 class Provider(Protocol):
@@ -249,7 +250,7 @@ class HoldingLimits:
     than renting. None: no limit."""
 
     utilisation: float | None = None
-    horizon: timedelta | None = None
+    horizon: Seconds | None = None
     break_even: float | None = None
 
 
@@ -271,23 +272,23 @@ class PolicyDefaults:
     work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit.
     """
 
-    max_duration: timedelta = timedelta(hours=24)
+    max_duration: Seconds = timedelta(hours=24)
     allow_reference_prices: bool = False
     allow_stale_prices: bool = False
     cpu_jobs_on_gpus: bool = False
     grants_cash: bool = False
     capacity_order: tuple[str, ...] = ()
-    wait_for_paid: timedelta | None = None
+    wait_for_paid: Seconds | None = None
     value_of_time: Money | None = None
-    end_orphans_after: timedelta | None = None
-    max_unattended: timedelta | None = None
+    end_orphans_after: Seconds | None = None
+    max_unattended: Seconds | None = None
     holding: HoldingLimits = HoldingLimits()
-    keep_checkpoints: timedelta | None = None
-    keep_results: timedelta | None = None
-    keep_logs: timedelta | None = None
-    keep_snapshots: timedelta | None = None
-    keep_prices: timedelta | None = None
-    keep_notices: timedelta | None = None
+    keep_checkpoints: Seconds | None = None
+    keep_results: Seconds | None = None
+    keep_logs: Seconds | None = None
+    keep_snapshots: Seconds | None = None
+    keep_prices: Seconds | None = None
+    keep_notices: Seconds | None = None
     hold_quantile: float | None = None
 
 

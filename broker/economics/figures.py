@@ -63,6 +63,17 @@ ExactUsd = Annotated[float, Shown("$", exact=True), PlainSerializer(usd, when_us
 EstimatedUsd = Annotated[
     float, Shown("$"), PlainSerializer(estimated_usd, when_used="json"), _schema("string", "USD, four digits")
 ]
+PlannedUsd = Annotated[
+    float,
+    PlainSerializer(lambda amount: f"{amount:.6f}".rstrip("0").rstrip("."), when_used="json"),
+    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
+]
+"""USD with up to six decimals."""
+Cents = Annotated[
+    float,
+    PlainSerializer(lambda amount: f"{amount:.2f}", when_used="json"),
+    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
+]
 Gib = Annotated[
     float, Shown("GiB"), PlainSerializer(gib, when_used="json"), _schema("number", "GiB, four digits or a tenth")
 ]

@@ -33,11 +33,11 @@ class SharingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SharingRules:
-    """``teams``: the shared teams, whose cost is divided; ``weights``: of the teams in a fixed rule."""
+    """How idle capacity and the cost of shared teams are divided, and the weights of a fixed rule by team."""
 
     idle: SharingRule = SharingRule.SEPARATE
     shared: SharingRule = SharingRule.SEPARATE
-    teams: tuple[str, ...] = ()
+    shared_teams: tuple[str, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -73,12 +73,12 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     rows = {one.team: one for one in costs}
     for team in rules.weights if SharingRule.FIXED in (rules.idle, rules.shared) else ():
         rows.setdefault(team, TeamCost(team))
-    bearers = [row for team, row in rows.items() if team != NOBODY and team not in rules.teams]
+    bearers = [row for team, row in rows.items() if team != NOBODY and team not in rules.shared_teams]
     by_use = {row.team: max(row.amortised.micros, 0) for row in bearers}
     for team, amount in _divided(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
         rows[team] = replace(rows.get(team, TeamCost(team)), idle=amount)
     by_cost = {row.team: max(row.own.micros, 0) for row in bearers}
-    for giver in [rows[team] for team in dict.fromkeys(rules.teams) if team in rows]:
+    for giver in [rows[team] for team in dict.fromkeys(rules.shared_teams) if team in rows]:
         given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
         if giver.team in given:
             continue  # nobody bears the amount, or it stays where it is
@@ -128,7 +128,7 @@ def _divided(
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """An amount (USD) that a team is charged late: for ``month``, billed in ``billed_in`` (``2026-11``); None: with the
+    """An amount (USD) that a team is charged late: for ``month``, billed in ``billed_in`` (``2026-11``); null: with the
     statement that is frozen next."""
 
     month: str

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.money import Money
+from broker.economics.figures import Figure
 from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
@@ -39,43 +41,72 @@ class ReportedTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitFigures:
-    """Hours are of accelerators, money is USD. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand
-    and spot. ``measured_hours``: those of attempts with samples; ``busy_hours`` and ``idle_hours`` are parts of them,
-    ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held capacity; ``coverage``: the share
-    of all hours that ran on it."""
+class ScoredRun:
+    """A successful run, its total cost (USD), and its last report of the metric."""
 
+    job_id: str
+    cost: Money
+    value: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class QualityCost:
+    """The cheapest and the most expensive run of an owner, a team's project. ``per_point``: USD per difference of 1 in
+    the metric, in either direction; null if both have the same value."""
+
+    owner: str
+    cheapest: ScoredRun
+    dearest: ScoredRun
+    per_point: Money | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitMetrics:
+    """The cost of a unit of work in a period (UTC), of all teams or one. Hours are of GPUs, money is USD; null:
+    unknown, for want of a denominator. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand and
+    spot. ``measured_hours``: those of attempts with samples of their utilisation; ``busy_hours`` and ``idle_hours``
+    (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
+    capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
+    ``unread``: attempts whose samples could not be reached."""
+
+    since: datetime
+    until: datetime
+    team: str | None = None
     spent: Money
-    gpu_hours: float
+    gpu_hours: Figure
     gpu_spent: Money
     bought: Money
     rented: Money
-    spot_hours: float
+    spot_hours: Figure
     spot_spent: Money
     wasted: Money
-    tagged: float | None
+    tagged: Figure | None
     runs: int
     per_run: Money | None
     per_gpu_hour: Money | None
-    measured_hours: float
-    busy_hours: float
-    idle_hours: float
+    measured_hours: Figure
+    busy_hours: Figure
+    idle_hours: Figure
     idle_cost: Money
     per_busy_hour: Money | None
-    capacity_use: float | None
-    coverage: float | None
-    tokens: float
+    capacity_use: Figure | None
+    coverage: Figure | None
+    tokens: Figure
     per_million_tokens: Money | None
+    unread: int = 0
+    quality: tuple[QualityCost, ...] = ()
 
 
-def unit_figures(
+def unit_metrics(
+    since: datetime,
+    until: datetime,
     cells: Month,
     runs: int,
     measured: Iterable[MeasuredAttempt],
     held: Iterable[IdleCapacity],
     reported: Iterable[ReportedTokens],
-) -> UnitFigures:
-    """The figures of a time in which those cells were used and ``runs`` jobs succeeded."""
+) -> UnitMetrics:
+    """The metrics of a time in which those cells were used and ``runs`` jobs succeeded."""
     on_gpus = [(cell, used) for cell, used in cells.items() if cell.accelerator is not None]
     time = sum(used.time for _, used in on_gpus)
     gpu_spent = _sum(used.spent for _, used in on_gpus)
@@ -89,7 +120,9 @@ def unit_figures(
     tokens = sum(one.tokens for one in told)
     per_hour = gpu_spent.share(_HOUR, time) if time else None
     share = busy / measured_time if measured_time else Fraction(0)
-    return UnitFigures(
+    return UnitMetrics(
+        since=since,
+        until=until,
         spent=spent,
         gpu_hours=time / _HOUR,
         gpu_spent=gpu_spent,
@@ -132,32 +165,11 @@ def _sum(amounts: Iterable[Money]) -> Money:
     return sum(amounts, Money.ZERO)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRun:
-    """A successful run, its total cost (USD), and its last report of the metric. ``owner``: team and project."""
-
-    owner: str
-    job_id: str
-    cost: Money
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class QualityCost:
-    """The cheapest and the most expensive run of an owner. ``per_point``: USD per difference of 1 in the metric, in
-    either direction; None if both have the same value."""
-
-    owner: str
-    cheapest: ScoredRun
-    dearest: ScoredRun
-    per_point: Money | None
-
-
-def quality_costs(runs: Iterable[ScoredRun]) -> Sequence[QualityCost]:
-    """By owner with at least two runs, in the order of their names."""
+def quality_costs(runs: Iterable[tuple[str, ScoredRun]]) -> tuple[QualityCost, ...]:
+    """By owner with at least two runs, in the order of their names. ``runs``: each with its owner."""
     owners: defaultdict[str, list[ScoredRun]] = defaultdict(list)
-    for run in runs:
-        owners[run.owner].append(run)
+    for owner, run in runs:
+        owners[owner].append(run)
     found = []
     for owner, theirs in sorted(owners.items()):
         if len(theirs) < 2:
@@ -167,4 +179,4 @@ def quality_costs(runs: Iterable[ScoredRun]) -> Sequence[QualityCost]:
         apart = abs(dearest.value - cheapest.value)
         per_point = (dearest.cost - cheapest.cost).scaled(1 / apart) if apart else None
         found.append(QualityCost(owner, cheapest, dearest, per_point))
-    return found
+    return tuple(found)

@@ -42,20 +42,16 @@ class SpendingPace:
 class Forecast:
     """The forecast for the end of a period (USD). ``committed``: spent, plus what running and waiting jobs are expected
     to draw, at most what they hold. ``trend``: the spend so far continued, by its `SpendingPace` where there is one;
-    None early in the period without. ``used_up_at``: when the trend reaches the limit (UTC), if within the period.
-    ``low`` and ``high``: the bounds of ``expected`` by the pace; None without.
-    """
+    null early in the period without. ``expected``: the greater of both. ``low`` and ``high``: between them it will be
+    in four of five cases, by the pace; null without. ``used_up_at``: when the trend reaches the limit (UTC), if within
+    the period."""
 
     committed: Money
     trend: Money | None
-    used_up_at: datetime | None
+    expected: Money
     low: Money | None = None
     high: Money | None = None
-
-    @property
-    def expected(self) -> Money:
-        """The greater of ``committed`` and ``trend``."""
-        return self.committed if self.trend is None else max(self.committed, self.trend)
+    used_up_at: datetime | None = None
 
 
 def forecast(
@@ -69,7 +65,7 @@ def forecast(
     """
     period = (use.period_start, use.period_end)
     if now >= use.period_end:
-        return Forecast(use.spent, use.spent, None)
+        return Forecast(use.spent, use.spent, use.spent)
     committed = use.spent
     for draw in draws:
         if draw.rate is not None and now >= use.period_start:
@@ -81,13 +77,13 @@ def forecast(
         return _paced(use, limit, committed, now, pace)
     whole, elapsed = use.period_end - use.period_start, now - use.period_start
     if elapsed * _TOO_EARLY < whole:
-        return Forecast(committed, None, None)
+        return Forecast(committed, None, committed)
     trend = use.spent.share(in_microseconds(whole), in_microseconds(elapsed))
     used_up_at = None
     if trend > limit >= use.spent:
         left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
         used_up_at = now + timedelta(microseconds=left)
-    return Forecast(committed, trend, used_up_at)
+    return Forecast(committed, trend, max(committed, trend), used_up_at=used_up_at)
 
 
 def _at_most(expected: Money | None, amount: Money) -> Money:
@@ -101,7 +97,7 @@ def _paced(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: 
         used_up_at = now + timedelta(microseconds=(limit - use.spent).micros * left // rest)
     expected = max(committed, trend)
     low, high = min(expected, use.spent + pace.low), max(expected, use.spent + pace.high)
-    return Forecast(committed, trend, used_up_at, low, high)
+    return Forecast(committed, trend, expected, low, high, used_up_at)
 
 
 def passed(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -> list[str]:

@@ -38,14 +38,13 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityDifference:
-    """One difference. ``order``: the provider's id; ``purchase``: our id, or empty; ``told``: a sentence about the
-    difference."""
+    """Where a provider's list and the record here differ. ``order``: the provider's id; ``purchase``: ours, or null."""
 
     kind: DifferenceKind
     provider: str
     region: str
     order: str
-    purchase: str
+    purchase: str | None
     told: str
 
     @property
@@ -81,7 +80,7 @@ def charge_differences(
         if not early and abs(billed.micros - purchase.charged.micros) > _ROUNDING.micros:
             say = f"{billed.rounded(2)} was charged, and {purchase.charged.rounded(2)} was booked; check the invoice"
             found.append(CapacityDifference(DifferenceKind.CHARGED_OTHERWISE, provider, region, order, id, say))
-    return sorted(found, key=lambda one: (one.provider, one.purchase))
+    return sorted(found, key=lambda one: (one.provider, one.purchase or ""))
 
 
 def unseen(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
@@ -116,7 +115,7 @@ def _unknown(one: Reservation, noted: Collection[str]) -> Iterator[CapacityDiffe
         yield CapacityDifference(DifferenceKind.OTHER_STORE, one.provider, one.region, one.id, one.mark, told)
     elif one.id not in noted:
         told = f"{what} was bought beside gpubroker; record it: gpubroker capacity add … --order {one.id}"
-        yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, "", told)
+        yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, None, told)
 
 
 def _changed(purchase: Purchase, listed: Reservation) -> Iterator[CapacityDifference]:

@@ -5,12 +5,13 @@ A GPU-hour of the purchase costs its total price over all its GPU-hours. Use bey
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.purchases.purchases import Purchase
 from broker.core.values.money import Money, in_microseconds
+from broker.economics.figures import Figure
 
 _HOUR = timedelta(hours=1)
 Use = tuple[str | None, datetime, datetime, int]
@@ -19,29 +20,23 @@ Use = tuple[str | None, datetime, datetime, int]
 
 @dataclass(frozen=True, slots=True)
 class PurchaseReview:
-    """``until``: the end of the reviewed time (UTC). ``bought_hours``, ``used_hours``: GPU-hours up to then;
-    ``by_team``: used ones by team. ``cost``: of all bought hours; ``idle_cost``: of unused ones, which ``owner`` pays.
-    ``on_demand``, ``spot``: the price of the used hours there (None: unknown); ``saved``, ``saved_spot``: that price
-    less the cost. Amounts in USD."""
+    """`capacity review`: GPU-hours bought and used up to ``until`` (UTC), ``by_team`` (empty name: without a team).
+    ``cost_usd``: of the bought hours, used or not; ``idle_usd``: of those not used, which ``owner`` bears.
+    ``on_demand_usd``, ``spot_usd``: what the same use would have cost; ``saved_usd``, ``saved_spot_usd``: that less the
+    cost; null without a price."""
 
     purchase: str
     until: datetime
-    bought_hours: float
-    used_hours: float
-    by_team: tuple[tuple[str, float], ...]
+    bought_gpu_hours: Figure
+    used_gpu_hours: Figure
+    by_team: Mapping[str, Figure]
     owner: str
-    cost: Money
-    idle_cost: Money
-    on_demand: Money | None
-    spot: Money | None
-
-    @property
-    def saved(self) -> Money | None:
-        return None if self.on_demand is None else self.on_demand - self.cost
-
-    @property
-    def saved_spot(self) -> Money | None:
-        return None if self.spot is None else self.spot - self.cost
+    cost_usd: Money
+    idle_usd: Money
+    on_demand_usd: Money | None
+    saved_usd: Money | None
+    spot_usd: Money | None
+    saved_spot_usd: Money | None
 
 
 def review(
@@ -67,18 +62,22 @@ def review(
     cost = quote.total.share(min(part, in_microseconds(quote.length)), in_microseconds(quote.length))
     idle = Money(round(cost.micros * (1 - used / bought))) if bought else Money.ZERO
 
-    def elsewhere(rate: float | None) -> Money | None:
-        return None if rate is None else Money.usd(f"{used * rate:.6f}")
+    def elsewhere(rate: float | None) -> tuple[Money | None, Money | None]:
+        price = None if rate is None else Money.usd(f"{used * rate:.6f}")
+        return price, None if price is None else price - cost
 
+    (on_demand_usd, saved_usd), (spot_usd, saved_spot_usd) = elsewhere(on_demand), elsewhere(spot)
     return PurchaseReview(
         purchase=purchase.id,
         until=until,
-        bought_hours=bought,
-        used_hours=used,
-        by_team=tuple(sorted(teams.items(), key=lambda one: (-one[1], one[0]))),
+        bought_gpu_hours=bought,
+        used_gpu_hours=used,
+        by_team=dict(sorted(teams.items(), key=lambda one: (-one[1], one[0]))),
         owner=purchase.team or purchase.user,
-        cost=cost,
-        idle_cost=idle,
-        on_demand=elsewhere(on_demand),
-        spot=elsewhere(spot),
+        cost_usd=cost,
+        idle_usd=idle,
+        on_demand_usd=on_demand_usd,
+        saved_usd=saved_usd,
+        spot_usd=spot_usd,
+        saved_spot_usd=saved_spot_usd,
     )

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
 from broker.app.results.errors import ErrorDetails, kind_of
-from broker.app.results.values import Result, plain
+from broker.app.results.values import plain
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Problem, Throttled, Unreachable
 from broker.remote.connecting import connected
 from broker.remote.logins import SERVER, TOKEN, SavedLogin
@@ -31,7 +31,7 @@ NOT_KNOWN = "whether the change was made is not known"
 LOOK_FIRST = "look whether the server has it before you repeat the command"
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
-R = TypeVar("R", bound=Result)
+R = TypeVar("R")
 
 
 class ServerRefusal(BrokerError):
@@ -108,7 +108,7 @@ class TeamApi:
 
     def _read(self, kind: type[R], document: Document, before: str = "") -> R:
         try:
-            return kind.model_validate(document, extra="ignore")  # of a newer server
+            return TypeAdapter(kind).validate_python(document, extra="ignore")  # of a newer server
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from broker.app.market import offer_lists
 from broker.app.market.offer_rows import OfferFilter, PriceKind
 from broker.app.results.access import CallerIdentity
-from broker.app.results.values import Result
+from broker.app.results.values import json_text
 from broker.core.events.outcomes import JobState
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType
@@ -30,9 +30,9 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of the page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 
 
-def answer(result: Result, status: int = 200) -> Response:
-    """The HTTP response with a result; the same document as the command line's ``--json``."""
-    return Response(result.model_dump_json(by_alias=True), status, media_type="application/json")
+def answer(document: object, status: int = 200) -> Response:
+    """The HTTP response with a document, the same as the command line's ``--json``."""
+    return Response(json_text(document), status, media_type="application/json")
 
 
 def me(by: By) -> Response:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -66,11 +66,10 @@ from broker.app.results.showback import ChargebackList, ChargebackStatement, Sho
 from broker.app.results.spend import SpendReport
 from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.app.results.trials import RecordedDecisions
-from broker.app.results.units import UnitMetrics
-from broker.app.results.values import Result
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
+from broker.finops.units import UnitMetrics
 from broker.server import (
     changing,
     contents,
@@ -242,7 +241,7 @@ class ApiRoute:
     path: str
     permission: Permission | None
     endpoint: Callable[..., Response] | Callable[..., Awaitable[Response]]
-    answers: type[Result] | None
+    answers: type[Any] | None
     media: tuple[str, ...] = ()
 
     @property

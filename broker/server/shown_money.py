@@ -17,11 +17,11 @@ from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.purchases import PurchaseHistory, PurchaseList
 from broker.app.results.spend import SpendReport
-from broker.app.results.units import UnitMetrics
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.purchases import Purchase
+from broker.finops.units import UnitMetrics
 from broker.server.callers import Caller
 from broker.server.shared_results import shared
 

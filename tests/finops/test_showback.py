@@ -44,7 +44,7 @@ def test_all_rows_are_all_of_it(teams: list[TeamCost], idle: Money, how: Sharing
 
 
 def test_a_team_named_twice_gives_its_cost_once() -> None:
-    how = SharingRules(shared=SharingRule.EVEN, teams=("platform", "platform"))
+    how = SharingRules(shared=SharingRule.EVEN, shared_teams=("platform", "platform"))
     assert {row.team: str(row.total) for row in showback([NLP, PLATFORM], Money.ZERO, how)} == {
         "nlp": "$79.00",
         "platform": "$0.00",
@@ -52,7 +52,7 @@ def test_a_team_named_twice_gives_its_cost_once() -> None:
 
 
 def test_apart_is_the_default() -> None:
-    rows = showback([NLP, WEB, PLATFORM, UNTAGGED], Money.usd("30"), SharingRules(teams=("platform",)))
+    rows = showback([NLP, WEB, PLATFORM, UNTAGGED], Money.usd("30"), SharingRules(shared_teams=("platform",)))
     assert told(rows) == {
         "nlp": ("$0.00", "$0.00", "$70.00"),
         "web": ("$0.00", "$0.00", "$30.00"),

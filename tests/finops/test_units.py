@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 from broker.finops.change import Cell, Used
 from broker.finops.idle import IdleCapacity
-from broker.finops.units import MeasuredAttempt, ReportedTokens, unit_figures
+from broker.finops.units import MeasuredAttempt, ReportedTokens, unit_metrics
 
 HOUR = 3_600_000
+NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 SPOT = Cell("nlp", "llm", "acme", "r1", "H100", "spot")
 OWNED = Cell("web", None, "basement", "here", "H100", "owned")
 CPUS = Cell(None, None, "acme", "r1", None, "on_demand")
@@ -28,7 +31,7 @@ def test_figures_are_those_of_a_calculation_by_hand() -> None:
         MeasuredAttempt(9 * HOUR, Money.usd("3"), []),
     ]
     held = [IdleCapacity("H100", CapacityType.OWNED, 40 * HOUR, 20 * HOUR, Money.usd("40"), Money.usd("20"))]
-    found = unit_figures(cells, 4, measured, held, [ReportedTokens(8e6, Money.usd("60"))])
+    found = unit_metrics(*NOVEMBER, cells, 4, measured, held, [ReportedTokens(8e6, Money.usd("60"))])
     assert (found.spent, found.bought, found.rented) == (Money.usd("100"), Money.usd("20"), Money.usd("80"))
     assert (found.per_run, found.per_gpu_hour) == (Money.usd("25"), Money.usd("2"))
     assert (found.spot_hours, found.spot_spent, found.wasted) == (20, Money.usd("60"), Money.usd("3"))
@@ -41,13 +44,13 @@ def test_figures_are_those_of_a_calculation_by_hand() -> None:
 
 
 def test_without_a_denominator_a_figure_is_unknown() -> None:
-    found = unit_figures({CPUS: Used(Money.usd("20"), HOUR)}, 0, [], [], [])
+    found = unit_metrics(*NOVEMBER, {CPUS: Used(Money.usd("20"), HOUR)}, 0, [], [], [])
     unknown = (found.per_run, found.per_gpu_hour, found.per_busy_hour, found.capacity_use, found.coverage)
     assert unknown == (None,) * 5
     assert found.per_million_tokens is None
-    assert unit_figures({}, 0, [], [], []).tagged is None
+    assert unit_metrics(*NOVEMBER, {}, 0, [], [], []).tagged is None
 
 
 def test_gpus_that_were_never_busy_have_no_price_of_a_busy_hour() -> None:
-    found = unit_figures({SPOT: Used(Money.usd("6"), HOUR)}, 1, [MeasuredAttempt(HOUR, None, [0.0])], [], [])
+    found = unit_metrics(*NOVEMBER, {SPOT: Used(Money.usd("6"), HOUR)}, 1, [MeasuredAttempt(HOUR, None, [0.0])], [], [])
     assert (found.per_gpu_hour, found.per_busy_hour) == (Money.usd("6"), None)

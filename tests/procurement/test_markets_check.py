@@ -24,8 +24,8 @@ HOUR = timedelta(hours=1)
 Open = Callable[[Any], AbstractContextManager[MarketBench]]
 
 
-def kinds(found: CapacityCheck) -> list[tuple[str, str]]:
-    assert found.problems == ()
+def kinds(found: CapacityCheck) -> list[tuple[str, str | None]]:
+    assert found.problems == {}
     return [(one.kind, one.purchase) for one in found.differences]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from broker.app.results.errors import kind_of
-from broker.app.results.values import Result
+from broker.app.results.values import json_text
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown
@@ -55,9 +55,9 @@ class ChangeAnswer:
     replayed: bool = False
 
     @classmethod
-    def of(cls, document: Result, after: str, status: int = 200) -> Self:
+    def of(cls, document: object, after: str, status: int = 200) -> Self:
         """The response with a document."""
-        return cls(status, document.model_dump_json(by_alias=True), after)
+        return cls(status, json_text(document), after)
 
 
 def once(

@@ -188,7 +188,7 @@ def _check(rules: SharingRules) -> None:
         raise InvalidInput("the fixed rule needs weights", where="--fixed", hint="nlp=60,web=40")
     if any(weight < 0 for weight in rules.weights.values()):
         raise InvalidInput("a weight is negative", where="--fixed", hint="weights are whole numbers from 0")
-    if rules.shared is not SharingRule.SEPARATE and not rules.teams:
+    if rules.shared is not SharingRule.SEPARATE and not rules.shared_teams:
         raise InvalidInput(
             "the team whose cost is shared is missing", where="--shared", hint="add --shared-team platform"
         )
@@ -196,5 +196,5 @@ def _check(rules: SharingRules) -> None:
         raise InvalidInput(
             f"{NOBODY} is not a team and cannot bear cost", where="--fixed", hint="name teams: nlp=60,web=40"
         )
-    if both := sorted(set(rules.weights) & set(rules.teams)):
+    if both := sorted(set(rules.weights) & set(rules.shared_teams)):
         raise InvalidInput(f"{both[0]} cannot both give its cost away and bear some", where="--fixed")

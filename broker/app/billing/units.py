@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
 from broker.app.jobs.runs_root import run_folders
-from broker.app.results.units import UnitMetrics
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
-from broker.finops.units import MeasuredAttempt, ReportedTokens, ScoredRun, quality_costs, unit_figures
+from broker.finops.units import (
+    MeasuredAttempt,
+    ReportedTokens,
+    ScoredRun,
+    UnitMetrics,
+    quality_costs,
+    unit_metrics,
+)
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
@@ -49,21 +56,17 @@ def units(broker: Broker, period: str, team: str | None = None, metric: str | No
     ]
     measured = [_measured(broker, one, start, end) for one in attempts]
     held = idle_in(holdings, everything, start, end) if team is None else []
-    figures = unit_figures(cells, runs, [one for one in measured if one is not None], held, tokens)
-    return UnitMetrics.from_parts(
-        figures, since=start, until=end, team=team, unread=measured.count(None), quality=quality_costs(runs_of)
-    )
+    found = unit_metrics(start, end, cells, runs, [one for one in measured if one is not None], held, tokens)
+    return replace(found, team=team, unread=measured.count(None), quality=quality_costs(runs_of))
 
 
-def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[ScoredRun]:
+def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[tuple[str, ScoredRun]]:
     ids = [job_id for job_id, figures in told.items() if metric in figures]
-    balances = look.balances(ids)
+    spent = {id: sum((one.spent for one in kinds.values()), Money.ZERO) for id, kinds in look.balances(ids).items()}
     return [
-        ScoredRun(
+        (
             owner_of(view.job.team, view.job.project),
-            view.id,
-            sum((one.spent for one in balances.get(view.id, {}).values()), Money.ZERO),
-            told[view.id][metric],
+            ScoredRun(view.id, spent.get(view.id, Money.ZERO), told[view.id][metric]),
         )
         for view in look.views(ids)
         if view.state is JobState.SUCCEEDED

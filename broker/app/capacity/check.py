@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import capacity
 from broker.app.capacity.purchases import seller_of
+from broker.app.results.purchases import by_name
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState
 from broker.procurement.comparing import CapacityDifference, charge_differences, differences, unseen
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """``asked``: the providers that answered; ``problems``: the errors of the others, by name. ``listed``: the number
-    of reservations and commitments that they list."""
+    """`capacity check`. ``listed``: the number of reservations and commitments that the providers list; ``asked``: the
+    providers that answered; ``problems``: the errors of the others, by name."""
 
-    now: datetime
+    as_of: datetime
     differences: tuple[CapacityDifference, ...]
     listed: int
     asked: tuple[str, ...]
-    problems: tuple[tuple[str, str], ...]
+    problems: Mapping[str, str]
 
 
 def check(broker: Broker) -> CapacityCheck:
@@ -47,4 +49,4 @@ def check(broker: Broker) -> CapacityCheck:
     found = differences(bought, inventory.recorded, inventory.reported, missing)
     with broker.store.reading() as look:
         found += charge_differences(bought, look.charges(), inventory.now)
-    return CapacityCheck(inventory.now, tuple(found), len(inventory.reported), inventory.asked, tuple(problems))
+    return CapacityCheck(inventory.now, tuple(found), len(inventory.reported), inventory.asked, by_name(problems))

@@ -118,8 +118,9 @@ class ReplayedDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """The totals of a policy over the whole time. ``cost``: USD by kind of money."""
+class DecisionTotals:
+    """The decisions of a period, and what the jobs cost: USD by kind of money. ``late``: expected to miss the
+    deadline."""
 
     allowed: int
     asked: int
@@ -147,15 +148,15 @@ class PolicyReplay:
         return tuple(one for one in self.outcomes if any(verdict.warns for verdict in one.verdicts))
 
     @property
-    def before(self) -> Totals:
+    def before(self) -> DecisionTotals:
         return _totals((one.decision.answer, one.late_before, one.money, one.cost_before) for one in self.outcomes)
 
     @property
-    def after(self) -> Totals:
+    def after(self) -> DecisionTotals:
         return _totals((one.answer, one.late_after, one.money_after, one.cost_after) for one in self.outcomes)
 
 
-def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Totals:
+def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> DecisionTotals:
     cost: dict[MoneyKind, Money] = {}
     answers: dict[Answer | None, int] = defaultdict(int)
     late = 0
@@ -164,7 +165,7 @@ def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Tot
         late += was_late
         if amount:
             cost[kind] = cost.get(kind, Money.ZERO) + amount
-    return Totals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
+    return DecisionTotals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
 
 
 def replay_decisions(

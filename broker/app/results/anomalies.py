@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from broker.app.results.values import Moment, Result
+from broker.app.results.values import Result
 from broker.core.values.money import Money
-from broker.finops.anomalies import AnomalyAnswer
+from broker.finops.anomalies import IncidentAnswer
 
 
 class IncidentCauseResult(Result):
@@ -15,15 +15,6 @@ class IncidentCauseResult(Result):
     job: str
     user: str
     excess: Money
-
-
-class IncidentAnswerResult(Result):
-    """A person's answer: ``yes``, ``no`` or ``planned``."""
-
-    answer: AnomalyAnswer
-    by: str
-    at: Moment
-    reason: str
 
 
 class SpendingIncidentResult(Result):
@@ -40,7 +31,7 @@ class SpendingIncidentResult(Result):
     excess: Money
     running: bool
     causes: list[IncidentCauseResult]
-    answer: IncidentAnswerResult | None
+    answer: IncidentAnswer | None
 
 
 class IncidentList(Result):

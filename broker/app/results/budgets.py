@@ -11,23 +11,11 @@ from broker.app.results.money import JobShareResult
 from broker.app.results.notices import NoticeResult
 from broker.app.results.values import Moment, Result, is_none
 from broker.core.values.money import Money
+from broker.ledger.forecast import Forecast
 
 if TYPE_CHECKING:
     from broker.app.billing.budgets import BudgetLine
     from broker.store.outbox import Dispatch
-
-
-class BudgetForecast(Result):
-    """What a budget will have been charged at the end of its period (USD): with what running and waiting jobs are
-    expected to cost, at the present pace (null where there is none yet), and the larger of both. ``low`` and ``high``:
-    between them it will be in four of five cases (null with fewer than five days of spending)."""
-
-    committed: Money
-    trend: Money | None
-    expected: Money
-    low: Money | None
-    high: Money | None
-    used_up_at: Moment | None
 
 
 class BudgetScope(Result):
@@ -57,7 +45,7 @@ class BudgetResult(Result):
     left: Money
     action: str
     alerts: list[str]
-    forecast: BudgetForecast
+    forecast: Forecast
     passed: dict[str, Moment]
     notices: list[NoticeResult]
     scope: BudgetScope

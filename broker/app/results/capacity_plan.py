@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Self
-
-from pydantic import PlainSerializer, WithJsonSchema
+from typing import Self
 
 from broker.app.capacity.findings import CapacityFindings
 from broker.app.capacity.plan import CapacityPlans
 from broker.app.policy.warned import WarnedRule
 from broker.app.results.values import Figure, Moment, Result
-from broker.economics.reserve.capacity import CapacityPlan
-from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind
-from broker.economics.reserve.costs import SupplyScenario
+from broker.economics.figures import PlannedUsd
+from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, Hindsight
+from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding
+from broker.economics.reserve.costs import Range, SupplyScenario
 from broker.economics.reserve.holdings import HoldingKind
 from broker.economics.units import HOURS_PER_MONTH
-
-
-def _usd(amount: float) -> str:
-    return f"{amount:.6f}".rstrip("0").rstrip(".")
-
-
-def _cents(amount: float) -> str:
-    return f"{amount:.2f}"
-
-
-PlannedUsd = Annotated[
-    float,
-    PlainSerializer(_usd, when_used="json"),
-    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
-]
-"""USD with up to six decimals."""
-Cents = Annotated[
-    float,
-    PlainSerializer(_cents, when_used="json"),
-    WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
-]
-
-
-class MonthlyCost(Result):
-    """USD per month: expected, and the 10th and 90th percentile."""
-
-    expected: PlannedUsd
-    low: PlannedUsd
-    high: PlannedUsd
 
 
 class PlannedPrices(Result):
@@ -68,7 +38,7 @@ class PlannedChoice(Result):
     share_of_hours_asked: Figure | None
     baseline_gpus: int
     buy_now_gpus: int
-    usd_per_month: MonthlyCost
+    usd_per_month: Range
     demand_known_enough: bool
 
 
@@ -78,14 +48,14 @@ class BurstMix(Result):
     spot_share: Figure
     burst_usd_per_gpu_hour: PlannedUsd
     baseline_gpus: int
-    usd_per_month: MonthlyCost
+    usd_per_month: Range
 
 
 class PlannedScenario(Result):
     """A way to serve the same demand, and the parts of its monthly cost."""
 
     scenario: SupplyScenario
-    usd_per_month: MonthlyCost
+    usd_per_month: Range
     held_usd: PlannedUsd
     reserved_anew_usd: PlannedUsd
     on_demand_usd: PlannedUsd
@@ -106,24 +76,6 @@ class UsedHolding(Result):
     renew_gpus: int
     renew_by: str
     let_lapse_gpus: int
-
-
-class PlannedStep(Result):
-    """An action: ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty if unconditional."""
-
-    at: Moment
-    action: str
-    gpus: int
-    what: str
-    condition: str
-
-
-class HindsightCost(Result):
-    """What the rule would have cost over the recorded hours."""
-
-    hours: int
-    usd_per_month: PlannedUsd
-    all_on_bursts_usd_per_month: PlannedUsd
 
 
 class RatioBaseline(Result):
@@ -149,8 +101,8 @@ class AcceleratorPlan(Result):
     burst_mix: list[BurstMix]
     scenarios: list[PlannedScenario]
     held: list[UsedHolding]
-    steps: list[PlannedStep]
-    hindsight: HindsightCost | None
+    steps: list[CapacityStep]
+    hindsight: Hindsight | None
     sensitivity: list[RatioBaseline]
     notes: list[str]
 
@@ -248,22 +200,6 @@ class RecordedUse(Result):
         )
 
 
-class CapacityFindingResult(Result):
-    """A recommendation, with its arithmetic: each figure by its name."""
-
-    kind: FindingKind
-    accelerator: str
-    gpus: int
-    sentence: str
-    because: str
-    saves_usd_per_month: Cents | None
-    arithmetic: dict[str, Figure]
-
-    @classmethod
-    def of(cls, one: CapacityFinding) -> Self:
-        return cls.from_parts(one, saves_usd_per_month=one.saves)
-
-
 class WarnedRuleResult(Result):
     """A rule that only warns, and the jobs that it would have stopped, and refused a start or money. ``message`` and
     ``source``: of its newest verdict."""
@@ -288,7 +224,7 @@ class CapacityFindingList(Result):
 
     since: Moment
     now: Moment
-    findings: list[CapacityFindingResult]
+    findings: list[CapacityFinding]
     enough_use: bool
     uses: list[RecordedUse]
     notes: list[str]

@@ -36,7 +36,7 @@ DOCUMENTS: Mapping[str, str] = {
     "budget-show": "budgets:BudgetDetails",  # with a name
     "budget-show-all": "budgets:BudgetDetailsList",
     "capacity-buy-preview": "purchases:PurchasePreviewResult",  # of `capacity buy --dry-run`
-    "capacity-check": "purchases:CapacityCheckResult",
+    "capacity-check": "broker.app.capacity.check:CapacityCheck",
     "capacity-checklist": "capacity:PurchaseChecklistResult",
     "capacity-list": "capacity:CapacityList",
     "capacity-plan": "capacity_plan:CapacityPlanList",
@@ -46,7 +46,7 @@ DOCUMENTS: Mapping[str, str] = {
     "capacity-purchases": "purchases:PurchaseList",
     "capacity-quote": "purchases:QuoteList",
     "capacity-record": "capacity:RecordedCapacity",  # of `capacity add` and `capacity remove`
-    "capacity-review": "purchases:PurchaseReviewResult",
+    "capacity-review": "broker.procurement.reviewing:PurchaseReview",
     "capacity-show": "purchases:PurchaseHistory",
     "capacity-undo": "purchases:UndoTermsResult",  # of `capacity undo --dry-run`
     "charges": "charges:ChargesResult",  # of `report charges fetch` and `report charges import`
@@ -105,7 +105,7 @@ DOCUMENTS: Mapping[str, str] = {
     "report-review": "review:ReviewReport",
     "report-showback": "showback:ShowbackReport",
     "report-spend": "spend:SpendReport",
-    "report-units": "units:UnitMetrics",
+    "report-units": "broker.finops.units:UnitMetrics",
     "serve": "service:ServiceReport",  # once it is stopped
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": "service:StoreCopyResult",

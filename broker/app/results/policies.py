@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, JsonValue
 
-from broker.app.results.values import Moment, Result, Seconds, is_none
+from broker.app.results.values import Moment, Result, is_none
 from broker.app.results.verdicts import VerdictResult
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType
 from broker.core.policy.decisions import written
 from broker.core.policy.policy import Answer
-from broker.core.ports import PolicySet, Rule
+from broker.core.ports import PolicyDefaults, PolicySet, Rule
 from broker.core.values.money import Money
 from broker.store.records import PolicyVersion
 
@@ -34,37 +34,6 @@ class RuleResult(Result):
     warns: bool
 
 
-class HoldingLimitsResult(Result):
-    """What may be proposed to own or reserve; ``utilisation`` and ``break_even`` are percentages."""
-
-    utilisation: float | None
-    horizon: Seconds | None
-    break_even: float | None
-
-
-class PolicyDefaultsResult(Result):
-    """The defaults of jobs. ``value_of_time``: USD an hour; ``holding``: limits of what capacity plans propose."""
-
-    max_duration: Seconds
-    allow_reference_prices: bool
-    allow_stale_prices: bool
-    cpu_jobs_on_gpus: bool
-    grants_cash: bool
-    capacity_order: list[str]
-    wait_for_paid: Seconds | None
-    value_of_time: Money | None
-    end_orphans_after: Seconds | None
-    max_unattended: Seconds | None
-    holding: HoldingLimitsResult
-    keep_checkpoints: Seconds | None
-    keep_results: Seconds | None
-    keep_logs: Seconds | None
-    keep_snapshots: Seconds | None
-    keep_prices: Seconds | None
-    keep_notices: Seconds | None
-    hold_quantile: float | None
-
-
 class CapacityException(Result):
     """Whose jobs have an order of capacity of their own."""
 
@@ -78,7 +47,7 @@ class PolicyResult(Result):
 
     policy_version: str
     rules: list[RuleResult]
-    defaults: PolicyDefaultsResult
+    defaults: PolicyDefaults
     defaults_said_at: dict[str, str]
     capacity_exceptions: list[CapacityException]
 
@@ -252,7 +221,6 @@ class PolicyExplanation(Result):
 
 
 def _parts_of(policy: PolicySet) -> dict[str, Any]:
-    defaults = policy.defaults
     return {
         "policy_version": policy.version,
         "rules": [
@@ -268,7 +236,7 @@ def _parts_of(policy: PolicySet) -> dict[str, Any]:
             )
             for rule in policy.rules
         ],
-        "defaults": PolicyDefaultsResult.model_validate(defaults),
+        "defaults": policy.defaults,
         "defaults_said_at": {default: str(source) for default, source in policy.said_at.items()},
         "capacity_exceptions": [
             CapacityException(scope=str(scope), order=list(order), source=str(source))

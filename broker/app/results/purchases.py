@@ -6,18 +6,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from broker.app.results.values import Figure, Moment, Result
+from broker.app.results.values import Moment, Result
 from broker.app.results.verdicts import VerdictResult
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought, PurchaseEvent
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, UndoTerms
 from broker.core.values.money import Money
-from broker.procurement.comparing import CapacityDifference, DifferenceKind
-from broker.procurement.reviewing import PurchaseReview
 
 if TYPE_CHECKING:
-    from broker.app.capacity.check import CapacityCheck
     from broker.app.capacity.purchases import Quoted
 
 
@@ -143,36 +140,6 @@ class UndoTermsResult(Result):
         return cls.from_parts(terms, purchase=purchase)
 
 
-class PurchaseReviewResult(Result):
-    """`capacity review`: GPU-hours bought and used up to ``until``, ``by_team`` (empty name: without a team).
-    ``cost_usd``: of the bought hours, used or not; ``idle_usd``: of those not used, which ``owner`` bears.
-    ``on_demand_usd``, ``spot_usd``: what the same use
-    would have cost; ``saved_usd``, ``saved_spot_usd``: that less the cost; null without a price."""
-
-    purchase: str
-    until: Moment
-    bought_gpu_hours: Figure
-    used_gpu_hours: Figure
-    by_team: dict[str, Figure]
-    owner: str
-    cost_usd: Money
-    idle_usd: Money
-    on_demand_usd: Money | None
-    saved_usd: Money | None
-    spot_usd: Money | None
-    saved_spot_usd: Money | None
-
-    @classmethod
-    def of(cls, found: PurchaseReview) -> Self:
-        return cls.from_parts(
-            found,
-            bought_gpu_hours=found.bought_hours,
-            used_gpu_hours=found.used_hours,
-            by_team=dict(found.by_team),
-            idle_usd=found.idle_cost,
-        )
-
-
 class PurchaseList(Result):
     """`capacity purchases`, oldest first."""
 
@@ -204,36 +171,6 @@ class PurchaseHistory(Result):
             for at, event in events
         ]
         return cls(purchase=PurchaseResult.of(one), events=steps)
-
-
-class DifferenceResult(Result):
-    """Where a provider's list and the record here differ. ``order``: the provider's id; ``purchase``: ours, or null."""
-
-    kind: DifferenceKind
-    provider: str
-    region: str
-    order: str
-    purchase: str | None
-    told: str
-
-    @classmethod
-    def of(cls, one: CapacityDifference) -> Self:
-        return cls.from_parts(one, purchase=one.purchase or None)
-
-
-class CapacityCheckResult(Result):
-    """`capacity check`. ``listed``: the number of reservations and commitments that the providers list; ``asked``: the
-    providers that answered; ``problems``: the errors of the others, by name."""
-
-    as_of: Moment
-    differences: list[DifferenceResult]
-    listed: int
-    asked: list[str]
-    problems: dict[str, str]
-
-    @classmethod
-    def of(cls, found: CapacityCheck) -> Self:
-        return cls.from_parts(found, as_of=found.now, problems=by_name(found.problems))
 
 
 def by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.app.results.capacity_plan import CapacityFindingResult
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
-from broker.finops.advice import AdviceKind
-from broker.finops.change import Part
+from broker.economics.reserve.capacity_findings import CapacityFinding
+from broker.finops.advice import AdviceKind, MonthAdvice
+from broker.finops.change import Change, Part
 
 
 class ReviewedMonth(Result):
@@ -32,15 +32,6 @@ class ReviewedMonth(Result):
     rented: Money
 
 
-class ReviewedCause(Result):
-    """An amount (USD) of the change: whose, why, and in which place; the place is empty where it is about all."""
-
-    part: Part
-    owner: str
-    place: str
-    amount: Money
-
-
 class ReviewedTeam(Result):
     """The cost of a team's use before and in the month (USD)."""
 
@@ -55,16 +46,6 @@ class ReviewedBudget(Result):
     name: str
     limit: Money
     spent: Money
-
-
-class ReviewedAdvice(Result):
-    """A recommendation; ``cost`` of the month (USD), with its computation."""
-
-    kind: AdviceKind
-    about: str
-    cost: Money
-    because: str
-    do: str
 
 
 class FollowedAdviceResult(Result):
@@ -86,10 +67,10 @@ class ReviewReport(Result):
     after: ReviewedMonth
     change: Money
     parts: dict[Part, Money]
-    causes: list[ReviewedCause]
+    causes: list[Change]
     other_causes: Money
     teams: list[ReviewedTeam]
     budgets: list[ReviewedBudget]
-    advice: list[ReviewedAdvice]
+    advice: list[MonthAdvice]
     followed: list[FollowedAdviceResult]
-    capacity: list[CapacityFindingResult]
+    capacity: list[CapacityFinding]

@@ -7,20 +7,7 @@ from typing import Self
 
 from broker.app.results.values import Moment, Result
 from broker.core.values.money import Money
-from broker.finops.showback import Correction, SharingRule, SharingRules, Statement, total
-
-
-class SharingRulesResult(Result):
-    """How idle capacity and the cost of shared teams are divided, and the weights of a fixed rule by team."""
-
-    idle: SharingRule
-    shared: SharingRule
-    shared_teams: list[str]
-    weights: dict[str, int]
-
-    @classmethod
-    def of(cls, rules: SharingRules) -> Self:
-        return cls.from_parts(rules, shared_teams=rules.teams, weights=dict(rules.weights))
+from broker.finops.showback import Correction, SharingRules, Statement, total
 
 
 class TeamCostResult(Result):
@@ -38,16 +25,6 @@ class TeamCostResult(Result):
     total: Money
 
 
-class CorrectionResult(Result):
-    """An amount (USD) charged to a team late: for ``month``, with the statement of ``billed_in``; null: with the
-    statement that is frozen next."""
-
-    month: str
-    billed_in: str | None
-    team: str
-    amount: Money
-
-
 class ShowbackReport(Result):
     """The cost of each team's use in a month, most expensive first, as known now. ``over``: whether the month has
     ended; ``held``: set aside now by team, of a month that runs; ``bought_in_advance``: charged to nobody
@@ -58,7 +35,7 @@ class ShowbackReport(Result):
     since: Moment
     until: Moment
     over: bool
-    rules: SharingRulesResult
+    rules: SharingRules
     rows: list[TeamCostResult]
     total: TeamCostResult
     held: dict[str, Money]
@@ -72,13 +49,13 @@ class ChargebackStatement(Result):
     month: str
     frozen_at: Moment
     frozen_by: str
-    rules: SharingRulesResult
+    rules: SharingRules
     rows: list[TeamCostResult]
     total: TeamCostResult
-    corrections: list[CorrectionResult]
+    corrections: list[Correction]
     charged: Money
     bought_in_advance: Money
-    corrected_since: list[CorrectionResult]
+    corrected_since: list[Correction]
 
     @classmethod
     def of(cls, one: Statement, corrected_since: Sequence[Correction]) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from broker.app.policy.policies import Tried
-from broker.app.policy.replay import PolicyReplay, ReplayedDecision
+from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
 from broker.app.policy.replayed_job import ReplayBasis
 from broker.app.results.values import Facts, Moment, Result
 from broker.app.results.verdicts import VerdictResult
@@ -67,17 +67,6 @@ class PolicyTestResult(Result):
     def of(cls, files: Sequence[Tried]) -> Self:
         cases = [TriedCase.of(result) for one in files for result in one.results]
         return cls(passed=sum(one.passed for one in cases), failed=sum(not one.passed for one in cases), cases=cases)
-
-
-class DecisionTotals(Result):
-    """The decisions of a period, and what the jobs cost: USD by kind of money. ``late``: expected to miss the
-    deadline."""
-
-    allowed: int
-    asked: int
-    denied: int
-    late: int
-    cost: dict[MoneyKind, Money]
 
 
 class DecisionDifference(Result):

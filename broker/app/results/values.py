@@ -17,12 +17,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     PlainSerializer,
+    TypeAdapter,
     WithJsonSchema,
     model_validator,
 )
 
 from broker.core.values.figures import figure_of
 from broker.core.values.money import Money
+from broker.core.values.units import Seconds as Seconds
+from broker.core.values.units import seconds_of
 
 _MISSING: Any = object()
 
@@ -63,6 +66,13 @@ class Result(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
+def json_text(document: object) -> str:
+    """The JSON text of a document: a `Result`, or a dataclass that is its own document."""
+    if isinstance(document, Result):
+        return document.model_dump_json(by_alias=True)
+    return TypeAdapter(type(document)).dump_json(document, by_alias=True).decode()
+
+
 def is_none(value: object) -> bool:
     """Whether to leave out a field that a document has only on request."""
     return value is None
@@ -71,12 +81,6 @@ def is_none(value: object) -> bool:
 def moment_text(at: datetime) -> str:
     """``2026-11-01T12:00:00Z``"""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def seconds_of(time: timedelta) -> int | float:
-    """A duration in seconds; an int if it is a whole number."""
-    seconds = time.total_seconds()
-    return int(seconds) if seconds == int(seconds) else seconds
 
 
 def plain(value: Any) -> Any:
@@ -112,11 +116,6 @@ Moment = Annotated[
     datetime,
     PlainSerializer(moment_text, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
-]
-Seconds = Annotated[
-    timedelta,
-    PlainSerializer(seconds_of, when_used="json"),
-    WithJsonSchema({"type": "number", "description": "seconds"}, mode="serialization"),
 ]
 Figure = Annotated[
     float,

@@ -215,8 +215,8 @@ def units(
     with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
     """
     from broker.app.billing.units import units as measured
-    from broker.app.results.units import UnitMetrics
     from broker.cli.billing import report_view
+    from broker.finops.units import UnitMetrics
 
     terminal = Terminal.of(context)
     if terminal.through_server:

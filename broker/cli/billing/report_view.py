@@ -15,16 +15,16 @@ from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.showback import (
     ChargebackList,
     ChargebackStatement,
-    CorrectionResult,
     ShowbackReport,
     TeamCostResult,
 )
 from broker.app.results.spend import SpendGroup, SpendReport
-from broker.app.results.units import UnitMetrics
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
+from broker.finops.showback import Correction
+from broker.finops.units import UnitMetrics
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -138,7 +138,7 @@ def statements(found: ChargebackList) -> Iterator[RenderableType]:
         yield "no month is frozen yet: gpubroker report chargeback --month YYYY-MM --freeze"
 
 
-def _correction(one: CorrectionResult, about: str) -> str:
+def _correction(one: Correction, about: str) -> str:
     return f"correction {about}: {one.team} {formats.money(one.amount)}"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker.app.results.review import ReviewedCause, ReviewedMonth, ReviewReport
+from broker.app.results.review import ReviewedMonth, ReviewReport
 from broker.cli.render import formats
 from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
-from broker.finops.change import Part
+from broker.finops.change import Change, Part
 
 _PARTS = {
     Part.NEW: "New: ran in this month only",
@@ -112,7 +112,7 @@ def _causes(found: ReviewReport) -> Iterable[Block]:
     yield Grid(("whose", "why", "amount"), [*rows, ("all others", "", signed(found.other_causes))], figures=2)
 
 
-def _why(cause: ReviewedCause) -> str:
+def _why(cause: Change) -> str:
     return f"{cause.part.value}, {cause.place}" if cause.place else cause.part.value
 
 

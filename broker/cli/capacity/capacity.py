@@ -204,11 +204,10 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
     this check every hour.
     """
     from broker.app.capacity.check import check as compared
-    from broker.app.results.purchases import CapacityCheckResult
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    found = CapacityCheckResult.of(compared(terminal.broker()))
+    found = compared(terminal.broker())
     terminal.result(found, lambda: capacity_view.check(found))
     if found.differences or found.problems or not found.asked:
         raise typer.Exit(2 if found.differences else 5)
@@ -223,7 +222,6 @@ def review(
 ) -> None:
     """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
     from broker.app.capacity.review import purchase_review
-    from broker.app.results.purchases import PurchaseReviewResult
     from broker.cli import filters
     from broker.cli.capacity import purchases_view
 
@@ -233,7 +231,7 @@ def review(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
-    found = PurchaseReviewResult.of(purchase_review(broker, id, on_demand=on_demand, spot=spot))
+    found = purchase_review(broker, id, on_demand=on_demand, spot=spot)
     terminal.result(found, lambda: purchases_view.review(found))
 
 

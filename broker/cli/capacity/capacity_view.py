@@ -15,7 +15,7 @@ from broker.cli.render.tables import Column, fitted
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.results.purchases import CapacityCheckResult
+    from broker.app.capacity.check import CapacityCheck
 
 _COLUMNS = (
     Column("#", align="right"),
@@ -102,7 +102,7 @@ def checklist(found: PurchaseChecklistResult) -> Iterator[RenderableType]:
             yield Text(f"       {step.command}", style="dim")
 
 
-def check(found: CapacityCheckResult) -> Iterator[Text]:
+def check(found: CapacityCheck) -> Iterator[Text]:
     """Each difference, the providers that failed, and a line of numbers."""
     for one in found.differences:
         named = f"{one.provider}/{one.region}  {one.order}  {one.kind.replace('_', ' ')}"

@@ -13,7 +13,6 @@ from broker.app.results.purchases import (
     PurchaseList,
     PurchasePreviewResult,
     PurchaseResult,
-    PurchaseReviewResult,
     QuoteList,
     QuoteResult,
     UndoTermsResult,
@@ -25,6 +24,7 @@ from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.purchases.quotes import PurchaseProduct, Undo
+from broker.procurement.reviewing import PurchaseReview
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -190,7 +190,7 @@ def history(found: PurchaseHistory, *, here: bool) -> Iterator[RenderableType]:
         yield Text(f"  {formats.moment(step.at)}  {step.kind.replace('_', ' ')}{by}")
 
 
-def review(found: PurchaseReviewResult) -> Iterator[RenderableType]:
+def review(found: PurchaseReview) -> Iterator[RenderableType]:
     """The use of a purchase by team, and the cost of the same use elsewhere."""
     used, bought, owner = found.used_gpu_hours, found.bought_gpu_hours, found.owner
     share = used / bought if bought else 0.0

@@ -10,7 +10,6 @@ from rich.text import Text
 from broker.app.results.policies import (
     Activation,
     AppliedPolicy,
-    HoldingLimitsResult,
     PolicyExplanation,
     PolicyInForce,
     PolicyResult,
@@ -20,6 +19,7 @@ from broker.cli.policy.trial_view import WORDS, facts, verdict_table
 from broker.cli.render import formats
 from broker.cli.render.tables import FittedTable, ValueColumn, listed
 from broker.core.policy.policy import Answer
+from broker.core.ports import HoldingLimits
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -97,7 +97,7 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
         yield f"capacity order for {one.scope}: {', '.join(one.order)} ({one.source})"
 
 
-def _held(limits: HoldingLimitsResult) -> str:
+def _held(limits: HoldingLimits) -> str:
     said = []
     if limits.utilisation is not None:
         said.append(f"GPUs needed in {limits.utilisation:g}% of the hours or more")

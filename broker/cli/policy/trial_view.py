@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.policy.replay import DecisionTotals
 from broker.app.results.policies import SeenFacts
 from broker.app.results.trials import (
     DecisionDifference,
-    DecisionTotals,
     JudgedDecisions,
     PolicyTestResult,
     RecordedDecisions,

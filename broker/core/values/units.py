@@ -12,9 +12,23 @@ from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Annotated
 
-from pydantic import AfterValidator, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from broker.core.values.money import MICROS_PER_USD, Money, in_microseconds
+
+
+def seconds_of(time: timedelta) -> int | float:
+    """A duration in seconds; an int if it is a whole number."""
+    seconds = time.total_seconds()
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+Seconds = Annotated[
+    timedelta,
+    PlainSerializer(seconds_of, when_used="json"),
+    WithJsonSchema({"type": "number", "description": "seconds"}, mode="serialization"),
+]
+"""A duration that JSON has in seconds."""
 
 MAX_DURATION = timedelta(days=3650)
 MAX_BYTES = 10**18

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from broker.core.errors import InvalidInput
+from broker.economics.figures import PlannedUsd
 from broker.economics.reserve.costs import (
     QUARTER,
     WEEK,
@@ -106,8 +107,8 @@ class Hindsight:
     """
 
     hours: int
-    usd_per_month: float
-    all_on_bursts_usd_per_month: float
+    usd_per_month: PlannedUsd
+    all_on_bursts_usd_per_month: PlannedUsd
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS, Assumptions
+from broker.economics.figures import Cents, Figure
 from broker.economics.units import HOURS_PER_MONTH
 
 SHORTEST = 168  # minimum hours of use for a finding: a week
@@ -85,7 +86,7 @@ class AcceleratorUse:
 
 @dataclass(frozen=True, slots=True)
 class CapacityFinding:
-    """A finding on ``gpus`` GPUs. ``sentence``: the advice; ``saves``: USD per month, None if a price is unknown;
+    """A recommendation on ``gpus`` GPUs. ``sentence``: the advice; ``saves_usd_per_month``: null if a price is unknown;
     ``arithmetic``: each figure by name; ``because``: the calculation in words."""
 
     kind: FindingKind
@@ -93,8 +94,8 @@ class CapacityFinding:
     gpus: int
     sentence: str
     because: str
-    saves: float | None = None
-    arithmetic: dict[str, float] = field(default_factory=dict)
+    saves_usd_per_month: Cents | None = None
+    arithmetic: dict[str, Figure] = field(default_factory=dict)
 
 
 def findings(use: AcceleratorUse, assumptions: Assumptions = DEFAULTS) -> tuple[CapacityFinding, ...]:
@@ -107,7 +108,7 @@ def findings(use: AcceleratorUse, assumptions: Assumptions = DEFAULTS) -> tuple[
         *_rent_instead(use, assumptions),
         *_hold_more(use, assumptions),
     ]
-    return tuple(sorted(found, key=lambda finding: (-(finding.saves or 0.0), finding.kind)))
+    return tuple(sorted(found, key=lambda finding: (-(finding.saves_usd_per_month or 0.0), finding.kind)))
 
 
 def share_at(demand: Sequence[int], level: int) -> float:
@@ -240,8 +241,8 @@ def _hold_more(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Capaci
     known = use.term_hours is None or hours >= use.term_hours / 4
     reserved = _more(FindingKind.RESERVE, use, worth, use.reserve_usd, "used or not") if known else None
     both = [finding for finding in (bought, reserved) if finding is not None]
-    if bought is not None and reserved is not None and bought.saves is not None:
-        both = [max(both, key=lambda finding: finding.saves or 0.0)]
+    if bought is not None and reserved is not None and bought.saves_usd_per_month is not None:
+        both = [max(both, key=lambda finding: finding.saves_usd_per_month or 0.0)]
     yield from both
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
+from broker.economics.figures import PlannedUsd
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.economics.units import HOURS_PER_MONTH, positive, quantile, share
 
@@ -44,11 +45,11 @@ class BurstPrices:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Expected value with the 10th and 90th percentile of the blocks. USD per month."""
+    """USD per month: expected, and the 10th and 90th percentile of the blocks."""
 
-    expected: float
-    low: float
-    high: float
+    expected: PlannedUsd
+    low: PlannedUsd
+    high: PlannedUsd
 
 
 class SupplyScenario(StrEnum):

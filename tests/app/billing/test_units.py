@@ -99,4 +99,4 @@ def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(
         "team-2 / project-0", "open-07-tmplt", "open-42-tmplt",
     )  # fmt: skip
     assert found.per_point == Money.usd("20")
-    assert units(broker, "2026-10").quality == []
+    assert units(broker, "2026-10").quality == ()

@@ -71,8 +71,10 @@ def test_what_is_held_and_idle_is_over_committed(site: Broker) -> None:
     ran(site, "b", NOW - timedelta(hours=1), NOW)
     (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.OVER_COMMITTED)
     assert finding.gpus == 8
-    assert finding.saves is not None
-    assert finding.saves == pytest.approx(11_680 - 8 * 730 * 4 / 336, rel=1e-6), "but for the one hour of the burst"
+    assert finding.saves_usd_per_month is not None
+    assert finding.saves_usd_per_month == pytest.approx(11_680 - 8 * 730 * 4 / 336, rel=1e-6), (
+        "but for the one hour of the burst"
+    )
 
 
 def test_what_is_added_today_silences_nothing(site: Broker) -> None:
@@ -85,7 +87,7 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
     found = capacity_findings(site, START)
     (after,) = found.findings
     assert (after.kind, after.gpus) == (before.kind, before.gpus) == (FindingKind.RENT_INSTEAD, 8)
-    assert after.saves == before.saves == pytest.approx(8 * 730 * (1 - 4 / 336))
+    assert after.saves_usd_per_month == before.saves_usd_per_month == pytest.approx(8 * 730 * (1 - 4 / 336))
     (use,) = found.uses
     assert (len(use.demand), use.held_usd, use.reserved_for) == (336, 2.5, [0] * 8)
     assert (
@@ -102,7 +104,7 @@ def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
     (use,), (finding,) = found.uses, found.findings
     assert use.own_usd == 1.0
     assert use.energy_usd == pytest.approx(0.126)
-    assert finding.saves == pytest.approx(8 * 730 * (1 + 0.126 / 336 - 4 / 336))
+    assert finding.saves_usd_per_month == pytest.approx(8 * 730 * (1 + 0.126 / 336 - 4 / 336))
     assert any("$0.126 per GPU-hour at work" in note and "idle is not counted" in note for note in found.notes)
 
 

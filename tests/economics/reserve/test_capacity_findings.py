@@ -31,7 +31,7 @@ def test_two_gpus_around_the_clock_are_bought() -> None:
     """Renting costs $2 an hour each, owning $0.80: 2 × 730 h × $1.20 = $1,752 a month."""
     found = only(use((2,) * WEEK, (2,) * WEEK, own_usd=0.8))
     assert (found.kind, found.gpus, found.sentence) == (FindingKind.BUY, 2, "buy 2 H100")
-    assert found.saves == pytest.approx(1752.0)
+    assert found.saves_usd_per_month == pytest.approx(1752.0)
     assert "2 × 730 h × $1.2 = $1,752.00 a month" in found.because
     assert found.arithmetic == pytest.approx(
         {
@@ -56,7 +56,7 @@ def test_without_a_price_of_owning_it_takes_forty_percent() -> None:
         return findings(use(demand, demand))
 
     assert found(67) == ()
-    assert [(one.kind, one.saves) for one in found(68)] == [(FindingKind.BUY, None)]
+    assert [(one.kind, one.saves_usd_per_month) for one in found(68)] == [(FindingKind.BUY, None)]
 
 
 def test_four_reserved_of_which_two_are_needed_half_of_the_time() -> None:
@@ -65,7 +65,7 @@ def test_four_reserved_of_which_two_are_needed_half_of_the_time() -> None:
     found = only(use((4,) * 84 + (2,) * 84, reserved=4, held_usd=1.2))
     assert (found.kind, found.gpus) == (FindingKind.OVER_COMMITTED, 2)
     assert found.sentence == "over-committed by 2 H100: let them lapse when the term ends"
-    assert found.saves == pytest.approx(292.0)
+    assert found.saves_usd_per_month == pytest.approx(292.0)
 
 
 def test_needed_in_just_as_many_hours_as_it_pays_from_it_stays() -> None:
@@ -78,14 +78,14 @@ def test_owned_machines_come_before_reserved_ones() -> None:
     """Two owned, two reserved, and two are ever needed: both reserved ones are too many."""
     found = only(use((2,) * WEEK, owned=2, reserved=2, held_usd=1.0))
     assert (found.kind, found.gpus) == (FindingKind.OVER_COMMITTED, 2)
-    assert found.saves == pytest.approx(2 * 730 * 1.0)
+    assert found.saves_usd_per_month == pytest.approx(2 * 730 * 1.0)
 
 
 def test_rented_while_owned_ones_stood_idle() -> None:
     """Two owned are idle while two are rented in 84 of 168 h: 168 GPU-hours at $2 in a week, $1,460 a month."""
     found = only(use((2,) * 84 + (0,) * 84, (2,) * 84 + (0,) * 84, owned=2, own_usd=0.1))
     assert (found.kind, found.gpus) == (FindingKind.STOP_RENTING, 2)
-    assert found.saves == pytest.approx(1460.0)
+    assert found.saves_usd_per_month == pytest.approx(1460.0)
     assert found.arithmetic["needless_gpu_hours"] == 168
 
 
@@ -97,22 +97,22 @@ def test_an_owned_gpu_that_works_an_hour_a_day_is_not_replaced() -> None:
     """7 of 168 h. Owning costs $0.50 an hour: ($0.50 − 1/24 × $2) × 730 h = $304.17 a month."""
     found = only(use((1,) * 7 + (0,) * 161, owned=1, own_usd=0.5))
     assert (found.kind, found.gpus) == (FindingKind.RENT_INSTEAD, 1)
-    assert found.saves == pytest.approx(304.1667, abs=1e-3)
+    assert found.saves_usd_per_month == pytest.approx(304.1667, abs=1e-3)
 
 
 def test_an_owned_gpu_pays_for_energy_in_the_hours_in_which_it_works() -> None:
     """7 of 168 h at $0.12 of energy: ($0.50 + 1/24 × $0.12 − 1/24 × $2) × 730 h = $307.82 a month. One that never works
     draws nothing that is counted: 730 h × $0.50 = $365."""
     found = only(use((1,) * 7 + (0,) * 161, owned=1, own_usd=0.5, energy_usd=0.12))
-    assert found.saves == pytest.approx(307.8167, abs=1e-3)
+    assert found.saves_usd_per_month == pytest.approx(307.8167, abs=1e-3)
     assert "1 × 730 h × ($0.5 used or not + 4.2% × $0.12 energy − 4.2% × $2 rented) = $307.82 a month" in found.because
-    assert only(use(NONE, owned=1, own_usd=0.5, energy_usd=0.12)).saves == pytest.approx(365.0)
+    assert only(use(NONE, owned=1, own_usd=0.5, energy_usd=0.12)).saves_usd_per_month == pytest.approx(365.0)
 
 
 def test_one_that_is_bought_saves_less_by_its_energy() -> None:
     """730 h × ($2 − $0.80 − $0.20) = $730; at $1.20 of energy nothing is left."""
     around = use((1,) * WEEK, (1,) * WEEK, own_usd=0.8, energy_usd=0.2)
-    assert only(around).saves == pytest.approx(730.0)
+    assert only(around).saves_usd_per_month == pytest.approx(730.0)
     assert findings(replace(around, energy_usd=1.2)) == ()
 
 
@@ -150,10 +150,10 @@ def test_what_a_finding_saves_follows_from_its_arithmetic(
         held_usd=price, own_usd=price, reserve_usd=price, energy_usd=energy,
     )  # fmt: skip
     for found in findings(asked):
-        assert found.saves is not None
-        assert again(found) == pytest.approx(found.saves)
-        assert found.arithmetic["usd_per_month"] == found.saves
-        assert f"${found.saves:,.2f} a month" in found.because
+        assert found.saves_usd_per_month is not None
+        assert again(found) == pytest.approx(found.saves_usd_per_month)
+        assert found.arithmetic["usd_per_month"] == found.saves_usd_per_month
+        assert f"${found.saves_usd_per_month:,.2f} a month" in found.because
 
 
 def test_what_was_added_today_is_not_judged_and_silences_nothing() -> None:
@@ -179,7 +179,7 @@ def test_renting_before_something_was_held_is_not_needless() -> None:
     (found,) = (one for one in findings(rented) if one.kind is FindingKind.STOP_RENTING)
     # The second one was there for 24 of 168 h, 14 % of them: more than may stand idle.
     assert (found.gpus, found.arithmetic["needless_gpu_hours"], found.arithmetic["hours"]) == (2, WEEK + 24, WEEK)
-    assert found.saves == pytest.approx((WEEK + 24) * 2 * 730 / WEEK)
+    assert found.saves_usd_per_month == pytest.approx((WEEK + 24) * 2 * 730 / WEEK)
     assert FindingKind.STOP_RENTING not in {one.kind for one in findings(replace(rented, owned_for=[24, 24]))}
 
 
@@ -192,7 +192,7 @@ def test_a_baseline_is_reserved_and_the_burst_is_not() -> None:
     4 × 730 h × $1 = $2,920 a month."""
     found = only(use((12,) * 42 + (4,) * 126, (12,) * 42 + (4,) * 126, reserve_usd=1.0, own_usd=5.0))
     assert (found.kind, found.gpus) == (FindingKind.RESERVE, 4)
-    assert found.saves == pytest.approx(2920.0)
+    assert found.saves_usd_per_month == pytest.approx(2920.0)
 
 
 def test_a_year_is_not_reserved_on_a_week_of_use() -> None:
@@ -239,7 +239,7 @@ def test_no_finding_contradicts_another(demand: list[int], owned: int, reserved:
     rented = tuple(max(gpus - owned - reserved, 0) for gpus in demand)
     asked = use(tuple(demand), rented, owned=owned, reserved=reserved, held_usd=price, own_usd=price)
     found = {one.kind: one for one in findings(asked)}
-    assert all(one.saves is None or one.saves > 0 for one in found.values())
+    assert all(one.saves_usd_per_month is None or one.saves_usd_per_month > 0 for one in found.values())
     if FindingKind.OVER_COMMITTED in found:
         assert found[FindingKind.OVER_COMMITTED].gpus <= reserved
     if FindingKind.RENT_INSTEAD in found:
