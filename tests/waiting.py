@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 # Limits an endless wait; no measure of speed: on a busy machine everything takes many times as long as on an idle one.
 LONGEST = 240.0  # seconds
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two checks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 5.0  # seconds between two checks
 
 
 def looks(what: str, seconds: float = LONGEST) -> Iterator[None]:

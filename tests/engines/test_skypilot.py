@@ -1,5 +1,5 @@
 """The SkyPilot engine: its contract on a stand-in of the SDK whose machines are processes here, and what it concludes
-from SkyPilot's answers. The real API server is in `tests/system/test_skypilot_job.py`."""
+from SkyPilot's answers. The real API server is in `tests/cloud`."""
 
 from __future__ import annotations
 

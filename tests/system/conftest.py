@@ -1,5 +1,5 @@
-"""What the system tests share: the training example cut short, and how to tell that it ended right; a SkyPilot over a
-Slurm, with a bucket for run folders."""
+"""What the system tests share: the training example cut short, and how to tell that it ended right; a bucket for run
+folders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import hashlib
 import json
 import re
 import shutil
-import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,8 +16,6 @@ from typing import Any
 import pytest
 
 from tests.program import ROOT, eventually, kill, processes, rows, run
-from tests.skypilot_server import SkyServer, missing, running_server
-from tests.slurm_cluster import SlurmCluster, running_cluster
 
 # An hour of this machine, so that there is a bill to be right: 3.6 $ an hour is a tenth of a cent a second. A job pays
 # for its part of the machine.
@@ -124,14 +120,6 @@ def saved(home: Path) -> bool:
     return any(home.glob("runs/*/checkpoints/*/manifest.json"))
 
 
-# 3.6 $ an hour is a tenth of a cent a second, as the bill is checked with.
-MACHINES_OF_SKYPILOT = """\
-region,zone,instance_type,accelerator,count,capacity_type,price_per_hour,cpus,memory_gib,engine
-loop,gpu,cpu-1,,0,on_demand,3.6,1,1,skypilot
-"""
-"""An offer of a provider ``lab``: a node of the Slurm that `sky_server` knows."""
-
-
 @dataclass(frozen=True)
 class RunBucket:
     """The bucket ``runs`` of an S3 on loopback, and the keys to it."""
@@ -162,33 +150,7 @@ class RunBucket:
 
 
 @pytest.fixture(scope="session")
-def sky_folder() -> Iterator[Path]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    made = Path(tempfile.mkdtemp(prefix="sky-"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def sky_cluster(sky_folder: Path) -> Iterator[SlurmCluster]:
-    """A Slurm of one node, under the name by which SkyPilot looks it up."""
-    (sky_folder / "slurm").mkdir(mode=0o711)
-    with running_cluster(sky_folder / "slurm", [socket.gethostname()]) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def sky_server(sky_folder: Path, sky_cluster: SlurmCluster) -> Iterator[SkyServer]:
-    """SkyPilot's own API server, whose cloud is that Slurm. One for all tests of the group ``skypilot``."""
-    (sky_folder / "sky").mkdir(mode=0o711)
-    with running_server(sky_folder / "sky", sky_cluster) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def sky_bucket() -> Iterator[RunBucket]:
+def run_bucket() -> Iterator[RunBucket]:
     from moto.server import ThreadedMotoServer
 
     s3 = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -198,17 +160,3 @@ def sky_bucket() -> Iterator[RunBucket]:
     made.client.create_bucket(Bucket="runs")
     yield made
     s3.stop()
-
-
-@pytest.fixture
-def sky_settings(sky_server: SkyServer, sky_bucket: RunBucket) -> dict[str, str]:
-    """A broker's settings: jobs through that server, run folders in the bucket, whose keys the nodes get."""
-    return {
-        **sky_server.environment,
-        **sky_bucket.variables,
-        "GPUBROKER_RUNS": "s3://runs/jobs",
-        "GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT": " ".join(sky_bucket.variables),
-        "GPUBROKER_ENGINES__SKYPILOT__CLOUDS__LAB": "slurm",
-        "GPUBROKER_ENGINES__SKYPILOT__LOOK": "2",
-        "GPUBROKER_ENGINES__SKYPILOT__REFRESH": "10",
-    }

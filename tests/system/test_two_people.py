@@ -1,6 +1,5 @@
 """Two people with two folders and two tokens, and no access to the server's store: they submit code with secrets to one
-server before a real Slurm and a real SkyPilot, one approves the other's jobs at the page, and neither does what they
-may not."""
+server before a real Slurm, one approves the other's jobs at the page, and neither does what they may not."""
 
 from __future__ import annotations
 
@@ -17,11 +16,10 @@ import pytest
 
 from tests.page.browsing import FormFields
 from tests.program import eventually, kill, processes, run, start
-from tests.skypilot_server import SkyServer
-from tests.slurm_cluster import SlurmCluster, free_ports
-from tests.system.conftest import MACHINES_OF_SKYPILOT, RunBucket
+from tests.slurm_cluster import SlurmCluster, free_ports, own_cluster
+from tests.system.conftest import RunBucket
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("skypilot")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("slurm")]
 
 POLICY = """\
 version: 1
@@ -35,7 +33,7 @@ JOB = """\
 name: NAME
 team: nlp
 resources: {cpus: 1}
-constraints: {providers: [PROVIDER]}
+constraints: {providers: [slurm]}
 workdir: .
 run: python3 code.py
 secrets: {API_KEY: null}
@@ -55,16 +53,15 @@ class OwnMachine:
         self.name, self.secret, self.folder = name, secret, folder / name
         self.folder.mkdir()
         (self.folder / "code.py").write_text(CODE.replace("WHOSE", name))
-        for provider in ("slurm", "lab"):
-            text = JOB.replace("NAME", f"{name}s-{provider}").replace("PROVIDER", provider)
-            (self.folder / f"{provider}.yaml").write_text(text)
+        (self.folder / "job.yaml").write_text(JOB.replace("NAME", f"{name}s"))
         self._variables = {"GPUBROKER_SERVER": url, "GPUBROKER_TOKEN": token, "API_KEY": secret}
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return run(*words, home=self.folder / "home", cwd=self.folder, timeout=120, env=self._variables)
 
-    def submitted(self, provider: str) -> str:
-        done = self("submit", f"{provider}.yaml", "--yes", "--detach", "--json")
+    def submit(self) -> str:
+        """The id of a job that waits for an approval."""
+        done = self("submit", "job.yaml", "--yes", "--detach", "--json")
         assert done.returncode == 6, done.stdout + done.stderr
         return str(json.loads(done.stdout)["id"])
 
@@ -78,22 +75,25 @@ class OwnMachine:
 
 
 @pytest.fixture
-def server(
-    sky_cluster: SlurmCluster, sky_server: SkyServer, sky_settings: dict[str, str], tmp_path: Path
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """A real `gpubroker serve` with three people; its address and their tokens. It starts jobs on the Slurm itself, and
-    as ``lab`` through SkyPilot."""
+def cluster() -> Iterator[SlurmCluster]:
+    with own_cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def server(cluster: SlurmCluster, run_bucket: RunBucket, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A real `gpubroker serve` with three people; its address and their tokens. It starts jobs on Slurm."""
     home, (port,) = tmp_path / "server" / "home", free_ports(1)
     home.parent.mkdir()
     (home.parent / "policy.yaml").write_text(POLICY)
-    (home.parent / "offers.csv").write_text(MACHINES_OF_SKYPILOT)
     settings = {
-        **sky_settings,
-        **sky_cluster.environment,
-        "PATH": f"{sky_cluster.environment['PATH']}:{os.environ['PATH']}",
+        **run_bucket.variables,
+        **cluster.environment,
+        "GPUBROKER_RUNS": "s3://runs/jobs",
+        "PATH": f"{cluster.environment['PATH']}:{os.environ['PATH']}",
         "GPUBROKER_PROVIDERS__SLURM__PRICE_PER_CPU_NODE_HOUR": "3.6",
         "GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu",
-        "GPUBROKER_ENGINES__SLURM__ENVIRONMENT": sky_settings["GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT"],
+        "GPUBROKER_ENGINES__SLURM__ENVIRONMENT": " ".join(run_bucket.variables),
     }
 
     def there(*words: str) -> str:
@@ -110,8 +110,6 @@ def server(
         tokens[name] = there("tokens", "create", name, *scopes).split()[-1]
     there("policy", "apply", str(home.parent / "policy.yaml"), "--yes")
     there("prices", "poll", "--provider", "slurm")
-    there("prices", "import", str(home.parent / "offers.csv"), "--provider", "lab")
-    there("prices", "accept", "lab")
     process = start("serve", "--listen", f"127.0.0.1:{port}", home=home, env=settings)
     url = f"http://127.0.0.1:{port}"
 
@@ -129,45 +127,41 @@ def server(
 
 
 def test_two_people_share_a_server_and_not_their_rights(
-    server: tuple[str, dict[str, str]], sky_bucket: RunBucket, tmp_path: Path
+    server: tuple[str, dict[str, str]], run_bucket: RunBucket, tmp_path: Path
 ) -> None:
     url, tokens = server
     ann, bob, eve = (
         OwnMachine(name, tmp_path, url, tokens[name], f"secret-of-{name}-{os.urandom(8).hex()}")
         for name in ("ann", "bob", "eve")
     )
-    bobs, anns = [bob.submitted("slurm"), bob.submitted("lab")], ann.submitted("lab")
+    bobs, anns = bob.submit(), ann.submit()
 
     assert ann("approvals", "grant", anns).returncode == 3, "nobody approves their own"
     assert bob("jobs", "cancel", anns).returncode == 3
-    for id in bobs:
-        assert bob("approvals", "grant", id).returncode == 3, "bob is no approver"
-    for reading in ("show", "logs", "get", "cancel"):
-        assert eve("jobs", reading, bobs[0]).returncode == 2, "another team's job is not there"
-    assert eve("submit", "slurm.yaml", "--yes", "--detach").returncode == 3, "nor is its budget"
-    assert not [id for id in bobs if id in eve("jobs", "list", "--json").stdout]
+    assert bob("approvals", "grant", bobs).returncode == 3, "bob is no approver"
+    for command in ("show", "logs", "get", "cancel"):
+        assert eve("jobs", command, bobs).returncode == 2, "another team's job is not there"
+    assert eve("submit", "job.yaml", "--yes", "--detach").returncode == 3, "nor is its budget"
+    assert bobs not in eve("jobs", "list", "--json").stdout
 
-    approved_at_the_page(url, tokens["ann"], bobs)
-    for id, provider in zip(bobs, ("slurm", "lab"), strict=True):
-        ended = bob.ended(id)
-        assert ended["state"] == "succeeded", ended
-        assert [one["placement"]["provider"] for one in ended["attempts"]] == [provider]
-        assert bob("jobs", "get", id, "--to", f"results-{provider}").returncode == 0
-        digest = hashlib.sha256(bob.secret.encode()).hexdigest()
-        assert (bob.folder / f"results-{provider}" / "answer.txt").read_text() == f"bob {digest}"
+    approve_at_the_page(url, tokens["ann"], bobs)
+    ended = bob.ended(bobs)
+    assert ended["state"] == "succeeded", ended
+    assert bob("jobs", "get", bobs, "--to", "results").returncode == 0
+    digest = hashlib.sha256(bob.secret.encode()).hexdigest()
+    assert (bob.folder / "results" / "answer.txt").read_text() == f"bob {digest}"
     assert ann.job(anns)["state"] == "awaiting_approval", "hers still waits"
     for secret in (ann.secret, bob.secret):
         assert not files_with(tmp_path / "server", secret), "no secret lies there in the clear"
-        assert not sky_bucket.holding(secret), "nor among the run folders"
+        assert not run_bucket.holding(secret), "nor among the run folders"
     assert not (bob.folder / "home" / "gpubroker.db").exists(), "nor has anybody else a store"
 
 
-def approved_at_the_page(url: str, token: str, ids: list[str]) -> None:
+def approve_at_the_page(url: str, token: str, id: str) -> None:
     with httpx.Client(base_url=url, headers={"Origin": url}) as browser:
         assert browser.post("/sign-in", data={"token": token}).status_code == 303
-        for id in ids:
-            form = FormFields(browser.get("/approvals").text).forms[f"/approvals/{id}/grant"]
-            assert browser.post(f"/approvals/{id}/grant", data=form).status_code == 303
+        form = FormFields(browser.get("/approvals").text).forms[f"/approvals/{id}/grant"]
+        assert browser.post(f"/approvals/{id}/grant", data=form).status_code == 303
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
