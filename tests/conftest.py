@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # The number of examples of a property if its test does not set it. Time is no criterion: machines differ.
 settings.register_profile("quick", deadline=None, max_examples=6)
-settings.register_profile("full", deadline=None, max_examples=100)
+settings.register_profile("full", deadline=None, max_examples=40)
 settings.load_profile("full" if FULL else "quick")
 
 

@@ -23,13 +23,14 @@ from broker.ledger.entries import Account, faults
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.billing import metered
-from tests.counts import QUARTER
+from tests.counts import part
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
 
-# How many points of each engine's life are tried by four full runs, each a quarter of them. Every kind of point comes
-# before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
+# How many points of each engine's life are tried by the full runs of ten days, each a tenth of them. Every kind of
+# point comes before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
 POINTS = {"local": 126, "sandbox": 165}
+DAYS = 10
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
 
@@ -165,10 +166,10 @@ def test_a_new_call_has_its_points_without_being_listed() -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("engine", "number"), [(engine, n) for engine, count in POINTS.items() for n in range(count // 4 + 1)]
+    ("engine", "number"), [(engine, n) for engine, count in POINTS.items() for n in range(count // DAYS + 1)]
 )
 def test_every_crash_point(drive: Drive, tmp_path: Path, shared: Path, engine: str, number: int) -> None:
     points = points_of(drive, engine, shared)
-    point = points[(4 * number + QUARTER) % len(points)]
+    point = points[(DAYS * number + part(DAYS)) % len(points)]
     if not survive(drive, tmp_path / "first", engine, point):
         survive(drive, tmp_path / "second", engine, point)

@@ -13,17 +13,18 @@ from broker.core.errors import BrokerError
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
 from tests.actors import ANN
-from tests.counts import HALF
+from tests.counts import part
 from tests.fakes.aws_cloud import AwsFault
 from tests.procurement.conftest import TOTAL, Shop
 from tests.procurement.crashes import BuyerKilled, Reaper, mortal
 
-# More than any run has; `test_the_moments_are_all_there` counts them. The quick run tries every sixth, a full run half.
+# More than any run has; `test_the_moments_are_all_there` counts them. The quick run tries every sixth; a full run
+# another sixth each day.
 MOMENTS = 24
 AT = [
     pytest.param(at, marks=() if at % 6 == 1 else pytest.mark.system)
     for at in range(1, MOMENTS)
-    if at % 6 == 1 or at % 2 == HALF
+    if at % 6 in (1, part(6))
 ]
 
 

@@ -15,7 +15,7 @@ from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import Undo
 from broker.core.values.money import Money
 from tests.actors import ANN
-from tests.counts import THIRD
+from tests.counts import part
 from tests.fakes.aws_cloud import AwsFault
 from tests.procurement.conftest import Shop
 from tests.procurement.crashes import BuyerKilled, Reaper, mortal
@@ -25,7 +25,7 @@ MOMENTS = 24
 AT = [
     pytest.param(at, marks=() if at % 12 == 4 else pytest.mark.system)
     for at in range(1, MOMENTS)
-    if at % 12 == 4 or at % 3 == THIRD
+    if at % 12 == 4 or at % 6 == part(6)
 ]
 CRASHES = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 

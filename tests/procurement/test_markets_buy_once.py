@@ -14,7 +14,7 @@ from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.values.money import Money
 from tests.actors import ANN
-from tests.counts import HALF
+from tests.counts import part
 from tests.procurement.crashes import BuyerKilled, Reaper, mortal
 from tests.procurement.markets import STALLS, MarketBench, Stall, bench
 
@@ -52,7 +52,7 @@ def refused_by_a_server_error(stall: Stall) -> None:
     stall.line.broken = True
 
 
-# Every moment in the worst world, every third in the others; half of them a run.
+# Every sixth moment in the worst world, every twelfth in the others; the others of them on other days.
 OTHERS = (
     well,
     charged_then_reset,
@@ -62,8 +62,8 @@ OTHERS = (
     refused_by_a_server_error,
 )
 KILLED = [
-    *((charged_then_reset_and_listed_late, at) for at in range(1 + HALF, MOMENTS, 2)),
-    *((world, at) for number, world in enumerate(OTHERS) for at in range(1 + number % 3 + 3 * HALF, MOMENTS, 6)),
+    *((charged_then_reset_and_listed_late, at) for at in range(1 + part(6), MOMENTS, 6)),
+    *((world, at) for number, world in enumerate(OTHERS) for at in range(1 + (number + part(12)) % 12, MOMENTS, 12)),
 ]
 
 
@@ -137,7 +137,7 @@ def test_the_moments_are_all_there(market: MarketBench) -> None:
 
 
 @SQLITE
-@pytest.mark.parametrize("at", range(1 + 3 * HALF, MOMENTS, 6))
+@pytest.mark.parametrize("at", range(1 + part(12), MOMENTS, 12))
 def test_two_brokers_buy_once(market: MarketBench, at: int) -> None:
     """One is stopped at a moment, another looks after the purchase meanwhile, and the first one goes on."""
     asked, other = market.approved(), market.new_broker()

@@ -18,7 +18,7 @@ from tests.server.world import Company, bearer, new_world
 
 pytestmark = pytest.mark.system
 
-REQUESTS = 12  # a route, of each kind
+REQUESTS = 6  # a route, of each kind
 KNOWN = {"team": "nlp", "user": "mia", "person": "mia", "period": "month", "gpu": "L4:1", "provider": "sandbox"}
 PEOPLE = ("adam", "mia", "fay")
 CHECKS = (
