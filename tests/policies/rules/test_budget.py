@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.market.offers import MoneyKind
+from broker.core.policy.facts import covers
 from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Source, Verdict
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -203,6 +204,15 @@ def test_a_budget_that_asks_names_whom() -> None:
     assert (verdict.answer, verdict.code) == (Answer.ASK, "over_budget")
     assert (verdict.approvers, verdict.expires, verdict.own_requests) == (("cfo", "lead-*"), timedelta(hours=2), False)
     assert judge(rule, asking("12"), use("300", "188")).answer is Answer.ALLOW
+
+
+def test_an_approved_overdraft_covers_no_larger_one() -> None:
+    rule = budget(action="ask", approvers=["cfo"], expires="2h")
+    approved, less, spent, held = (
+        rule.looks_at(asking("100"), Facts(NOW, budgets={rule.name: (use(*one),)}))
+        for one in (("450", "50"), ("449", "50"), ("450.01", "50"), ("450", "50.01"))
+    )
+    assert [covers(approved, seen) for seen in (approved, less, spent, held)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.core.market.offers import MoneyKind
+from broker.core.policy.facts import covers
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source
 from broker.core.values.money import Money
 from policies.rules.purchases import Purchases
@@ -49,6 +50,12 @@ def test_within_the_terms_the_approvers_are_asked(config: dict[str, Any], bought
     assert verdict.code == code
     assert verdict.answer is (Answer.ASK if code == "purchase" else Answer.DENY)
     assert verdict.approvers == (("bob",) if code == "purchase" else ())
+
+
+def test_an_approval_covers_the_same_region_alone() -> None:
+    there = replace(placement(), offer=replace(placement().offer, region="elsewhere"))
+    seen, other = (rule().looks_at(purchase(**at), FACTS) for at in ({}, {"placement": there}))
+    assert (covers(seen, seen), covers(seen, other)) == (True, False)
 
 
 def test_a_purchase_is_not_longer_than_the_term() -> None:
