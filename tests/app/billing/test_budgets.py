@@ -194,6 +194,7 @@ def test_a_budget_per_user_stops_only_the_jobs_of_who_exceeded_it(broker: Broker
     grant(broker, amount="$7", per="user", action="stop")
     mine, other = submit(broker, job(broker), by=ANN), submit(broker, job(broker), by=BOB)
     charge(broker, mine, Money.usd("7.01"))
+    charge(broker, other, Money.usd(7))  # exactly the amount
     over = OverBudgets(broker)(broker.policy(), broker.clock.now())
     policy = broker.policy()
     assert [[spec.id in over for spec in policy.budgets(v.job, v.user)] for v in (mine, other)] == [[True], [False]]

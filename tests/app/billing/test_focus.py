@@ -116,6 +116,7 @@ def test_a_closed_month_keeps_what_was_on_record_as_held(broker: Broker, tmp_pat
     number = hold(broker, held, OCTOBER + 2 * DAY)
     before = rows(broker, "2026-09", tmp_path)
     broker.store.remove_holding(number, by="ann")
+    assert rows(broker, "2026-09", tmp_path) == before
     broker.store.add_holding(held, by="ann")
     assert rows(broker, "2026-09", tmp_path) == before
     assert before[-1]["CommitmentDiscountStatus"] == "Unused"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +27,8 @@ from broker.app.billing.spend_files import write_spend
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
-from tests.focus_ledger import OCTOBER, SEPTEMBER, post_two_months
+from broker.ledger.entries import Movement
+from tests.focus_ledger import OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 from tests.past import finished, started
 
 NOW = datetime.now(UTC)
@@ -71,6 +73,24 @@ def test_months_add_up_to_the_whole_in_any_place(broker: Broker) -> None:
     assert rest.cash > Money.ZERO
     alone = spend(broker, "month", since=since, until=until)
     assert total(alone) == whole
+
+
+def test_money_that_moves_at_the_turn_of_a_month_is_in_the_new_one_alone(broker: Broker) -> None:
+    turn, ends = OVER_A_MONTH + HOUR, NOW + HOUR
+    tags = replace(RUN, job_id=finished(broker.store, 6, OVER_A_MONTH), provider="cloud")
+
+    def months() -> list[Money]:
+        return [total(spend(broker, "team", since=a, until=b)) for a, b in ((None, turn), (turn, ends))]
+
+    (old, new) = months()
+    with broker.store.writing() as tx:
+        tx.post(
+            [
+                *spent(1, "5", turn, turn, turn, movement=Movement.ADJUST, tags=tags),
+                *spent(2, "2", turn, turn, turn, movement=Movement.RESTORE, tags=tags),
+            ]
+        )
+    assert months() == [old, new + Money.usd(3)], "a charge, less what was given back"
 
 
 def test_what_jobs_hold_is_counted_by_all_dimensions(broker: Broker) -> None:

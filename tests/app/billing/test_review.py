@@ -51,6 +51,15 @@ def test_two_months_of_every_kind_of_charge(broker: Broker) -> None:
     assert found.over
 
 
+def test_a_budget_is_reviewed_in_its_own_time_zone(broker: Broker) -> None:
+    """In Berlin, September ends two hours earlier: $4 of the spot machine that runs across its end are October's."""
+    post_two_months(broker.store)
+    budget = "{name: nlp, amount: $100, period: month, timezone: Europe/Berlin, scope: {team: nlp}}"
+    broker.store.activate_policy({"t.yaml": f"version: 1\npolicy: t\nbudgets: [{budget}]\n"}, by="ann")
+    assert [one.spent for one in review(broker, "2026-09").budgets] == [Money.usd(25)]
+    assert [one.spent for one in review(broker, "2026-10").budgets] == [Money.usd(36)]
+
+
 def test_lost_work_is_waste_with_its_hours_and_advice(broker: Broker) -> None:
     """It runs for four hours at $10, saves a checkpoint after one, and is taken back."""
     begins = SEPTEMBER + DAY

@@ -16,6 +16,7 @@ from broker.app.billing.showback import charged, freeze, shown, statements
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NotAllowed
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.finops.change import NOBODY
@@ -25,7 +26,7 @@ from broker.ledger.entries import Account, Movement
 from broker.settings import Settings
 from broker.store.jobs.journal import StoreWriting
 from cli import registries
-from tests.actors import ANN, EVERYBODYS, OLGA
+from tests.actors import ANN, EVERYBODYS, OLGA, with_clock
 from tests.empty_store import empty_store
 from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 
@@ -130,6 +131,8 @@ def test_an_open_month_has_no_statement(broker: Broker) -> None:
             freeze(broker, month, APART, by=ANN)
     with pytest.raises(InvalidInput, match="no statement of 2026-01"):
         charged(broker, "2026-01")
+    with pytest.raises(InvalidInput, match="2026-09 is open until 2026-10-04"):
+        freeze(with_clock(broker, ManualClock(OCTOBER + 2 * DAY)), "2026-09", APART, by=ANN)
     assert not shown(broker, f"{now:%Y-%m}", APART).over
 
 
