@@ -21,13 +21,14 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed
 from broker.reconciler.settlement.settlement import release
-from tests.actors import EVERYBODYS
+from tests.actors import EVERYBODYS, with_clock
 
 DAY = timedelta(days=1)
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - 9 * DAY
@@ -300,6 +301,18 @@ def test_thousands_may_be_separated_where_nothing_else_is_meant(broker: Broker, 
         lines = (f'a-{at},2026-11-01,"{text}"' for at, text in enumerate(texts))
         import_file(broker, file(tmp_path, "key,day,amount", *lines), "mute")
         assert sum((one.amount for one in broker.store.charges.all()), Money.ZERO) == Money.usd(total)
+
+
+def test_a_bill_of_long_ago_is_booked(broker: Broker, tmp_path: Path) -> None:
+    key, late = ran(broker, "train", "mute"), with_clock(broker, ManualClock(MIDNIGHT + 200 * DAY))
+    import_file(late, file(tmp_path, "day,key,amount", f"{MIDNIGHT:%Y-%m-%d},{key},53"), "mute")
+    assert spent(broker, "train") == Money.usd(53)
+
+
+def test_charges_on_record_are_booked_when_whoever_read_them_died(broker: Broker) -> None:
+    later = with_clock(broker, ManualClock(MIDNIGHT + 50 * DAY))
+    broker.store.charges.record([charge(ran(broker, "train"), "53.25")], source="api", at=later.clock.now())
+    assert [one.difference for one in settle_up(later)[0]] == [Money.usd("3.25")]
 
 
 def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path) -> None:
