@@ -8,6 +8,7 @@ import pytest
 
 from broker.app.capacity import purchases
 from broker.app.capacity.undoing import undo
+from broker.app.jobs.approvals import GrantRequest, give_standing
 from broker.app.service.sweep import sweep
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater
 from broker.core.purchases.purchase_events import NotBought
@@ -97,6 +98,15 @@ def test_limits_of_jobs_are_not_limits_of_purchases(shop: Shop) -> None:
     policy = POLICY + "  - {name: small, max_job_cost: $5}\n  - {name: short, max_job_duration: 1h}\n"
     shop.broker.store.activate_policy({"policy.yaml": policy}, by="olga")
     assert shop.intend().state is PurchaseState.ASKING
+
+
+def test_a_standing_grant_approves_no_purchase(shop: Shop) -> None:
+    policy = POLICY + "  - {name: dear, approve_above: {cost: $1000, approvers: [carl]}}\n"
+    shop.broker.store.activate_policy({"policy.yaml": policy}, by="olga")
+    until = shop.clock.now() + timedelta(days=3)
+    request = GrantRequest(Money.usd(9000), until, ("dear",), users=("ann",))
+    give_standing(shop.broker, request, by=person("carl"))
+    assert {one.rule for one in shop.intend().open_questions} == {"shop", "dear"}
 
 
 def test_nobody_approves_twice_or_their_own_or_without_being_an_approver(shop: Shop) -> None:

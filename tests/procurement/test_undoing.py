@@ -203,6 +203,9 @@ def test_a_plan_is_returned_and_what_was_paid_upfront_comes_back(shop: Shop) -> 
     gone = undoing.undo(shop.broker, held.id, by=ANN)
     assert (gone.state, gone.charged, shop.money(held)) == (PurchaseState.UNDONE, due, (NOTHING, due))
     assert [row["state"] for row in shop.cloud.savings_plans] == ["returned"]
+    with shop.broker.store.reading() as look:
+        (back,) = [one for one in look.entries() if one.account == "spent" and one.amount == -PLAN.upfront]
+    assert back.covers_from == back.covers_to == held.paid_at, "it counts in the period of the payment"
 
 
 def test_a_plan_that_aws_does_not_take_back_any_more_stays(shop: Shop) -> None:
