@@ -120,6 +120,12 @@ def test_a_launch_holds_money_like_a_job_and_pays_for_its_time(gate: Gate) -> No
     assert "outside.end" in said
 
 
+def test_a_launch_that_ran_longer_than_was_judged_pays_for_all_of_it(gate: Gate) -> None:
+    id = gate.asks().json()["id"]
+    assert gate.post(f"/launches/{id}/end", {"ran_seconds": 7200}).json()["cost_usd"] == "8.00"
+    assert gate.money(id) == (Money.ZERO, Money.usd(8))
+
+
 def test_the_budget_that_jobs_share_is_the_limit(gate: Gate) -> None:
     answers = [gate.asks() for _ in range(3)]
     assert [one.status_code for one in answers] == [200, 200, 403], "twice $4 and a little of $10"
@@ -197,6 +203,21 @@ def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
     monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
     assert "as many as it was judged for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
     assert [one["id"] for one in gate.launches()] == [f"outside:{whole}.1"]
+
+
+def test_a_task_that_is_asked_about_twice_at_once_holds_money_once(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = f"/launches/{gate.asks(array='0-1').json()['id'].removeprefix('outside:')}.0/start"
+    others = [start]
+
+    def meanwhile(*args: Any, **named: Any) -> Any:
+        while others:
+            assert gate.post(others.pop(), {}).status_code == 200
+        return planned(*args, **named)
+
+    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
+    assert gate.post(start, {}).status_code == 200
+    (one,) = gate.launches()
+    assert Money.usd(4) <= gate.money(one["id"])[0] < Money.usd(5)
 
 
 def test_a_task_of_an_array_waits_while_there_is_no_money_for_it(gate: Gate) -> None:
@@ -339,6 +360,31 @@ def test_skypilot_is_told_in_its_own_form(refusing: Gate, body: Any, status: int
         assert json.loads(answer.json()).keys() == {"task", "skypilot_config"}
     client, headers = refusing.world.client, refusing.basic
     assert client.get("/api/v1/me", headers=headers).status_code == 401, "there alone"
+
+
+def test_a_policy_that_changes_while_a_launch_is_planned_has_it_planned_anew(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, now = gate.world.broker, gate.world.broker.clock.now()
+    rented = replace(
+        NODE, provider="gcp", region="us-central1", zone="us-central1-a", instance_type="a3-highgpu-2g", source="gcp",
+        capacity_type=CapacityType.ON_DEMAND, engine="skypilot", as_of=now,
+    )  # fmt: skip
+    dearer = replace(rented, region="europe-west4", zone="europe-west4-a", price=Money.usd(5))
+    broker.store.record_poll("gcp", started=now, finished=now, offers=[rented, dearer])
+    policies = [POLICY + "  - {name: places, allowed_locations: {regions: ['europe-*']}}\n"]
+
+    def meanwhile(*args: Any, **named: Any) -> Any:
+        seen = planned(*args, **named)
+        if policies:
+            broker.store.activate_policy({"test.yaml": policies.pop()}, by="adam")
+        return seen
+
+    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
+    wanted = {"accelerators": {"H100": 2}, "labels": {"gpubroker-team": "nlp", "gpubroker-max-duration": "1h"}}
+    answer = gate.sky(sky_body("launch", resources=wanted))
+    assert answer.status_code == 200, answer.text
+    assert "europe-west4" in json.loads(answer.json())["task"]
 
 
 def test_skypilot_is_pinned_to_what_its_task_alone_gets_and_the_broker_to_its_own(gate: Gate) -> None:
