@@ -185,6 +185,20 @@ def test_a_limit_that_running_tasks_would_not_keep_is_refused(world: MoneyWorld)
     assert again(world, array).max_cost is None
 
 
+def test_a_first_limit_of_an_array_covers_what_its_tasks_have_spent_and_may_spend(world: MoneyWorld) -> None:
+    world.do("fate", {"runs": 3600.0})
+    array = enter(world, "range: 4, parallel: 1")
+    while len(tasks(world, array)) < 2:
+        world.passes(5 * MINUTE)
+        world.do("tell", {})
+        world.look()
+    (second,) = [task for task in tasks(world, array) if not task.state.final]
+    limit = Money.usd(100)
+    extend(world.broker, second, JobLimits(limit, None), by=person("ann"))
+    with pytest.raises(InvalidInput, match="less than its tasks have spent and may spend"):
+        extend(world.broker, again(world, array), JobLimits(limit, None), by=person("ann"))
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4 if FULL else 1))
 def test_each_task_is_done_exactly_once_whatever_is_killed(world: MoneyWorld, seed: int) -> None:
