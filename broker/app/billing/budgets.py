@@ -319,9 +319,9 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
     return Notice(key, title, f"{state}; {left} is not spent. {written}", Severity.WARNING, thread, teams)
 
 
-class OverBudgets:
-    """The exceeded budgets that stop running jobs, for `broker.reconciler.controllers.enforcement`: by id, with the
-    time when that was first noticed. Called for every job; read from the store every few seconds."""
+class StoppingBudgets:
+    """The budgets that stop running jobs, for `broker.reconciler.controllers.enforcement`: by id, with the time when
+    they were first seen to be exceeded; the rule compares. Called for every job; read every few seconds."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -341,12 +341,11 @@ class OverBudgets:
             return {}
         with self._broker.store.reading() as look:
             uses = [(rule, spec.id, state(look, spec, now)) for rule in stopping for spec in shares(look, rule.spec)]
-        found: dict[str, tuple[BudgetUse, ...]] = {}
-        for rule, id, use in uses:
-            if use.spent > rule.config.amount:
-                marks = self._broker.store.budget_marks.since(id, use.period_start, rule.config.amount)
-                found[id] = (replace(use, over_since=marks.get(EXCEEDED)),)
-        return found
+        since = self._broker.store.budget_marks.since
+        return {
+            id: (replace(use, over_since=since(id, use.period_start, rule.config.amount).get(EXCEEDED)),)
+            for rule, id, use in uses
+        }
 
 
 class Alerting:

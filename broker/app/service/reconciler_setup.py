@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.billing.anomalies import UnusualJobs
-from broker.app.billing.budgets import OverBudgets
+from broker.app.billing.budgets import StoppingBudgets
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.queue import QueuePlanner
 from broker.app.jobs.runs_root import run_folders
@@ -73,7 +73,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
         now,
         folders.usage,
         every=_JUDGE_EVERY * scale,
-        over=OverBudgets(broker),
+        over=StoppingBudgets(broker),
         unusual=unusual,
     )
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
@@ -81,7 +81,7 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
         enforcement,
         LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
         StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
-        GoingOn(broker.store, broker.policy, placing.plans, over=OverBudgets(broker), unusual=unusual),
+        GoingOn(broker.store, broker.policy, placing.plans, over=StoppingBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
         Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),

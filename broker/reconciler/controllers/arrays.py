@@ -6,7 +6,7 @@ Its id follows from its array and its number, so no task is started twice, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from broker.core.job.placements import Plan
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.entries import Balance, Movement
+from broker.ledger.entries import Movement
 from broker.ledger.journal import Journal, Reading, TaskCounts, Writing, append_if, writing_if
 from broker.reconciler.admission.admission import Admission, admit, of_array, unused, whole_hold
 from broker.reconciler.admission.approvals import through_standing
@@ -157,12 +157,11 @@ def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool)
 
 
 def committed(look: Reading, array: str) -> Money:
-    """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others."""
-    total = _paid(look.task_money(array, closed=True), held=False)
-    for task in look.open_tasks(array):
-        # A task has no limit if it was started before the array had one.
-        total += _paid(look.balance(task.id), held=True) if task.max_cost is None else task.max_cost
-    return total
+    """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others.
+    While an array has a limit, each of its tasks has one (`jobs extend` gives none to an array with others)."""
+    balances = look.task_money(array, closed=True)
+    closed = sum((one.spent for kind, one in balances.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    return sum((task.max_cost for task in look.open_tasks(array) if task.max_cost is not None), closed)
 
 
 def _new_limit(look: Reading, array: JobView, task: JobView, paused: int) -> Money | None:
@@ -170,11 +169,6 @@ def _new_limit(look: Reading, array: JobView, task: JobView, paused: int) -> Mon
     if task.max_cost is None or array.max_cost is None:
         return None
     return task.max_cost + max(array.max_cost - committed(look, array.id), Money.ZERO).share(1, paused)
-
-
-def _paid(balance: Mapping[MoneyKind, Balance], *, held: bool) -> Money:
-    mine = [one for kind, one in balance.items() if kind is not MoneyKind.AMORTISED]
-    return sum((one.spent + (one.held if held else Money.ZERO) for one in mine), Money.ZERO)
 
 
 class RunningArrays(Controller):

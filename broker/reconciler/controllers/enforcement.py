@@ -49,7 +49,7 @@ UnusualOf = Callable[[datetime], Mapping[str, UnusualSpending]]
 
 class Enforcement(Controller):
     """Judges running attempts. ``usage``: returns the utilisation of an attempt's accelerators; called only if some
-    rule needs it. ``every``: the interval between judgements of a job, in broker time. ``over``: returns the exceeded
+    rule needs it. ``every``: the interval between judgements of a job, in broker time. ``over``: returns the
     budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending, called only if some
     rule needs them."""
 
@@ -232,7 +232,7 @@ def said_to_running(
     unusual: UnusualSpending | None = None,
 ) -> SaidToRunning:
     """Judges a running attempt. A guardrail that requires an approval lets only approved attempts continue. ``over``:
-    the exceeded budgets that stop running attempts; ``unusual``: its part in an anomaly of spending."""
+    the budgets that stop running attempts; ``unusual``: its part in an anomaly of spending."""
     billed = billed_time(view, now)
     mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(

@@ -76,7 +76,7 @@ def is_due(look: Reading, view: JobView, policy: PolicySet) -> bool:
 
 class GoingOn(Controller):
     """Resumes jobs that policies stopped. ``plans`` makes the plans for a job's remaining work; ``over``: returns the
-    exceeded budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending."""
+    budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending."""
 
     def __init__(
         self,

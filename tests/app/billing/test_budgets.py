@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from broker.app.alerts import notify
 from broker.app.billing import budgets
-from broker.app.billing.budgets import OverBudgets
+from broker.app.billing.budgets import StoppingBudgets
 from broker.app.billing.budgets import budgets as lines
 from broker.app.jobs.submit import submit
 from broker.app.results.budgets import BudgetResult
@@ -149,7 +149,7 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     view = submit(broker, job(broker), by=ANN)
     with broker.store.writing() as tx:
         view = tx.append(view.id, [(1, ev.Launched(handle="x"))], broker.clock.now())
-    later, over = [broker.clock.now()], OverBudgets(broker)
+    later, over = [broker.clock.now()], StoppingBudgets(broker)
 
     def judge() -> bool:
         with broker.store.reading() as look:
@@ -195,9 +195,11 @@ def test_a_budget_per_user_stops_only_the_jobs_of_who_exceeded_it(broker: Broker
     mine, other = submit(broker, job(broker), by=ANN), submit(broker, job(broker), by=BOB)
     charge(broker, mine, Money.usd("7.01"))
     charge(broker, other, Money.usd(7))  # exactly the amount
-    over = OverBudgets(broker)(broker.policy(), broker.clock.now())
+    budgets.check(broker)
     policy = broker.policy()
-    assert [[spec.id in over for spec in policy.budgets(v.job, v.user)] for v in (mine, other)] == [[True], [False]]
+    stopping = StoppingBudgets(broker)(policy, broker.clock.now())
+    ids = [spec.id for view in (mine, other) for spec in policy.budgets(view.job, view.user)]
+    assert [stopping[id][0].over_since is not None for id in ids] == [True, False]
 
 
 def test_a_budget_per_project_is_for_jobs_of_a_project(broker: Broker) -> None:
