@@ -87,10 +87,11 @@ def test_money_that_moves_at_the_turn_of_a_month_is_in_the_new_one_alone(broker:
         tx.post(
             [
                 *spent(1, "5", turn, turn, turn, movement=Movement.ADJUST, tags=tags),
+                *spent(3, "1", turn - HOUR, turn - HOUR, turn, movement=Movement.ADJUST, tags=tags),
                 *spent(2, "2", turn, turn, turn, movement=Movement.RESTORE, tags=tags),
             ]
         )
-    assert months() == [old, new + Money.usd(3)], "a charge, less what was given back"
+    assert months() == [old + Money.usd(1), new + Money.usd(3)], "a charge, less what was given back"
 
 
 def test_what_jobs_hold_is_counted_by_all_dimensions(broker: Broker) -> None:

@@ -17,6 +17,7 @@ from broker.app.jobs.preview import preview
 from broker.app.results.reasons import ended, waits
 from broker.app.service import background
 from broker.app.wiring import Broker
+from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -192,6 +193,13 @@ class TestMoreForAJob:
         granted = approvals.grant(broker, view.id, by=BOB)
         assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
         assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
+
+    def test_who_asks_for_anothers_job_does_not_approve_it(self, broker: Broker) -> None:
+        view = launched(broker)
+        extend(broker, view, MORE, by=Actor("bob", frozenset({Role.ADMINISTRATOR})))
+        with pytest.raises(NotAllowed, match="your own request"):
+            approvals.grant(broker, view.id, by=BOB)
+        assert approvals.grant(broker, view.id, by=person("carol")).max_cost == Money.usd(5)
 
     def test_what_waits_is_not_there_for_what_runs(self, broker: Broker) -> None:
         from broker.reconciler.settlement.funds import funds_of
