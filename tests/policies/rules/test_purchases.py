@@ -54,7 +54,7 @@ def test_within_the_terms_the_approvers_are_asked(config: dict[str, Any], bought
 
 def test_an_approval_covers_the_same_region_alone() -> None:
     there = replace(placement(), offer=replace(placement().offer, region="elsewhere"))
-    seen, other = (rule().looks_at(purchase(**at), FACTS) for at in ({}, {"placement": there}))
+    seen, other = (rule().looks_at(one, FACTS) for one in (purchase(), purchase(placement=there)))
     assert (covers(seen, seen), covers(seen, other)) == (True, False)
 
 
