@@ -11,7 +11,7 @@ from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
-from broker.server import procuring, shown_money
+from broker.server import procuring, routes_money
 from broker.server.changing import DecisionBody
 from broker.server.procuring import (
     BuyBody,
@@ -37,7 +37,7 @@ def quoting(
     if machine:
         body = QuotesBody(machine=machine, machines=machines, length=length, region=region or None, products=[product])
         try:
-            found = procuring.quotes(by.caller, body)
+            found = procuring.ask_quotes(by.caller, body)
         except BrokerError as error:
             problem = error
     asked = {"machine": machine, "machines": machines, "length": length, "region": region, "product": product}
@@ -56,16 +56,16 @@ def buying(by: By, form: Form) -> Response:
         team=form.get("team") or None,
         project=form.get("project") or None,
     )
-    done = procuring.buy(by.caller, request_key(form), body)
+    done = procuring.buy_quote(by.caller, request_key(form), body)
     return RedirectResponse(f"/purchases/{_id(done.body)}", 303)
 
 
 def undoing(by: By, purchase: str) -> Response:
     """The present cost of cancelling a purchase (USD), with the form that cancels it."""
-    one = shown_money.purchase_history(by.caller, purchase).purchase
+    one = routes_money.show_purchase(by.caller, purchase).purchase
     terms, problem = None, None
     try:
-        terms = procuring.undo_terms(by.caller, purchase)
+        terms = procuring.show_undo_terms(by.caller, purchase)
     except BrokerError as error:
         problem = error
     values = {"one": one, "terms": terms, "problem": problem}
@@ -74,7 +74,7 @@ def undoing(by: By, purchase: str) -> Response:
 
 def cancelling(by: By, purchase: str, form: Form) -> Response:
     """Cancel or return a purchase."""
-    procuring.cancel(by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40]))
+    procuring.cancel_purchase(by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40]))
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
@@ -94,7 +94,7 @@ def rejecting(by: By, purchase: str, form: Form) -> Response:
 def withdrawing(by: By, purchase: str, form: Form) -> Response:
     """Withdraw a purchase before its order."""
     body = WithdrawBody(nothing_bought=form.get("nothing_bought") == "yes")
-    procuring.withdraw(by.caller, purchase, request_key(form), body)
+    procuring.withdraw_purchase(by.caller, purchase, request_key(form), body)
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 

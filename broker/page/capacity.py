@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from broker.core.access.permissions import Permission
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown_money
+from broker.server import routes_money
 
 AT = "/capacity"
 
@@ -19,9 +19,9 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
     """Held capacity, its use in the last 90 days, and purchases. ``ask``: providers report theirs, which takes
     seconds."""
     values = {
-        "held": shown_money.capacity_list(by.caller, ask=ask),
-        "use": shown_money.capacity_use(by.caller),
-        "purchases": shown_money.purchase_list(by.caller, closed=True).purchases,
+        "held": routes_money.list_capacity(by.caller, ask=ask),
+        "use": routes_money.capacity_use(by.caller),
+        "purchases": routes_money.list_purchases(by.caller, closed=True).purchases,
         "asked": ask,
         "may_buy": by.may(Permission.BUY),
     }
@@ -30,7 +30,7 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
 
 def purchase(by: By, purchase: str) -> Response:
     """One purchase: its capacity, price (USD), approvals and events."""
-    found = shown_money.purchase_history(by.caller, purchase)
+    found = routes_money.show_purchase(by.caller, purchase)
     one, me = found.purchase, by.caller.actor.identity
     values = {
         "found": found,

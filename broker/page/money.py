@@ -7,19 +7,19 @@ from fastapi.responses import Response
 from broker.page.charts import HIGH, WIDE, spend_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown, shown_money
+from broker.server import routes_money, shown
 
 AT = "/budgets"
 
 
 def budget_list(by: By) -> Response:
     """Every budget that counts only teams that the visitor may see."""
-    return drawn("budgets.html", by, {"budgets": shown_money.budget_list(by.caller).budgets}, title="Budgets", at=AT)
+    return drawn("budgets.html", by, {"budgets": routes_money.list_budgets(by.caller).budgets}, title="Budgets", at=AT)
 
 
 def budget(by: By, id: str) -> Response:
     """One budget: spending by day, holds by job and period, and its alerts."""
-    found = shown_money.budget_details(by.caller, id, by_day=True)
+    found = routes_money.show_budget(by.caller, id, by_day=True)
     values = {"budget": found, "curve": spend_curve(found), "wide": WIDE, "high": HIGH}
     return drawn("budget.html", by, values, title=f"Budget {id}", at=AT)
 

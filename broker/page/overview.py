@@ -12,9 +12,9 @@ from broker.core.access.permissions import Permission
 from broker.core.events.outcomes import JobState
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown, shown_money
+from broker.server import routes_money, shown
+from broker.server.routes_money import ReportPeriod
 from broker.server.shown import JobFilter
-from broker.server.shown_money import ReportPeriod
 
 RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
 WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
@@ -26,9 +26,9 @@ def overview(by: By) -> Response:
     """The overview, with the parts that the visitor may see."""
     caller, values = by.caller, dict[str, Any](gpu=_GPU)
     if by.may(Permission.SEE_BUDGETS):
-        values["budgets"] = shown_money.budget_list(caller).budgets
-        values["spend"] = shown_money.spend_report(caller, "team", ReportPeriod(name="month"))
-        values["simulated"] = shown_money.spend_report(caller, "team", ReportPeriod(name="month"), sandbox=True)
+        values["budgets"] = routes_money.list_budgets(caller).budgets
+        values["spend"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"))
+        values["simulated"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
         late = [one for one in overdue(caller.broker) if caller.access.may(Permission.SEE_JOBS, one.team)]
         values["overdue"] = late

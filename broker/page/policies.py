@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import active, policies
+from broker.app.policy import active, policies, trials
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
-from broker.server import shown_policies
-from broker.server.shown_policies import MOST_FILES
+from broker.server import routes_policies
+from broker.server.routes_policies import MOST_FILES, check_names
 
 AT = "/policies"
 Number = Annotated[int, Path(ge=1)]
@@ -24,7 +24,7 @@ Number = Annotated[int, Path(ge=1)]
 def policy_list(by: By) -> Response:
     """The rules in force, their approvers, and file and line of each; for those who see all teams, also files and
     versions."""
-    found = shown_policies.in_force(by.caller, files=True).active
+    found = routes_policies.policy_in_force(by.caller, files=True).active
     values = {
         "active": found,
         "versions": active.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
@@ -70,7 +70,8 @@ def previewing(by: By, form: Form) -> Response:
     """The effect that the texts of the form would have, with the form that applies them. Changes nothing."""
     files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
     try:
-        seen = shown_policies.seen_before(by.caller, files)
+        check_names(files)
+        seen = trials.seen_before(by.caller.broker, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
@@ -80,7 +81,7 @@ def previewing(by: By, form: Form) -> Response:
 def applying(by: By, form: Form) -> Response:
     """Apply the texts that were previewed, unless another version is active meanwhile."""
     reason = form.get("reason", "").strip()
-    shown_policies.apply(by.caller, _files(form), reason, request_key(form), _base(form))
+    routes_policies.apply(by.caller, _files(form), reason, request_key(form), _base(form))
     return RedirectResponse(AT, 303)
 
 

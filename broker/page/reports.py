@@ -18,8 +18,8 @@ from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown_money
-from broker.server.shown_money import ReportPeriod
+from broker.server import routes_money
+from broker.server.routes_money import ReportPeriod
 
 AT = "/reports"
 _JOB = "job"
@@ -39,7 +39,7 @@ def spending(
     ledger entries. ``only``: ``dimension:value``."""
     named = ",".join(filter(None, (dimensions, then)))
     kept = _kept(only or [])
-    found = shown_money.spend_report(by.caller, named, ReportPeriod(name=period), sandbox=simulated, only=kept)
+    found = routes_money.spend_report(by.caller, named, ReportPeriod(name=period), sandbox=simulated, only=kept)
     names = found.by.split(",")
     fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
     opened = []
@@ -62,7 +62,7 @@ def spending(
         "dimensions": DIMENSIONS,
         "periods": PERIODS,
         "all_teams": by.may(Permission.SEE_ALL_TEAMS),
-        "incidents": shown_money.incidents(by.caller).incidents,
+        "incidents": routes_money.anomalies(by.caller).incidents,
     }
     return drawn("reports.html", by, values, title="Reports", at=AT)
 
@@ -87,7 +87,7 @@ def month(by: By, month: Month = "") -> Response:
         "month": name,
         "review": review(broker, name),
         "showback": showback.shown(broker, name, rules),
-        "units": shown_money.unit_metrics(by.caller, name, None, None),
+        "units": routes_money.units(by.caller, name),
         "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds),
         "statements": showback.statements(broker).statements,
     }

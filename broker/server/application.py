@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from http import HTTPStatus
+from inspect import iscoroutinefunction
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -13,12 +15,15 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.app.access.once import ChangeAnswer
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import device_flow, problems
 from broker.server.callers import EntryControl, gate
+from broker.server.changing import told
+from broker.server.looking import answer
 from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
 from broker.server.request_rate import RequestRate
@@ -74,7 +79,7 @@ def _routes() -> Sequence[BaseRoute]:
     for route in ROUTES:
         router.add_api_route(
             route.whole_path,
-            route.endpoint,
+            _endpoint(route.endpoint),
             methods=[route.method],
             name=route.endpoint.__name__,
             operation_id=route.endpoint.__name__,
@@ -84,7 +89,7 @@ def _routes() -> Sequence[BaseRoute]:
                 Depends(_known_parameters),
                 described,
             ],
-            response_model=route.answers,
+            response_model=route.document,
             response_class=Response if route.media else JSONResponse,  # for the description only
             responses={"4XX": problem, "5XX": problem}
             | ({200: {"content": {media: {} for media in route.media}}} if route.media else {}),
@@ -92,6 +97,21 @@ def _routes() -> Sequence[BaseRoute]:
             max_body_size=None if route.path.startswith(UPLOADS) else MOST_BODY,
         )
     return router.routes
+
+
+def _endpoint(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """The endpoint with the response to the document, or the change, that it returns."""
+    if iscoroutinefunction(endpoint):
+        return endpoint
+
+    @wraps(endpoint)
+    def responding(**given: Any) -> Response:
+        found = endpoint(**given)
+        if isinstance(found, ChangeAnswer):
+            return told(found)
+        return found if isinstance(found, Response) else answer(found)
+
+    return responding
 
 
 def _known_parameters(request: Request) -> None:

@@ -17,7 +17,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
-from broker.server import shown, shown_money
+from broker.server import shown
 from broker.server.callers import Caller, caller_of
 from broker.server.pages import MOST
 from broker.server.paths import MOST_OFFERS
@@ -153,18 +153,6 @@ def offer_risks(
 ) -> Response:
     """Current offers with their risk of interruption."""
     return answer(offer_lists.offer_risks(by.broker, wanted.filter(), sort, limit))
-
-
-def list_budgets(by: By) -> Response:
-    """Budgets in their current periods, if they count only teams that the caller may see."""
-    return answer(shown_money.budget_list(by))
-
-
-def show_budget(
-    by: By, budget: str, by_day: Annotated[bool, Query(description="Also the spend by day of the period.")] = False
-) -> Response:
-    """One of these budgets, with the holds of each job, and the spend for owned and for rented capacity."""
-    return answer(shown_money.budget_details(by, budget, by_day=by_day))
 
 
 def list_approvals(

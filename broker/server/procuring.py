@@ -12,14 +12,13 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, TypeVar
 
-from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
 from broker.app.capacity import capacity, purchases, undoing
 from broker.app.capacity.wanted import WantedCapacity
 from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.purchases import PurchaseResult, QuoteList, UndoTermsResult
+from broker.app.results.purchases import PurchasePreviewResult, PurchaseResult, QuoteList, UndoTermsResult
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
@@ -29,9 +28,9 @@ from broker.core.values.units import parse_money, split_machine
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.server.callers import Caller
 from broker.server.changes import one_line, request_of
-from broker.server.changing import DecisionBody, Key, told
-from broker.server.looking import By, answer
-from broker.server.shown_money import purchase_of
+from broker.server.changing import DecisionBody, Key
+from broker.server.looking import By
+from broker.server.routes_money import purchase_of
 
 T = TypeVar("T")
 _SHORT, _DOCUMENT = 200, 7_000_000
@@ -110,94 +109,22 @@ class RecordBody(_Body):
     proof: ProofBody | None = None
 
 
-def ask_quotes(by: By, body: QuotesBody) -> Response:
+def ask_quotes(by: By, body: QuotesBody) -> QuoteList:
     """Ask providers for capacity on sale, with its price. Buys nothing; a quote can be bought for an hour."""
-    return answer(quotes(by, body))
-
-
-def preview_purchase(by: By, body: BuyBody) -> Response:
-    """The effect of buying a quote: the verdict of the policies, the money held, the approvals. Changes nothing."""
-    by.require(Permission.BUY, body.team)
-    quote = by.broker.store.quote(body.quote)
-    ceiling = _usd(body.ceiling, "ceiling")
-    return answer(purchases.preview(by.broker, quote, _payer(body), by=by.actor, ceiling=ceiling))
-
-
-def buy_quote(by: By, key: Key, body: BuyBody) -> Response:
-    """Start a purchase: its money is held and its approvers are told. Nothing is ordered before they approve."""
-    return told(buy(by, key, body))
-
-
-def approve_purchase(by: By, purchase: str, key: Key, body: PurchaseApprovalBody) -> Response:
-    """Approve a purchase, as one of its approvers; nobody approves their own. The service orders it after the last
-    approval."""
-
-    def approved() -> Purchase:
-        return purchases.approve(by.broker, purchase, by=by.actor, binding=body.binding)
-
-    return told(_changed(by, purchase, key, "purchases.approve", body, approved, Permission.APPROVE))
-
-
-def reject_purchase(by: By, purchase: str, key: Key, body: DecisionBody) -> Response:
-    """Refuse a purchase, as one of its approvers. Its money is released."""
-    reason = one_line(body.reason)
-
-    def rejected() -> Purchase:
-        return purchases.reject(by.broker, purchase, by=by.actor, because=reason)
-
-    return told(_changed(by, purchase, key, "purchases.reject", body, rejected, Permission.APPROVE))
-
-
-def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> Response:
-    """Withdraw a purchase before its order, or one whose order bought nothing. Its money is released."""
-    return told(withdraw(by, purchase, key, body))
-
-
-def show_undo_terms(by: By, purchase: str) -> Response:
-    """The present cost of cancelling or returning a purchase, from its provider. Changes nothing."""
-    return answer(undo_terms(by, purchase))
-
-
-def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> Response:
-    """Cancel or return a purchase at its provider, if it charges ``at_most`` for that."""
-    return told(cancel(by, purchase, key, body))
-
-
-def record_capacity(by: By, key: Key, body: RecordBody) -> Response:
-    """Record capacity that was bought elsewhere, with a document that proves it. Buys nothing."""
-    by.require(Permission.BUY, None)
-    holding, document = _holding(body), _document(body.proof)
-
-    def recorded() -> RecordedHolding:
-        if document is None:
-            return capacity.add(by.broker, holding, by=by.actor)
-        capacity.may_record(by.broker, holding, by=by.actor)
-        return by.broker.store.add_proved_holding(holding, *document, by=by.actor.identity)
-
-    def shown(one: RecordedHolding) -> ChangeAnswer:
-        return ChangeAnswer.of(RecordedCapacity.of(one), f"number {one.number}", 201)
-
-    asked = _request(by, key, "capacity.add", "capacity", body, "")
-    return told(once(by.broker, asked, recorded, shown))
-
-
-# --- shared with the page ---------------------------------------------------------------------------------------------
-
-
-def quotes(by: Caller, body: QuotesBody) -> QuoteList:
-    """The present quotes. Raises as `purchases.quotes`."""
     wanted = WantedCapacity(**body.model_dump(exclude={"providers"}))
     return QuoteList.of(purchases.quotes(by.broker, wanted.request(), body.providers))
 
 
-def undo_terms(by: Caller, id: str) -> UndoTermsResult:
-    """The present cost of cancelling a purchase. Raises as `undoing.undo_terms`."""
-    purchase_of(by, id)
-    return UndoTermsResult.of(id, _answered(lambda: undoing.undo_terms(by.broker, id)))
+def preview_purchase(by: By, body: BuyBody) -> PurchasePreviewResult:
+    """The effect of buying a quote: the verdict of the policies, the money held, the approvals. Changes nothing."""
+    by.require(Permission.BUY, body.team)
+    quote = by.broker.store.quote(body.quote)
+    ceiling = _usd(body.ceiling, "ceiling")
+    return purchases.preview(by.broker, quote, _payer(body), by=by.actor, ceiling=ceiling)
 
 
-def buy(by: Caller, key: str, body: BuyBody) -> ChangeAnswer:
-    """Start a purchase. Raises as `purchases.buy`, and `RoleMissing`."""
+def buy_quote(by: By, key: Key, body: BuyBody) -> ChangeAnswer:
+    """Start a purchase: its money is held and its approvers are told. Nothing is ordered before they approve."""
     by.require(Permission.BUY, body.team)
     quote, ceiling = by.broker.store.quote(body.quote), _usd(body.ceiling, "ceiling")
     id = f"{PREFIX}{sha256(f'{by.actor.identity} {key}'.encode()).hexdigest()[:12]}"
@@ -212,23 +139,66 @@ def _payer(body: BuyBody) -> purchases.Payer:
     return purchases.Payer(body.team, body.project, body.environment)
 
 
-def withdraw(by: Caller, id: str, key: str, body: WithdrawBody) -> ChangeAnswer:
-    """Withdraw a purchase. Raises as `purchases.withdraw`."""
+def approve_purchase(by: By, purchase: str, key: Key, body: PurchaseApprovalBody) -> ChangeAnswer:
+    """Approve a purchase, as one of its approvers; nobody approves their own. The service orders it after the last
+    approval."""
+
+    def approved() -> Purchase:
+        return purchases.approve(by.broker, purchase, by=by.actor, binding=body.binding)
+
+    return _changed(by, purchase, key, "purchases.approve", body, approved, Permission.APPROVE)
+
+
+def reject_purchase(by: By, purchase: str, key: Key, body: DecisionBody) -> ChangeAnswer:
+    """Refuse a purchase, as one of its approvers. Its money is released."""
+    reason = one_line(body.reason)
+
+    def rejected() -> Purchase:
+        return purchases.reject(by.broker, purchase, by=by.actor, because=reason)
+
+    return _changed(by, purchase, key, "purchases.reject", body, rejected, Permission.APPROVE)
+
+
+def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> ChangeAnswer:
+    """Withdraw a purchase before its order, or one whose order bought nothing. Its money is released."""
 
     def withdrawn() -> Purchase:
-        return purchases.withdraw(by.broker, id, by=by.actor, nothing_bought=body.nothing_bought)
+        return purchases.withdraw(by.broker, purchase, by=by.actor, nothing_bought=body.nothing_bought)
 
-    return _changed(by, id, key, "purchases.withdraw", body, withdrawn)
+    return _changed(by, purchase, key, "purchases.withdraw", body, withdrawn)
 
 
-def cancel(by: Caller, id: str, key: str, body: CancelBody) -> ChangeAnswer:
-    """Cancel or return a purchase. Raises as `undoing.undo`."""
+def show_undo_terms(by: By, purchase: str) -> UndoTermsResult:
+    """The present cost of cancelling or returning a purchase, from its provider. Changes nothing."""
+    purchase_of(by, purchase)
+    return UndoTermsResult.of(purchase, _answered(lambda: undoing.undo_terms(by.broker, purchase)))
+
+
+def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> ChangeAnswer:
+    """Cancel or return a purchase at its provider, if it charges ``at_most`` for that."""
     most = _usd(body.at_most, "at_most") or Money.ZERO
 
     def cancelled() -> Purchase:
-        return _or_as_it_is(by, id, lambda: undoing.undo(by.broker, id, by=by.actor, at_most=most))
+        return _or_as_it_is(by, purchase, lambda: undoing.undo(by.broker, purchase, by=by.actor, at_most=most))
 
-    return _changed(by, id, key, "purchases.cancel", body, cancelled)
+    return _changed(by, purchase, key, "purchases.cancel", body, cancelled)
+
+
+def record_capacity(by: By, key: Key, body: RecordBody) -> ChangeAnswer:
+    """Record capacity that was bought elsewhere, with a document that proves it. Buys nothing."""
+    by.require(Permission.BUY, None)
+    holding, document = _holding(body), _document(body.proof)
+
+    def recorded() -> RecordedHolding:
+        if document is None:
+            return capacity.add(by.broker, holding, by=by.actor)
+        capacity.may_record(by.broker, holding, by=by.actor)
+        return by.broker.store.add_proved_holding(holding, *document, by=by.actor.identity)
+
+    def shown(one: RecordedHolding) -> ChangeAnswer:
+        return ChangeAnswer.of(RecordedCapacity.of(one), f"number {one.number}", 201)
+
+    return once(by.broker, _request(by, key, "capacity.add", "capacity", body, ""), recorded, shown)
 
 
 def _changed(

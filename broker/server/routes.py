@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from fastapi import Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -24,16 +24,10 @@ from broker.app.outside import launches
 from broker.app.outside.overdue import overdue, reported
 from broker.app.outside.skypilot_requests import answered
 from broker.app.outside.slurm_requests import SlurmAsks, admitted, begin_task
-from broker.app.policy import active
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
-from broker.app.results.anomalies import IncidentList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
-from broker.app.results.budgets import BudgetDetails, BudgetList
-from broker.app.results.capacity import CapacityList, RecordedCapacity
-from broker.app.results.capacity_plan import CapacityFindingList
-from broker.app.results.charges import BilledReport
+from broker.app.results.capacity import RecordedCapacity
 from broker.app.results.focus import FocusExportResult
-from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.job_history import JobHistory
 from broker.app.results.job_ledger import JobLedger
 from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
@@ -43,48 +37,31 @@ from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmis
 from broker.app.results.plans import PlanResult
 from broker.app.results.policies import (
     AppliedPolicy,
-    CheckedPolicy,
-    PolicyExplanation,
-    PolicyInForce,
-    PolicyVersionList,
 )
-from broker.app.results.policy_preview import PolicyPreviewResult
-from broker.app.results.price_history import PriceHistoryList
-from broker.app.results.prices import PriceStatus
 from broker.app.results.purchases import (
-    PurchaseHistory,
-    PurchaseList,
-    PurchasePreviewResult,
     PurchaseResult,
-    QuoteList,
-    UndoTermsResult,
 )
 from broker.app.results.queue import QueueResult
-from broker.app.results.review import ReviewReport
 from broker.app.results.risk import OfferRiskList
-from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
-from broker.app.results.spend import SpendReport
+from broker.app.results.showback import ChargebackStatement
 from broker.app.results.submission import JobFileText, SubmissionTerms
-from broker.app.results.trials import RecordedDecisions
 from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
-from broker.finops.units import UnitMetrics
 from broker.server import (
     changing,
     contents,
     kept,
     looking,
-    policy_routes,
     procuring,
-    reporting,
-    shown_policies,
+    routes_money,
+    routes_policies,
     streaming,
     submitting,
 )
 from broker.server.changes import request_of
-from broker.server.changing import Key, told
-from broker.server.looking import By, answer
+from broker.server.changing import Key
+from broker.server.looking import By
 from broker.server.pages import JobPage, OfferPage
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
@@ -106,10 +83,10 @@ class FreezeBody(BaseModel):
     fixed: str | None = Field(default=None, max_length=500)
 
 
-def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
+def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> FocusExportResult:
     """The content of the FOCUS file of a month: rows, corrections, sums, and whether the month is closed."""
     with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
-        return answer(_written(by, month, version, form, Path(folder)))
+        return _written(by, month, version, form, Path(folder))
 
 
 def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
@@ -124,16 +101,16 @@ def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusFor
     return StreamingResponse(_pieces(file, folder), 200, headers, MEDIA[form])
 
 
-def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> Response:
+def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> ChangeAnswer:
     """Make the statement of a closed month, for good."""
     rules = sharing_rules(body.idle, body.shared, body.shared_team, body.fixed)
     said = f"statements.freeze {month} {body.model_dump_json()}"
     asked = request_of(by, key, ("statements.freeze", month[:20]), said)
 
-    def told_of(found: ChargebackStatement) -> ChangeAnswer:
+    def response(found: ChargebackStatement) -> ChangeAnswer:
         return ChangeAnswer.of(found, f"{found.charged} charged", 201)
 
-    return told(once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), told_of))
+    return once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), response)
 
 
 def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExportResult:
@@ -149,34 +126,21 @@ def _pieces(file: Path, folder: TemporaryDirectory[str]) -> Iterator[bytes]:
 Name = Annotated[str | None, Query(max_length=200)]
 
 
-def policy_in_force(
-    by: By, files: Annotated[bool, Query(description="Also the texts of the files, for those who see all.")] = False
-) -> Response:
-    """The active policy: its rules with file and line; in a team, the rules that name no other team."""
-    return answer(shown_policies.in_force(by, files=files))
-
-
-def policy_versions(by: By) -> Response:
-    """Every version of the policy: when it was applied, by whom, and why."""
-    return answer(active.versions(by.broker))
-
-
-def list_people(by: By) -> Response:
+def list_people(by: By) -> PeopleList:
     """People and service accounts with their roles."""
-    return answer(PeopleList.of(people(by.broker)))
+    return PeopleList.of(people(by.broker))
 
 
-def list_tokens(by: By, person: Name = None) -> Response:
+def list_tokens(by: By, person: Name = None) -> TokenList:
     """API tokens without their texts."""
-    return answer(TokenList.of(tokens(by.broker, person), by.broker.clock.now()))
+    return TokenList.of(tokens(by.broker, person), by.broker.clock.now())
 
 
 def audit_lines(
     by: By, person: Name = None, subject: Name = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 50
-) -> Response:
+) -> AuditLog:
     """The newest lines of the audit log: who changed what, from where, before and after."""
-    found = audit_log(by.broker, by=by.actor, limit=limit, person=person, subject=subject)
-    return answer(AuditLog.of(found))
+    return AuditLog.of(audit_log(by.broker, by=by.actor, limit=limit, person=person, subject=subject))
 
 
 _VETOES = (NotAllowed, ApprovalNeeded, InvalidInput, NoFeasibleCapacity)
@@ -203,50 +167,58 @@ async def judge_skypilot(by: By, request: Request) -> Response:
     return Response(said, 200, media_type="application/json")
 
 
-def judge_slurm(by: By, body: SlurmAsks) -> Response:
+def judge_slurm(by: By, body: SlurmAsks) -> SlurmAdmission:
     """A submission to Slurm: its money is held; by the id that is returned its end is reported. Status 403: a veto."""
-    return answer(SlurmAdmission(id=admitted(by.broker, body, by=by.actor)))
+    return SlurmAdmission(id=admitted(by.broker, body, by=by.actor))
 
 
-def start_task(by: By, task: str) -> Response:
+def start_task(by: By, task: str) -> SlurmAdmission:
     """A task of an array of Slurm begins: its money is held until its end is reported. ``task``: the array's id, a dot
     and the task's number. Status 403: it has to wait. Asked again while it runs, nothing is held twice."""
-    return answer(SlurmAdmission(id=begin_task(by.broker, task, by=by.actor).id))
+    return SlurmAdmission(id=begin_task(by.broker, task, by=by.actor).id)
 
 
-def list_launches(by: By) -> Response:
+def list_launches(by: By) -> OutsideLaunchList:
     """Launches made with other tools, of the teams that the caller may see, oldest first; and those whose end nobody
     reported."""
     with by.broker.store.reading() as look:
         found = launches.open_launches(look)
     seen = [one for one in found if by.access.may(Permission.SEE_JOBS, one.tags.team)]
     late = [one for one in overdue(by.broker) if by.access.may(Permission.SEE_JOBS, one.team)]
-    return answer(OutsideLaunchList.of(seen, late))
+    return OutsideLaunchList.of(seen, late)
 
 
-def end_launch(by: By, launch: str, body: OutsideEndBody) -> Response:
+def end_launch(by: By, launch: str, body: OutsideEndBody) -> OutsideEnd:
     """Report that the machines of a launch are gone: what they cost is spent, the rest released. Again: no effect."""
     id = launch if launch.startswith(launches.PREFIX) else launches.PREFIX + launch
     ran = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
-    return answer(OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor)))
+    return OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor))
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
     """One route. ``permission``: required in some team before the endpoint checks the team concerned; None: any valid
-    token. ``answers``: the document of a successful response; None: it has none. ``media``: the media types of a
-    response without a document."""
+    token. ``answers``: the document of a response that ``endpoint`` does not return itself; ``media``: the media types
+    of a response without a document."""
 
     method: str
     path: str
     permission: Permission | None
-    endpoint: Callable[..., Response] | Callable[..., Awaitable[Response]]
-    answers: type[Any] | None
+    endpoint: Callable[..., Any]
+    answers: type[Any] | None = None
     media: tuple[str, ...] = ()
 
     @property
     def whole_path(self) -> str:
         return VERSION + self.path
+
+    @property
+    def document(self) -> type[Any] | None:
+        """The document of a successful response: what the endpoint returns, unless that is a whole response."""
+        if self.answers is not None:
+            return self.answers
+        found: type[Any] = get_type_hints(self.endpoint)["return"]
+        return None if issubclass(found, Response) else found
 
 
 _BYTES, _SHEETS = ("application/octet-stream",), tuple(MEDIA.values())
@@ -261,8 +233,8 @@ ROUTES = (
     ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
     ApiRoute("GET", "/offers/groups", Permission.SEE_MARKET, looking.group_offers, OfferGroupList),
     ApiRoute("GET", "/offers/risks", Permission.SEE_MARKET, looking.offer_risks, OfferRiskList),
-    ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, looking.list_budgets, BudgetList),
-    ApiRoute("GET", "/budgets/{budget}", Permission.SEE_BUDGETS, looking.show_budget, BudgetDetails),
+    ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, routes_money.list_budgets),
+    ApiRoute("GET", "/budgets/{budget}", Permission.SEE_BUDGETS, routes_money.show_budget),
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
     ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None, ("text/event-stream",)),
@@ -276,16 +248,16 @@ ROUTES = (
         *("GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, kept.checkpoint_content),
         *(None, _BYTES),
     ),
-    ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, reporting.spend, SpendReport),
-    ApiRoute("GET", "/reports/units", Permission.SEE_BUDGETS, reporting.units, UnitMetrics),
-    ApiRoute("GET", "/reports/forecasts", Permission.SEE_BUDGETS, reporting.forecasts, ForecastsReport),
-    ApiRoute("GET", "/reports/anomalies", Permission.SEE_BUDGETS, reporting.anomalies, IncidentList),
-    ApiRoute("GET", "/reports/showback", Permission.SEE_ALL_TEAMS, reporting.showback, ShowbackReport),
-    ApiRoute("GET", "/reports/chargeback", Permission.SEE_ALL_TEAMS, reporting.statements, ChargebackList),
-    ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, reporting.statement, ChargebackStatement),
-    ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, reporting.month_review, ReviewReport),
-    ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, reporting.billed, BilledReport),
-    ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, focus_export, FocusExportResult),
+    ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, routes_money.spend),
+    ApiRoute("GET", "/reports/units", Permission.SEE_BUDGETS, routes_money.units),
+    ApiRoute("GET", "/reports/forecasts", Permission.SEE_BUDGETS, routes_money.forecasts),
+    ApiRoute("GET", "/reports/anomalies", Permission.SEE_BUDGETS, routes_money.anomalies),
+    ApiRoute("GET", "/reports/showback", Permission.SEE_ALL_TEAMS, routes_money.showback),
+    ApiRoute("GET", "/reports/chargeback", Permission.SEE_ALL_TEAMS, routes_money.statements),
+    ApiRoute("GET", "/reports/chargeback/{month}", Permission.SEE_ALL_TEAMS, routes_money.statement),
+    ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, routes_money.month_review),
+    ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, routes_money.billed),
+    ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, focus_export),
     ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, None, _SHEETS),
     ApiRoute(
         "POST",
@@ -294,23 +266,23 @@ ROUTES = (
         freeze_statement,
         ChargebackStatement,
     ),
-    ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, reporting.list_capacity, CapacityList),
-    ApiRoute("GET", "/capacity/use", Permission.SEE_ALL_TEAMS, reporting.capacity_use, CapacityFindingList),
-    ApiRoute("GET", "/purchases", Permission.SEE_BUDGETS, reporting.list_purchases, PurchaseList),
-    ApiRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, reporting.show_purchase, PurchaseHistory),
-    ApiRoute("GET", "/prices/history", Permission.SEE_MARKET, reporting.price_history, PriceHistoryList),
-    ApiRoute("GET", "/prices/status", Permission.SEE_MARKET, reporting.price_status, PriceStatus),
-    ApiRoute("GET", "/policies", Permission.SEE_POLICIES, policy_in_force, PolicyInForce),
-    ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, policy_versions, PolicyVersionList),
-    ApiRoute("GET", "/policies/findings", Permission.SEE_ALL_TEAMS, policy_routes.policy_findings, CapacityFindingList),
-    ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, policy_routes.check_policy, CheckedPolicy),
-    ApiRoute("POST", "/policies/explain", Permission.SUBMIT, policy_routes.explain_policy, PolicyExplanation),
-    ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, policy_routes.job_decisions, RecordedDecisions),
+    ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, routes_money.list_capacity),
+    ApiRoute("GET", "/capacity/use", Permission.SEE_ALL_TEAMS, routes_money.capacity_use),
+    ApiRoute("GET", "/purchases", Permission.SEE_BUDGETS, routes_money.list_purchases),
+    ApiRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, routes_money.show_purchase),
+    ApiRoute("GET", "/prices/history", Permission.SEE_MARKET, routes_money.price_history),
+    ApiRoute("GET", "/prices/status", Permission.SEE_MARKET, routes_money.price_status),
+    ApiRoute("GET", "/policies", Permission.SEE_POLICIES, routes_policies.policy_in_force),
+    ApiRoute("GET", "/policies/versions", Permission.SEE_ALL_TEAMS, routes_policies.policy_versions),
+    ApiRoute("GET", "/policies/findings", Permission.SEE_ALL_TEAMS, routes_policies.policy_findings),
+    ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, routes_policies.check_policy),
+    ApiRoute("POST", "/policies/explain", Permission.SUBMIT, routes_policies.explain_policy),
+    ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, routes_policies.job_decisions),
     ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFileText),
     ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
-    ApiRoute("GET", "/people", Permission.SEE_PEOPLE, list_people, PeopleList),
-    ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, list_tokens, TokenList),
-    ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, audit_lines, AuditLog),
+    ApiRoute("GET", "/people", Permission.SEE_PEOPLE, list_people),
+    ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, list_tokens),
+    ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, audit_lines),
     ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms, SubmissionTerms),
     ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job, PlanResult),
     ApiRoute("POST", "/jobs", Permission.SUBMIT, submitting.submit_job, JobDetails),
@@ -319,32 +291,24 @@ ROUTES = (
     ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changing.cancel_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/retry", Permission.CHANGE_OWN_JOBS, submitting.retry_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changing.extend_job, JobDetails),
-    ApiRoute(
-        "POST", "/policies/preview", Permission.CHANGE_POLICIES, policy_routes.preview_policy, PolicyPreviewResult
-    ),
-    ApiRoute(
-        "POST",
-        "/policies/rollback/preview",
-        Permission.CHANGE_POLICIES,
-        policy_routes.preview_rollback,
-        PolicyPreviewResult,
-    ),
-    ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, policy_routes.apply_policy, AppliedPolicy),
-    ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, policy_routes.rollback_policy, AppliedPolicy),
-    ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, procuring.show_undo_terms, UndoTermsResult),
+    ApiRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, routes_policies.preview_policy),
+    ApiRoute("POST", "/policies/rollback/preview", Permission.CHANGE_POLICIES, routes_policies.preview_rollback),
+    ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, routes_policies.apply_policy, AppliedPolicy),
+    ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, routes_policies.rollback_policy, AppliedPolicy),
+    ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, procuring.show_undo_terms),
     ApiRoute("POST", "/capacity", Permission.BUY, procuring.record_capacity, RecordedCapacity),
-    ApiRoute("POST", "/capacity/quotes", Permission.BUY, procuring.ask_quotes, QuoteList),
+    ApiRoute("POST", "/capacity/quotes", Permission.BUY, procuring.ask_quotes),
     ApiRoute("POST", "/purchases", Permission.BUY, procuring.buy_quote, PurchaseResult),
-    ApiRoute("POST", "/purchases/preview", Permission.BUY, procuring.preview_purchase, PurchasePreviewResult),
+    ApiRoute("POST", "/purchases/preview", Permission.BUY, procuring.preview_purchase),
     ApiRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, procuring.withdraw_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, procuring.cancel_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, procuring.approve_purchase, PurchaseResult),
     ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, procuring.reject_purchase, PurchaseResult),
-    ApiRoute("GET", "/launches", Permission.SEE_JOBS, list_launches, OutsideLaunchList),
-    ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, start_task, SlurmAdmission),
-    ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, end_launch, OutsideEnd),
+    ApiRoute("GET", "/launches", Permission.SEE_JOBS, list_launches),
+    ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, start_task),
+    ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, end_launch),
     ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot, None),
-    ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, judge_slurm, SlurmAdmission),
+    ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, judge_slurm),
     ApiRoute(
         "POST", "/approvals/standing/{number}/revoke", Permission.APPROVE, changing.revoke_grant, StandingGrantResult
     ),
