@@ -42,11 +42,6 @@ class Mutant:
         start, end, text = self.edit
         return self.source[:start] + text + self.source[end:]
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What it is known by, wherever in its file it stands."""
-        return self.module, self.function, self.before, self.after
-
 
 def mutants_of(module: str, source: str) -> list[Mutant]:
     """Every mutant of a file's source, in the order in which they stand there; none twice."""
