@@ -47,7 +47,7 @@ COMMANDS = {
     "advise": "broker.cli.advise:app",
     "people": "broker.cli.access.people:app",
     "tokens": "broker.cli.access.tokens:app",
-    "audit": "broker.cli.access.audit:audit",
+    "audit": "broker.cli.access.tokens:audit",
     "launches": "broker.cli.service.launches:app",
     "login": "broker.cli.access.login:login",
     "logout": "broker.cli.access.login:logout",

@@ -32,10 +32,9 @@ from broker.server import problems
 from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded, address_of
 from broker.server.forms import read_form
+from broker.server.limits import RequestRate, WrongTokens
 from broker.server.problems import HttpProblem
-from broker.server.request_rate import RequestRate
 from broker.server.transport import Transport
-from broker.server.wrong_tokens import WrongTokens
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.jobs import jobs
-from broker.app.jobs.gpu_use import gpu_use
+from broker.app.jobs.details import gpu_use
 from broker.app.results import story
 from broker.core.access.permissions import Permission
 from broker.core.errors import NotAllowed, RetryLater, UnknownName
@@ -18,7 +18,7 @@ from broker.core.events.outcomes import JobState
 from broker.page.charts import HIGH, WIDE, Scale, figure_curve, figure_curves
 from broker.page.drawing import drawn, moment
 from broker.page.visitors import By, Form, Renewal, request_key
-from broker.server import changes, kept, shown
+from broker.server import changes, contents, shown
 from broker.server.shown import JobFilter
 
 AT = "/jobs"
@@ -96,13 +96,13 @@ def job_output(
 
 def job_files(by: By, id: str) -> Response:
     """The results and finished checkpoints of a job."""
-    files, saved = kept.outputs_of(by.caller, id), kept.checkpoints_of(by.caller, id)
+    files, saved = contents.outputs_of(by.caller, id), contents.checkpoints_of(by.caller, id)
     return drawn("files.html", by, {"files": files, "saved": saved}, title=f"Files of {id}", at=AT)
 
 
 def job_file(by: By, id: str, sha256: str) -> Response:
     """One result, as a download."""
-    return kept.file_content(by.caller, id, sha256)
+    return contents.file_content(by.caller, id, sha256)
 
 
 def job_usage(by: By, id: str) -> Response:

@@ -8,20 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import (
-    approvals,
-    buying,
-    capacity,
-    device,
-    house,
-    jobs,
-    market,
-    money,
-    people,
-    policies,
-    reports,
-    signing,
-)
+from broker.page import admin, approvals, buying, capacity, jobs, market, money, policies, reports, signing
 from broker.page.overview import overview
 
 
@@ -71,13 +58,13 @@ PAGES = (
     PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
     PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
-    PageRoute("GET", "/me", None, house.me),
+    PageRoute("GET", "/me", None, admin.me),
     PageRoute("POST", "/sign-out", None, signing.signing_out),
-    PageRoute("GET", "/device", None, device.asking),
-    PageRoute("POST", "/device", None, device.deciding),
-    PageRoute("GET", "/people", Permission.SEE_PEOPLE, house.people_and_tokens),
-    PageRoute("POST", "/people", Permission.SEE_PEOPLE, people.adding),
-    PageRoute("GET", "/people/{name}", Permission.SEE_PEOPLE, people.person),
-    PageRoute("POST", "/people/{name}", Permission.SEE_PEOPLE, people.changing),
-    PageRoute("GET", "/health", Permission.SEE_MARKET, house.health),
+    PageRoute("GET", "/device", None, signing.asking_code),
+    PageRoute("POST", "/device", None, signing.deciding_code),
+    PageRoute("GET", "/people", Permission.SEE_PEOPLE, admin.people_and_tokens),
+    PageRoute("POST", "/people", Permission.SEE_PEOPLE, admin.adding),
+    PageRoute("GET", "/people/{name}", Permission.SEE_PEOPLE, admin.person),
+    PageRoute("POST", "/people/{name}", Permission.SEE_PEOPLE, admin.changing),
+    PageRoute("GET", "/health", Permission.SEE_MARKET, admin.health),
 )

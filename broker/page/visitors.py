@@ -21,8 +21,7 @@ from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
 from broker.server.callers import Caller, SignInNeeded, address_of, refused
 from broker.server.forms import form_of
-from broker.server.request_rate import RequestRate
-from broker.server.wrong_tokens import WrongTokens
+from broker.server.limits import RequestRate, WrongTokens
 
 
 class ForeignForm(NotAllowed):

@@ -21,9 +21,8 @@ from broker.agent.formats import Intervals, Lease, LeaseIdleLimit, PlacedTree, S
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
-from broker.core.job.after import Predecessor
 from broker.core.job.arrays import task_id
-from broker.core.job.jobs import SessionPlan
+from broker.core.job.jobs import Predecessor, SessionPlan
 from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy.policy import IdleLimit, Usage
 from broker.core.values.clock import Clock, ScaledClock

@@ -23,14 +23,12 @@ from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import device_flow, problems
 from broker.server.callers import EntryControl, gate
 from broker.server.changing import told
+from broker.server.limits import RequestRate, UploadQuota, WrongTokens
 from broker.server.looking import answer
 from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
-from broker.server.request_rate import RequestRate
 from broker.server.routes import OPENAPI, ROUTES, UPLOADS
 from broker.server.transport import Transport
-from broker.server.upload_quota import UploadQuota
-from broker.server.wrong_tokens import WrongTokens
 from broker.store.engine.revisions import own_version
 
 MOST_BODY = 1_000_000

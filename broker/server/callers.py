@@ -17,9 +17,8 @@ from broker.core.access.permissions import IN_WORDS, SCOPES, Access, Permission,
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
+from broker.server.limits import RequestRate, WrongTokens
 from broker.server.paths import ADMISSION
-from broker.server.request_rate import RequestRate
-from broker.server.wrong_tokens import WrongTokens
 
 log = logging.getLogger(__name__)
 

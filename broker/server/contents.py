@@ -6,18 +6,23 @@ import hashlib
 import tempfile
 from collections.abc import Collection, Iterator
 from enum import StrEnum
+from itertools import chain
 from typing import IO, Annotated
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 
 from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tree_path
 from broker.agent.store import ObjectFolder
+from broker.app.jobs import job_sources, kept_files
 from broker.app.jobs.received import pool_in
-from broker.core.errors import InvalidInput, StoreProblem
+from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput, StoreProblem, UnknownName
 from broker.server.callers import Caller, caller_of
-from broker.server.upload_quota import UploadQuota
+from broker.server.limits import UploadQuota
+from broker.server.looking import By, answer
 from broker.snapshots.upload import reaching
 
 MOST_TREE = 64 << 20
@@ -111,3 +116,64 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 def _path(kind: ContentKind, sha256: str) -> str:
     return tree_path(sha256) if kind is ContentKind.TREES else content_path(sha256)
+
+
+Attempt = Annotated[int | None, Query(ge=1, description="Only files that this attempt wrote.")]
+Start = Annotated[int, Query(ge=0, description="The first byte; for a download that was interrupted.")]
+
+
+def outputs_of(by: Caller, id: str, attempt: int | None = None) -> JobOutputs:
+    """The results of a job. Raises as `Caller.job`, `InvalidInput` for an attempt that it does not have."""
+    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
+
+
+def checkpoints_of(by: Caller, id: str) -> JobCheckpoints:
+    """The finished checkpoints of a job, oldest first."""
+    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
+
+
+def list_files(by: By, id: str, attempt: Attempt = None) -> Response:
+    """The results of a job; each file from the newest attempt that wrote it."""
+    return answer(outputs_of(by, id, attempt))
+
+
+def list_checkpoints(by: By, id: str) -> Response:
+    """The finished checkpoints of a job, oldest first."""
+    return answer(checkpoints_of(by, id))
+
+
+def checkpoint_files(by: By, id: str, checkpoint: str) -> Response:
+    """The files of a checkpoint: the newest (`latest`), the newest at a step, or the one with that id or name."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    return answer(CheckpointFiles.of(view, kept_files.checkpoint(by.broker, view, checkpoint)))
+
+
+def file_content(by: By, id: str, sha256: str, attempt: Attempt = None, start: Start = 0) -> Response:
+    """The bytes of a result, by its SHA-256."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    found = kept_files.output_files(by.broker, view, kept_files.outputs(by.broker, view, attempt))
+    return content(found, sha256, start)
+
+
+def checkpoint_content(by: By, id: str, checkpoint: str, sha256: str, start: Start = 0) -> Response:
+    """The bytes of a file of a checkpoint, by its SHA-256."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    wanted = kept_files.checkpoint(by.broker, view, checkpoint)
+    return content(kept_files.checkpoint_files(by.broker, view, wanted), sha256, start)
+
+
+def content(files: list[kept_files.RemoteFile], sha256: str, start: int) -> Response:
+    """The bytes of one of the files from a position on, as a download. Raises `UnknownName`, `InvalidInput`."""
+    file = next((one for one in files if one.sha256 == sha256), None)
+    if file is None:
+        raise UnknownName("file", sha256, ())
+    if start > file.size:
+        raise InvalidInput(f"the file has only {file.size:,} bytes", where="start")
+    headers = {"Content-Length": str(file.size - start), "Content-Disposition": "attachment"}
+    return StreamingResponse(_begun(file.content(start)), 200, headers, "application/octet-stream")
+
+
+def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces. The first one is read at once, so that a missing file gives an error, not a truncated answer."""
+    first = next(pieces, b"")
+    return chain([first], pieces)

@@ -30,7 +30,7 @@ from broker.core.errors import (
     UnreadableJob,
 )
 from broker.server.callers import RoleMissing, SignInNeeded, TooManyWrongTokens
-from broker.server.request_rate import TooManyRequests
+from broker.server.limits import TooManyRequests
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,7 @@ from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, Toke
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.capacity import RecordedCapacity
 from broker.app.results.focus import FocusExportResult
-from broker.app.results.job_history import JobHistory
-from broker.app.results.job_ledger import JobLedger
+from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
 from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.app.results.offers import OfferGroupList
@@ -45,13 +44,11 @@ from broker.app.results.queue import QueueResult
 from broker.app.results.risk import OfferRiskList
 from broker.app.results.showback import ChargebackStatement
 from broker.app.results.submission import JobFileText, SubmissionTerms
-from broker.app.results.why_here import PlacementDecisions
 from broker.core.access.permissions import Permission
 from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
 from broker.server import (
     changing,
     contents,
-    kept,
     looking,
     procuring,
     routes_money,
@@ -238,14 +235,14 @@ ROUTES = (
     ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
     ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
     ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None, ("text/event-stream",)),
-    ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, kept.list_files, JobOutputs),
-    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, kept.file_content, None, _BYTES),
-    ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, kept.list_checkpoints, JobCheckpoints),
+    ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, contents.list_files, JobOutputs),
+    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content, None, _BYTES),
+    ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, contents.list_checkpoints, JobCheckpoints),
     ApiRoute(
-        "GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, kept.checkpoint_files, CheckpointFiles
+        "GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, contents.checkpoint_files, CheckpointFiles
     ),
     ApiRoute(
-        *("GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, kept.checkpoint_content),
+        *("GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, contents.checkpoint_content),
         *(None, _BYTES),
     ),
     ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, routes_money.spend),

@@ -11,19 +11,17 @@ from itertools import islice
 
 from broker.app.billing import job_ledger as ledger
 from broker.app.jobs import approval_lists, details, jobs
+from broker.app.jobs import details as why
 from broker.app.jobs import queue as queues
-from broker.app.jobs import why_here as why
 from broker.app.jobs.bills import bills_of
 from broker.app.market.market import listing
 from broker.app.market.offer_lists import matching_offers
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, wanted_rows
 from broker.app.results.approvals import ApprovalList
-from broker.app.results.job_history import JobHistory
-from broker.app.results.job_ledger import JobLedger
+from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
 from broker.app.results.jobs import AttemptList, JobLogs, LoggedLine
 from broker.app.results.offers import OfferResult
 from broker.app.results.queue import QueueResult
-from broker.app.results.why_here import PlacementDecisions
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput

@@ -26,8 +26,8 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import JobView
 from broker.server.callers import Caller, bearer_of
+from broker.server.limits import TooManyRequests
 from broker.server.looking import By
-from broker.server.request_rate import TooManyRequests
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit
 from broker.app.market.market import market_for
 from broker.app.service import background
+from broker.app.service.duties import Reconciling
 from broker.app.service.health import Pulses
-from broker.app.service.reconcile_duty import Reconciling
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.core.actors import ProcessAccount
@@ -233,7 +233,7 @@ def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.Monk
         stop.set()
         return []
 
-    monkeypatch.setattr("broker.app.service.reconcile_duty.looks", look_once)
+    monkeypatch.setattr("broker.app.service.duties.looks", look_once)
     Reconciling(under(ProcessAccount("carl"), broker), health=Pulses(), say=print).run(stop)
     latest = jobs.find(broker, view.id).latest
     assert latest is not None

@@ -12,8 +12,8 @@ from broker.page.application import page
 from broker.page.drawing import MENU
 from broker.page.routes import PAGES, PageRoute
 from broker.page.signing import LINK, SIGN_IN
+from broker.server.limits import WrongTokens
 from broker.server.transport import Transport
-from broker.server.wrong_tokens import WrongTokens
 from tests.page.browsing import FROM_HERE, Site
 from tests.server.test_matrix import TEAMS, access_of
 from tests.server.world import EVERYBODY, NOBODY, STRANGER

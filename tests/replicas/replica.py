@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from broker.app.jobs.submit import submit
 from broker.app.service import reconciler_setup
+from broker.app.service.duties import Reconciling
 from broker.app.service.health import Pulses
-from broker.app.service.reconcile_duty import Reconciling
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.job.file import parse_job

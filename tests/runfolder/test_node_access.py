@@ -12,8 +12,7 @@ import pytest
 
 from broker.agent.access import ACCESS_VARIABLE, unseal
 from broker.core.errors import RetryLater
-from broker.core.job.after import Predecessor
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.values.clock import ManualClock
 from broker.runfolder.node_access import policy

@@ -16,8 +16,8 @@ from broker.core.access.permissions import TokenScope
 from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
 from broker.server.application import Envelope, api
+from broker.server.limits import WrongTokens
 from broker.server.transport import Transport
-from broker.server.wrong_tokens import WrongTokens
 from tests.actors import ROOT, with_clock
 from tests.server.world import Company, bearer, client_of
 

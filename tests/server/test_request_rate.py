@@ -10,9 +10,8 @@ from fastapi.testclient import TestClient
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.server.application import Envelope, api
-from broker.server.request_rate import RequestRate, TooManyRequests
+from broker.server.limits import RequestRate, TooManyRequests, WrongTokens
 from broker.server.transport import Transport
-from broker.server.wrong_tokens import WrongTokens
 from tests.server.world import Company, bearer, client_of
 
 

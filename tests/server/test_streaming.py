@@ -14,7 +14,7 @@ from broker.app.jobs.logs import FollowedOutput, LogLine
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, GiveUp, StoreProblem
 from broker.server import streaming
-from broker.server.request_rate import TooManyRequests
+from broker.server.limits import TooManyRequests
 from tests.actors import ROOT
 from tests.server.world import Company, bearer
 

@@ -20,7 +20,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets, sealed_for, tell_service_
 from broker.app.jobs.snapshots import pool_of
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor, ProcessAccount
-from broker.server.upload_quota import UploadQuota
+from broker.server.limits import UploadQuota
 from broker.settings import ServeSettings
 from tests.server.test_changing import ask, lines
 from tests.server.test_matrix import access_of

@@ -28,8 +28,8 @@ from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job
 from broker.server.application import Envelope, api
+from broker.server.limits import WrongTokens
 from broker.server.transport import Transport
-from broker.server.wrong_tokens import WrongTokens
 from broker.settings import ServeSettings, Settings
 from cli import registries
 from tests.actors import EVERYBODYS, ROOT

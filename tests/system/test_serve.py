@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.service.reconcile_duty import STAND_BY
+from broker.app.service.duties import STAND_BY
 from broker.core.events.views import JobView
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 KILLS = 20
 JOBS = 10
-# The next one looks every second (`broker.app.service.reconcile_duty.STAND_BY`); how long a busy machine makes that is
+# The next one looks every second (`broker.app.service.duties.STAND_BY`); how long a busy machine makes that is
 # no failure.
 PATIENCE = 180.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job
 from tests.fakes import skypilot_catalogue
 from tests.skypilot_files.comparing import NOW, differences

@@ -186,7 +186,7 @@ def _check_watch(broker: Broker, watch: Watch) -> None:
 
 
 class Watching:
-    """The duty of `broker.app.service.serve` that checks watches and delivers notices. Any number of processes may run
+    """The duty of `broker.app.service.duties` that checks watches and delivers notices. Any number of processes may run
     it. ``tell``: receives each notice and delivery; ``say``: receives each error once."""
 
     name = "watching"

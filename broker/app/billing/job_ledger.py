@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.app.jobs.jobs import every_attempt
-from broker.app.results.job_ledger import JobLedger
+from broker.app.results.job_history import JobLedger
 from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.ledger.entries import Account

@@ -13,9 +13,8 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs
-from broker.core.job.after import Predecessor, When
 from broker.core.job.arrays import JobArray
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor, When
 from broker.ledger.journal import Writing
 from broker.reconciler.controllers.after import standing
 

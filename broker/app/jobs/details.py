@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -10,11 +11,14 @@ from broker.app.jobs import jobs
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
 from broker.app.jobs.disk_space import full_disks
 from broker.app.jobs.retention import kept_until
-from broker.app.results.job_history import JobHistory
+from broker.app.jobs.runs_root import run_folders
+from broker.app.results.job_history import JobHistory, PlacementDecision, PlacementDecisions
 from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events.views import JobView
+from broker.core.policy.decisions import Decision, inputs_of
+from broker.core.policy.policy import ActionKind, Usage
 from broker.core.values import figures
 
 _QUIET = timedelta(minutes=1)  # many times the pause between two heartbeats
@@ -80,3 +84,45 @@ def attempts(broker: Broker, view: JobView) -> AttemptList:
     return AttemptList(
         id=view.id, attempts=[AttemptDetails.of(attempt, now) for attempt in jobs.every_attempt(broker, view)]
     )
+
+
+MOST_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSamples:
+    """The samples of one attempt, oldest first: percent of the busiest accelerator of a node."""
+
+    attempt: int
+    samples: Sequence[Usage]
+
+
+def gpu_use(broker: Broker, view: JobView) -> Sequence[AttemptSamples]:
+    """The samples of the job's newest attempts that have any, the newest attempt first. Raises `Unreachable`."""
+    folder = run_folders(broker).of(view.id)
+    attempts = [one.number for one in view.attempts if one.claimed_at is not None][-MOST_ATTEMPTS:]
+    found = [AttemptSamples(number, folder.usage(number)) for number in reversed(attempts)]
+    return [one for one in found if one.samples]
+
+
+_KINDS = (ActionKind.LAUNCH, ActionKind.RE_PLACE)
+
+
+def why_here(broker: Broker, view: JobView, *, limit: int) -> PlacementDecisions:
+    """The decisions among the job's newest ``limit`` that chose a placement, newest first, except those without
+    recorded inputs. Raises `StoreProblem` for a record that was altered."""
+    with broker.store.reading() as look:
+        kept = look.decisions(job_id=view.id, limit=limit)
+    found = [_told(one) for one in kept if one.action in _KINDS]
+    return PlacementDecisions(id=view.id, decisions=[one for one in found if one is not None])
+
+
+def _told(decision: Decision) -> PlacementDecision | None:
+    try:
+        inputs = inputs_of(decision)
+    except ValueError as error:
+        raise StoreProblem(
+            str(error), hint="the store was changed by another program; restore it from a backup"
+        ) from error
+    placement = None if inputs is None else inputs.action.placement
+    return None if inputs is None or placement is None else PlacementDecision.of(decision, inputs, placement)

@@ -12,7 +12,7 @@ from broker.app.jobs.snapshots import resolved
 from broker.core.documents import MAX_BYTES, print_document
 from broker.core.errors import InvalidInput, closest
 from broker.core.job.file import parse_job, parse_jobs
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job
 
 

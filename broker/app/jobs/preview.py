@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.app.advise.assumptions import in_force
 from broker.app.jobs import after, arrays
-from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.nearest import for_submission, once
+from broker.app.jobs.queue import MachineUse, as_if_submitted, machine_use
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.sealed_secrets import note_of_missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.market.place_names import unknown_providers
+from broker.app.market.strategy_history import record
 from broker.app.policy.unknown_names import unknown_team
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -37,7 +39,8 @@ from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, denials, unused, with_occupancy
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.controllers.placement import PlanInputs
+from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.strategy_advice import Strategist
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing
@@ -274,8 +277,6 @@ def _with_first_move(
         return seen
     move = FirstMove(admission.placement)
     if admission.answer is Answer.ALLOW and strategy_decides(seen, policy):
-        from broker.app.jobs.first_move import first_move  # imports the strategies, which few jobs need
-
         move = first_move(broker, seen.job, policy, by=seen.by) or move
     if move.placement is None:
         seen = seen.noted(f"it waits first: {move.why}")
@@ -355,3 +356,14 @@ def _anyhow(job: Job, market: PlanInputs) -> Conditions:
     """The conditions with every engine set up, and the run folders in reach of all machines."""
     engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
     return replace(market.conditions, engines=engines, out_of_reach=frozenset())
+
+
+def first_move(broker: Broker, job: Job, policy: PolicySet, *, by: Actor) -> FirstMove | None:
+    """The strategy's first decision if the job were submitted now; None: the plan's ranking applies. Changes
+    nothing."""
+    (view,), now = as_if_submitted(broker, [job], by=by), broker.clock.now()
+    placing = Placing(broker.store, lambda one: market_for(broker, one, policy), lambda: policy)
+    advice = Strategist(partial(record, broker.store)).place(view, placing.plans(view, policy, now), now)
+    if advice is None:
+        return None
+    return FirstMove(advice.placements[0] if advice.placements else None, advice.why)

@@ -4,13 +4,13 @@ several jobs, and for the reconciler."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import Any
 
 from broker.app.advise.assumptions import in_force
-from broker.app.jobs.machine_use import MachineUse, machine_use
 from broker.app.jobs.pace import needs_conversion, paces_for
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.market.market import market_for, query_for, without_others
@@ -22,9 +22,9 @@ from broker.core.events.lifecycle import advance
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
 from broker.core.job.jobs import Job
-from broker.core.market.offers import CapacityType, OfferQuery
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.market.shares import MachineShare, total
-from broker.core.policy.policy import Facts
+from broker.core.policy.policy import Facts, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.figures import hours_of
 from broker.economics.assumptions import DEFAULTS, Assumptions
@@ -32,7 +32,7 @@ from broker.economics.reserve.holdings import RecordedHolding
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
-from broker.reconciler.admission.admission import denials, unused
+from broker.reconciler.admission.admission import denials, unused, with_occupancy
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, moving_on
 from broker.reconciler.pools import left_alone
@@ -346,3 +346,30 @@ def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[fl
             amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes
             found.setdefault(offer.capacity, []).append((hours, amount))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """One machine: what it ``has``, how much of that is ``free`` now, and how many ``jobs`` of this store use it."""
+
+    name: str
+    has: MachineShare
+    free: MachineShare
+    jobs: int
+
+
+def machine_use(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> tuple[MachineUse, ...]:
+    """The use of all shared machines among the offers, by name. ``live``: the attempts of this store."""
+    attempts = list(live)
+    of: dict[str, list[Offer]] = {}
+    for offer in with_occupancy((one for one in offers if one.divided), attempts):
+        of.setdefault(offer.capacity, []).append(offer)
+    return tuple(
+        MachineUse(
+            name,
+            has := reduce(MachineShare.most, (one.has for one in found)),
+            reduce(MachineShare.most, ((one.left or one.has).at_most(has) for one in found)),
+            sum(one.capacity == name for one in attempts),
+        )
+        for name, found in sorted(of.items())
+    )

@@ -19,7 +19,7 @@ from broker.core.documents import print_document
 from broker.core.errors import InvalidInput, RetryLater
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job, ResumePoint
 
 # Two versions of the home folder are kept, in case the newest is unreadable.

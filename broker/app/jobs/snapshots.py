@@ -7,7 +7,9 @@ disk.
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +25,6 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy, in_workdir, is_local
 from broker.snapshots.collect import CollectedTree, check_size, collect
-from broker.snapshots.git import git_state
 from broker.snapshots.retention import keep_young
 from broker.snapshots.upload import ContentPool, Progress, no_progress, reaching, store_tree
 
@@ -196,3 +197,34 @@ def _places(job: Job) -> Iterator[tuple[str, Path, str | None]]:
         else:
             parent = str(PurePosixPath(to).parent)
             yield ("" if parent == "." else parent), path, PurePosixPath(to).name
+
+
+_PATIENCE = 10.0  # seconds; a repository that takes longer, for example on a slow disk, is skipped
+
+
+def git_state(folder: Path) -> GitState | None:
+    """None if the folder is in no repository, or if `git` is missing, slow or fails. Writes nothing."""
+    if _git(folder, "rev-parse", "--is-inside-work-tree") != "true":
+        return None
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    branch = _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD") or None
+    changes = _git(folder, "status", "--porcelain", "--", ".")
+    return GitState(commit=commit, branch=branch, dirty=bool(changes))
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
+            # A repository's settings may name any program as its file system monitor; do not run it.
+            ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],  # noqa: S607
+            env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -9,11 +9,32 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, Self, get_args
 
 from broker.app.jobs.recorded_capacity import is_recorded
-from broker.core.market.machine_filter import counts_by_accelerator
+from broker.core.errors import InvalidInput
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.patterns import matching
+from broker.core.values.units import split_machine
+
+
+def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int]]:
+    """The requested counts by canonical accelerator name; an empty set means any count. ``where``: the option or
+    parameter, for errors. Raises `InvalidInput`, `UnknownName`."""
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        if text.lower() == "cpu":
+            found.setdefault("cpu", set())
+            continue
+        try:
+            name, count = split_machine(text)
+        except ValueError as error:
+            raise InvalidInput(str(error), where=where) from error
+        counts = found.setdefault(canonical(name), set())
+        if ":" in text:
+            counts.add(count)
+    return found
+
 
 PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
 PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from broker.store.records import AcceptedDoubts, PollStatus
 
 if TYPE_CHECKING:
     from broker.store.records import Freshness, PollRun
-
 
 _STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
 
@@ -127,7 +126,7 @@ def is_scheduled(broker: Broker) -> bool:
 
 
 class Polling:
-    """The duty of `broker.app.service.serve` that polls a store's providers. One process of a store has it at a time;
+    """The duty of `broker.app.service.duties` that polls a store's providers. One process of a store has it at a time;
     the others stand by and take over when it ends. ``tell``: receives each poll; ``say``: messages about the lead."""
 
     name = "polling"
@@ -241,3 +240,32 @@ def alert_suspect(broker: Broker, result: PollResult) -> bool:
         thread=f"suspect/{result.provider}",
     )
     return bool(broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now()))
+
+
+LONGEST = 8.0  # seconds of the wall clock; sources without an answer by then are asked again by the next poll
+AGAIN = timedelta(hours=1)  # after a query that reached no provider
+
+
+def sources_to_ask(broker: Broker) -> tuple[str, ...]:
+    """The sources to ask first; none if a provider over the network has ever answered, if one was asked within the last
+    hour, or with the setting ``offline``."""
+    if broker.settings.offline or not broker.registries.quick_providers:
+        return ()
+    here = {*broker.registries.local_providers, SANDBOX}
+    asked = [run for name, run in broker.store.last_polls().items() if name not in here]
+    now = broker.clock.now()
+    if any(run.seen or abs(now - run.finished) < AGAIN for run in asked):
+        return ()
+    return tuple(name for name in broker.registries.quick_providers if name in broker.registries.providers)
+
+
+def look(broker: Broker, names: tuple[str, ...], *, watch: Watch | None = None) -> Iterator[PollResult]:
+    """Ask these sources side by side, for `LONGEST` at most; a result as each is stored. Sends no request if the store
+    cannot be written to."""
+    try:
+        broker.store.check_writable()
+    except StoreProblem:
+        return
+    asks = [ask_for(broker, name) for name in names]
+    short = [replace(ask, timeout=min(ask.timeout, LONGEST)) for ask in asks]
+    yield from poll_concurrently(short, broker.store, broker.clock, watch=watch)

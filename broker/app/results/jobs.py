@@ -16,9 +16,8 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
-from broker.core.job.after import When
 from broker.core.job.arrays import JobArray, TaskOf
-from broker.core.job.jobs import Workload
+from broker.core.job.jobs import When, Workload
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.coverage_words import covered

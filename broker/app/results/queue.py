@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from broker.app.jobs.machine_use import MachineUse
 from broker.app.jobs.preview import Preview, refusal
-from broker.app.jobs.queue import Queue, QueuedJob
+from broker.app.jobs.queue import MachineUse, Queue, QueuedJob
 from broker.app.results import reasons
 from broker.app.results.errors import ErrorDetails
 from broker.app.results.values import Figure, Moment, Result

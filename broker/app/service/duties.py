@@ -6,24 +6,33 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charges import fetch
 from broker.app.capacity.check import CapacityCheck, check
 from broker.app.capacity.purchases import buyer
 from broker.app.jobs.retention import DeletedFiles, delete_due
+from broker.app.jobs.sealed_secrets import tell_service_key
 from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
 from broker.app.outside.launches import OpenLaunch
 from broker.app.outside.overdue import end_overdue
 from broker.app.results.charges import ChargesResult
+from broker.app.service.background import looks
+from broker.app.service.health import Pulses
 from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreProblem
 from broker.reconciler.sweep import LeftoverState
 from broker.store.engine.leader import LeaderRole
+
+if TYPE_CHECKING:
+    from broker.store.engine.job_shares import JobShare
+    from broker.store.engine.leader import StillLeading
 
 
 class PeriodicDuty(ABC):
@@ -235,3 +244,92 @@ class Charging(PeriodicDuty):
         troubles = {f"the charges of {name} could not be read: {why}" for name, why in done.trouble.items()}
         self._tell(troubles | set(done.alerts))
         return done
+
+
+_LOOK = 0.5  # seconds between two checks whether a duty failed
+
+
+class Duty(Protocol):
+    """Something that a service does for as long as it runs."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until ``stop`` is set, and return soon after. Retries what can be retried; an exception ends the
+        service."""
+
+
+def serve(duties: Sequence[Duty], stop: threading.Event) -> None:
+    """Run all duties until ``stop`` is set, then wait for each to end. If one raises, the others are stopped and its
+    exception is raised, so that no service keeps running with only some of its duties."""
+    broken: list[BaseException] = []
+
+    def run(duty: Duty) -> None:
+        try:
+            duty.run(stop)
+        except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
+            broken.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=run, args=(duty,), name=duty.name) for duty in duties]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(_LOOK)  # in steps, so that signals are handled in between
+    if broken:
+        raise broken[0]
+
+
+STAND_BY = 1.0  # seconds of the wall clock between two tries to take the lead
+
+
+class Reconciling:
+    """``say``: receives messages about taking and losing the lead. ``health``: is informed of each pass."""
+
+    name = "jobs"
+
+    def __init__(self, broker: Broker, *, health: Pulses, say: Callable[[str], None]) -> None:
+        self._broker = Broker(broker.settings, broker.registries, replace(broker.account, for_others=True))
+        self._health = health
+        self._say = say
+
+    def run(self, stop: threading.Event) -> None:
+        """Reconcile until ``stop`` is set; a pass that has begun is finished first. An unreachable store is reported
+        and tried again."""
+        with suppress(BrokerError):  # the first pass reports what is wrong with the store
+            tell_service_key(self._broker)
+        said = ""
+        while not stop.is_set():
+            try:
+                with self._part() as (still_leading, share):
+                    if still_leading is None:
+                        self._health.stands_by(self.name)
+                        if said != (said := "standing by: another process looks after the jobs of this store"):
+                            self._say(said)
+                    else:
+                        self._say("looking after jobs" if share is None else "looking after a share of the jobs")
+                        said = ""
+                        self._lead(stop, still_leading, share)
+            except StoreProblem as problem:
+                if said != (said := str(problem)):
+                    self._say(said)
+            stop.wait(STAND_BY)
+
+    @contextmanager
+    def _part(self) -> Iterator[tuple[StillLeading | None, JobShare | None]]:
+        store = self._broker.store
+        if not self._broker.settings.serve.share_jobs:
+            with store.lead() as still_leading:
+                yield still_leading, None
+            return
+        with store.share() as share:
+            yield (None if share is None else share.still), share
+
+    def _lead(self, stop: threading.Event, still_leading: StillLeading, share: JobShare | None) -> None:
+        for look in looks(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait, share):
+            if look.brought is None:
+                self._health.failed(self.name)
+            else:
+                self._health.looked(self.name, look.seconds, look.brought.steps)

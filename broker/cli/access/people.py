@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.access import PeopleList, PersonResult
     from broker.core.access.people import Person, TeamRole
     from broker.core.actors import Role
 
@@ -24,14 +29,13 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List people with their roles."""
     from broker.app.access.people import people
     from broker.app.results.access import PeopleList
-    from broker.cli.access import view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
         found = terminal.api.fetch(PeopleList, "/people")
     else:
         found = PeopleList.of(people(terminal.broker()))
-    terminal.result(found, lambda: view.people_table(terminal.out, found))
+    terminal.result(found, lambda: people_table(terminal.out, found))
 
 
 @app.command(
@@ -160,3 +164,17 @@ def _told(terminal: Terminal, person: Person) -> None:
     from broker.app.results.access import PersonResult
 
     terminal.result(PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])
+
+
+_PEOPLE: tuple[ValueColumn[PersonResult], ...] = (
+    ValueColumn("name", lambda one: one.name),
+    ValueColumn("kind", lambda one: "service" if one.service else "person", 2),
+    ValueColumn("roles", lambda one: one.in_words, folds=True),
+    ValueColumn("added", lambda one: formats.moment(one.added_at), 3),
+)
+
+
+def people_table(console: Console, found: PeopleList) -> list[RenderableType]:
+    """One row per person."""
+    nobody = "No people are recorded. Start with `gpubroker people invite NAME --administrator`."
+    return listed(console, _PEOPLE, found.people) if found.people else [nobody]

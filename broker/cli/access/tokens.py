@@ -1,15 +1,22 @@
-"""`gpubroker tokens`: API tokens of people and service accounts."""
+"""`gpubroker tokens` and `audit`: API tokens of people and service accounts, and the audit log."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.results.access import AuditLine, AuditLog, TokenList, TokenResult
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
 
@@ -70,14 +77,13 @@ def list_(
     """List tokens: owner, scopes, expiry, last use. The tokens themselves are not stored."""
     from broker.app.access.tokens import tokens
     from broker.app.results.access import TokenList
-    from broker.cli.access import view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
         found = terminal.api.fetch(TokenList, "/tokens", person=person)
     else:
         found = TokenList.of(tokens(terminal.broker(), person), terminal.broker().clock.now())
-    terminal.result(found, lambda: view.token_table(terminal.out, found))
+    terminal.result(found, lambda: token_table(terminal.out, found))
 
 
 @app.command(epilog=examples("gpubroker tokens revoke 0123456789ab"))
@@ -94,3 +100,64 @@ def revoke(
     broker = terminal.broker()
     gone = TokenResult.of(use_case(broker, token, by=terminal.actor), broker.clock.now())
     terminal.result(gone, lambda: [f"Revoked token {gone.id} of {gone.person}."])
+
+
+_TOKENS: tuple[ValueColumn[TokenResult], ...] = (
+    ValueColumn("id", lambda one: one.id),
+    ValueColumn("person", lambda one: one.person),
+    ValueColumn("state", lambda one: "valid" if one.good else "revoked" if one.revoked_at else "expired"),
+    ValueColumn("scopes", lambda one: ", ".join(one.scopes), 1, folds=True),
+    ValueColumn("until", lambda one: formats.moment(one.expires_at), 1),
+    ValueColumn("last used", lambda one: formats.moment(one.used_at), 2),
+    ValueColumn("label", lambda one: one.label, 3, folds=True),
+)
+_AUDIT: tuple[ValueColumn[AuditLine], ...] = (
+    ValueColumn("line", lambda one: str(one.number), 5, "right"),
+    ValueColumn("at", lambda one: formats.moment(one.at)),
+    ValueColumn("person", lambda one: one.person),
+    ValueColumn("action", lambda one: one.action),
+    ValueColumn("subject", lambda one: one.subject, 1),
+    ValueColumn("outcome", lambda one: ": ".join(filter(None, (one.outcome.value, one.reason)))),
+    ValueColumn("before", lambda one: one.before, 3, folds=True),
+    ValueColumn("after", lambda one: one.after, 2, folds=True),
+    ValueColumn("from", lambda one: one.origin, 4),
+)
+
+
+def token_table(console: Console, found: TokenList) -> list[RenderableType]:
+    """One row per token."""
+    return listed(console, _TOKENS, found.tokens) if found.tokens else ["no tokens"]
+
+
+def audit_table(console: Console, found: AuditLog) -> list[RenderableType]:
+    """One row per line of the log."""
+    return listed(console, _AUDIT, found.lines) if found.lines else ["no lines"]
+
+
+AUDIT_EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --json")
+
+
+def audit(
+    context: typer.Context,
+    person: Annotated[str | None, typer.Option("--person", help="Only changes by this person.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Only changes of this job, person or token.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum lines (a server: 1,000).")
+    ] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the audit log, newest line first: who changed what, from where, before and after.
+
+    It cannot be edited. It contains changes of people and tokens, and every change made through the API. What a job's
+    owner does on this machine is recorded in the job's events.
+    """
+    from broker.app.access.audit import audit_log
+    from broker.app.results.access import AuditLog
+
+    terminal = Terminal.of(context)
+    wanted: dict[str, Any] = {"person": person, "subject": subject, "limit": limit}
+    if terminal.through_server:
+        found = terminal.api.fetch(AuditLog, "/audit", **wanted)
+    else:
+        found = AuditLog.of(audit_log(terminal.broker(), by=terminal.actor, **wanted))
+    terminal.result(found, lambda: audit_table(terminal.out, found))

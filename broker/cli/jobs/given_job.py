@@ -18,7 +18,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.core.job.file.overrides import JobOverrides
+    from broker.core.job.file.reading import JobOverrides
     from broker.core.job.jobs import Job
 
 _COMMAND = "gpubroker.command"
@@ -88,7 +88,7 @@ def overrides(
     envs: Sequence[str] | None, secrets: Sequence[str] | None = None, name: str | None = None, gpu: str | None = None
 ) -> JobOverrides:
     """The options of a submission that override its job file. Raises `InvalidInput` for a variable without a value."""
-    from broker.core.job.file.overrides import JobOverrides
+    from broker.core.job.file.reading import JobOverrides
 
     return JobOverrides(dict(map(_variable, envs or ())), tuple(secrets or ()), name, gpu)
 

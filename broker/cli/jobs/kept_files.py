@@ -154,13 +154,13 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
     from broker.app.jobs.kept_files import fetch_files
     from broker.app.results.kept_files import FetchedFilesResult
     from broker.cli.jobs.snapshot_view import bytes_bar
-    from broker.remote import fetching
+    from broker.remote import output
 
     api, id = terminal.api, _id(terminal, job)
     if wanted.checkpoint is not None:
-        files = fetching.of_checkpoint(api, id, wanted.checkpoint)
+        files = output.of_checkpoint(api, id, wanted.checkpoint)
     else:
-        files = fetching.results(api, id, wanted.path, wanted.attempt)
+        files = output.results(api, id, wanted.path, wanted.attempt)
     # The server must not choose where this machine writes, so its work folder does not count either.
     if wanted.to is None and (id == ".." or Path(id).name != id):
         raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")

@@ -25,7 +25,7 @@ def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: 
     """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
     print a summary. ``offline``: send no request. ``providers``: those whose prices are wanted; if all are local, no
     request is sent."""
-    from broker.app.market.first_look import look, sources_to_ask
+    from broker.app.market.polling import look, sources_to_ask
     from broker.core.market.offers import SANDBOX
 
     local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}

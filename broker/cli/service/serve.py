@@ -19,9 +19,9 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.app.service.duties import Duty
     from broker.app.service.health import Pulses
     from broker.app.service.metrics import MetricsPage
-    from broker.app.service.serve import Duty
     from broker.app.wiring import Broker
     from broker.core.actors import Actor
     from broker.market.poller import PollResult
@@ -77,11 +77,11 @@ def serve(
         FoldingHistory,
         KeepingFiles,
         Purchasing,
+        Reconciling,
         Sweeping,
     )
+    from broker.app.service.duties import serve as run
     from broker.app.service.health import Pulses
-    from broker.app.service.reconcile_duty import Reconciling
-    from broker.app.service.serve import serve as run
     from broker.server.transport import Transport
 
     terminal = Terminal.of(context)

@@ -29,7 +29,7 @@ from broker.core.events.events import body_to_json
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import EndReason, WaitReason
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job
 from broker.core.values.money import Money
 from broker.settings import check_names, read_settings

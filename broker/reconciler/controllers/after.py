@@ -13,7 +13,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs, PredecessorFailed, same_reason
-from broker.core.job.after import Predecessor, When
+from broker.core.job.jobs import Predecessor, When
 from broker.ledger.journal import Journal, append_if
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 

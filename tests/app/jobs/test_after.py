@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from broker.app.jobs.after import in_order, referring
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
-from broker.core.job.after import Predecessor, When
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor, When
 from broker.reconciler.controllers.after import Standing, standing
 
 

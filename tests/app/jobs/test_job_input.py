@@ -9,7 +9,7 @@ import pytest
 
 from broker.app.jobs.job_input import job_of_command
 from broker.core.errors import InvalidInput
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

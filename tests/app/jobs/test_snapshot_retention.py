@@ -18,8 +18,7 @@ from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
-from broker.core.job.after import Predecessor
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor
 from broker.core.values.clock import ManualClock
 from broker.runfolder.retention import kept
 from tests.actors import with_clock

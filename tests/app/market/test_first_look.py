@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.market.first_look import AGAIN, look, sources_to_ask
+from broker.app.market.polling import AGAIN, look, sources_to_ask
 from broker.app.wiring import Broker
 from broker.core.errors import HostUnknown
 from broker.core.market.offers import CapacityType, Offer, OfferQuery

@@ -14,8 +14,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
-from broker.core.job.after import Predecessor
-from broker.core.job.jobs import Job
+from broker.core.job.jobs import Job, Predecessor
 from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money

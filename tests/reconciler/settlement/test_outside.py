@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.job_ledger import JobLedger
+from broker.app.results.job_history import JobLedger
 from broker.app.results.story import in_words
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, JobState

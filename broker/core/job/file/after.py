@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 
 from broker.core.errors import did_you_mean
-from broker.core.job.after import Predecessor, When
+from broker.core.job.jobs import Predecessor, When
 
 MOST = 100
 _KEYS = ("job", "when", "inputs")

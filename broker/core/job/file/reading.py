@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from broker.core.documents import Document, Path, read_document
-from broker.core.errors import JOB_FILE, Problem
+from broker.core.documents import Document, Path, read_document, read_documents
+from broker.core.errors import JOB_FILE, Problem, did_you_mean
 from broker.core.job.file.arrays import as_written
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
-from broker.core.job.file.overrides import JobOverrides, with_machines
 from broker.core.job.file.repository import Repository
 from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
 from broker.core.job.file.skypilot import (
@@ -24,9 +24,31 @@ from broker.core.job.file.skypilot import (
     REFUSED_IN_TASK,
     STORAGE_KEYS,
 )
-from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Model, Retry, SessionPlan
+from broker.core.job.jobs import (
+    CheckpointPlan,
+    Constraints,
+    Data,
+    Job,
+    MachineRequest,
+    Model,
+    Predecessor,
+    Retry,
+    SessionPlan,
+)
 from broker.core.job.stop_when import MIN_TASKS, StopWhen
 from broker.core.validation import validate
+
+
+@dataclass(frozen=True, slots=True)
+class JobOverrides:
+    """``envs`` and ``secrets`` (names only) are added to those of the file; ``name`` and ``accelerators`` (in the
+    file's form, such as ``H100:8``) replace the file's."""
+
+    envs: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    name: str | None = None
+    accelerators: str | None = None
+
 
 _NOTHING = JobOverrides()
 
@@ -302,3 +324,81 @@ class _Filling:
             return self.envs.get(name, match[0])
 
         return _VARIABLE.sub(replaced, text)
+
+
+def with_machines(
+    document: Document, data: dict[str, Any], overrides: JobOverrides
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The data with the overriding name and accelerators, and the problems found."""
+    named: dict[str, Any] = {} if overrides.name is None else {"name": overrides.name}
+    if overrides.accelerators is None:
+        return data | named, []
+    resources = data.get("resources") or {}
+    alternatives = [key for key in ("any_of", "ordered") if isinstance(resources, dict) and key in resources]
+    if alternatives or data.get("model") is not None:
+        path = ("resources", alternatives[0]) if alternatives else ("model",)
+        message = "lists its own machines, so accelerators cannot be given with --gpu"
+        return data | named, [document.problem(path, message, at_key=True)]
+    if isinstance(resources, dict):
+        resources = {key: value for key, value in resources.items() if key not in ("gpus", "instance_type")}
+        named["resources"] = resources | {"accelerators": overrides.accelerators}
+    return data | named, []
+
+
+MOST_TASKS_OF_A_FILE = 100
+# What SkyPilot writes before the tasks: the name of the whole, and how they run.
+_HEADER = frozenset({"name", "execution", "primary_tasks", "termination_delay", "inter_connection"})
+_ORDERS = ("serial", "parallel")
+
+
+def parse_jobs(text: str | bytes, *, file: str, now: datetime, overrides: JobOverrides | None = None) -> list[Job]:
+    """The jobs of a file: one, or those of its documents, each of which comes after the one before it.
+
+    Arguments and errors as of `parse_job`. ``overrides`` apply to each job; a name is only for a file of one. A task
+    without a name gets the file's name and its number.
+    """
+    beside = overrides or JobOverrides()
+    documents = read_documents(text, file=file, kind=JOB_FILE, most=MOST_TASKS_OF_A_FILE)
+    tasks = _tasks(documents)
+    if len(tasks) == 1:
+        return [job_of(tasks[0], now=now, overrides=beside)]
+    if beside.name is not None:
+        message = f"the file holds {len(tasks)} tasks, so one name cannot apply to all; write `name:` into each"
+        tasks[0].refuse([tasks[0].problem((), message)])
+    return _chained([(task, _numbered(task, number)) for number, task in enumerate(tasks, 1)], now, beside)
+
+
+def _chained(tasks: list[tuple[Document, str]], now: datetime, beside: JobOverrides) -> list[Job]:
+    found: dict[str, Job] = {}
+    for task, name in tasks:
+        job = job_of(task, now=now, overrides=replace(beside, name=name))
+        if name in found:
+            task.refuse([task.problem(("name",), f"two tasks are called {name}; give each a name of its own")])
+        if found and not job.after:
+            job = job.model_copy(update={"after": (Predecessor(job=list(found)[-1]),)})
+        found[name] = job
+    return list(found.values())
+
+
+def _numbered(task: Document, number: int) -> str:
+    """The task's own name, or one made of the file's name. An invalid name is refused later, when the task is read."""
+    named = task.data.get("name")
+    return named_after(task.file)[:58] + f"-{number}" if named is None else str(named)
+
+
+def _tasks(documents: list[Document]) -> list[Document]:
+    """The documents without SkyPilot's header. Raises `InvalidInput` for tasks that run side by side."""
+    first, *others = documents
+    if not others or not first.data.keys() <= _HEADER:
+        return documents
+    order = first.data.get("execution", "serial")
+    if order not in _ORDERS:
+        message = f"expected `serial`, got {str(order)[:40]!r}{did_you_mean(str(order), _ORDERS)}"
+        first.refuse([first.problem(("execution",), message)])
+    if order == "parallel":
+        message = (
+            "jobs that run side by side are not started as one here: write a file for each and submit them; jobs one"
+            " after the other are `execution: serial`, many equal ones an `array:`, nodes of one job `num_nodes:`"
+        )
+        first.refuse([first.problem(("execution",), message, at_key=True)])
+    return others

@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.overrides import JobOverrides
+from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
