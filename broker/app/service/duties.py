@@ -137,7 +137,7 @@ class CheckingCapacity(PeriodicDuty):
         """One check. Raises `StoreProblem`."""
         broker = self._broker
         found = check(broker)
-        said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems}
+        said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems.items()}
         for one in found.differences:
             broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
             said.add(f"{one.notice.title}: {one.told}")
