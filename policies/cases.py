@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -40,6 +41,7 @@ from broker.core.policy.policy import (
     CaseResult,
     Facts,
     LiveAttempt,
+    RentedHours,
     Source,
     Usage,
     Verdict,
@@ -50,7 +52,7 @@ from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import periods_touching
-from policies.fields import AttemptCount, GpuCount, Limit, LocalTime, Patterns, Percent, PolicyPart
+from policies.fields import AttemptCount, GpuCount, GpuHours, Limit, LocalTime, Patterns, Percent, PolicyPart
 
 _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zone is UTC as everywhere in cases
 
@@ -162,6 +164,9 @@ class PolicyCase(PolicyPart):
     held: dict[str, Limit] = Field(default_factory=dict)
     running: tuple[RunningCase, ...] = ()
     in_hand: dict[str, InHandCase] = Field(default_factory=dict)
+    rented_hours: dict[Literal["spot", "on_demand"], GpuHours] = Field(
+        default_factory=dict, description="GPU-hours of jobs like this one since the window of `min_share` began"
+    )
     cost_so_far: Limit | None = None
     ran_for: PositiveDuration = timedelta(0)
     submitted: PositiveDuration | None = Field(None, description="time since the job was submitted")
@@ -291,7 +296,10 @@ def question(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Fac
         for spec in policy.budgets(job, case.user)
     }
     in_hand = {name: CapacityInHand(one.gpus, one.used / 100, one.price) for name, one in case.in_hand.items()}
-    return action, Facts(now, _live(case.running), budgets, in_hand=in_hand)
+    work = RentedHours.of(action)
+    rented = [replace(work, on_spot=kind == "spot", hours=hours) for kind, hours in case.rented_hours.items()]
+    shares = policy.spot_shares(work, now, lambda since: rented)
+    return action, Facts(now, _live(case.running), budgets, in_hand=in_hand, spot_shares=shares)
 
 
 def _first(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:

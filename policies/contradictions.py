@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import combinations, permutations
+from itertools import combinations
 
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Source
@@ -24,7 +24,7 @@ from policies.rules.membership import Roster
 from policies.rules.spot import Spot
 from policies.scope import Scope
 
-_SPOT, _ON_DEMAND = CapacityType.SPOT.value, CapacityType.ON_DEMAND.value
+_SPOT = CapacityType.SPOT.value
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ def dead_ends(rules: Iterable[Rule]) -> Iterator[DeadEnd]:
             lists.setdefault(what, []).append((rule, names))
     for what, limits in lists.items():
         yield from _nothing_left(what, limits)
-    yield from _no_share(every)
 
 
 def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> list[str]:
@@ -144,25 +143,6 @@ def _empty(what: str, limits: list[tuple[Rule, Names]], scope: Scope) -> DeadEnd
     return DeadEnd(tuple(rule for rule, _ in limits), says, f"{together}{whom}")
 
 
-def _no_share(rules: list[Rule]) -> Iterator[DeadEnd]:
-    """A minimum share of spot where spot is forbidden: on-demand capacity is then denied too."""
-    for one, other in permutations(rules, 2):
-        if not isinstance(one, Spot) or one.config.min_share is None:
-            continue
-        denies = _lists(other).get("capacity type")
-        if denies is None or not _takes(denies, _SPOT) or _takes(denies, _ON_DEMAND):
-            continue
-        # With a narrower scope, others in the scope may rent the spot machines.
-        common = _scope(one).common(_scope(other))
-        if common is not None and (one.config.min_share == 100 or _scope(other).takes_in(_scope(one))):
-            share = f"requires at least {one.config.min_share:g}% of rented GPUs to be spot"
-            forbids = "forbids spot" if isinstance(other, Spot) else f"does not allow {_SPOT}"
-            says = {one: share, other: forbids}
-            both = [rule for rule in rules if rule in says]
-            whom = f" by {common}" if str(common) else ""
-            yield DeadEnd(tuple(both), tuple(says[rule] for rule in both), f"nothing can be rented{whom}")
-
-
 def _lists(rule: Rule) -> Mapping[str, Names]:
     """The allow and deny lists of a rule, by subject."""
     lists: dict[str, Names] = {}
@@ -174,7 +154,7 @@ def _lists(rule: Rule) -> Mapping[str, Names]:
         case CapacityTypes(config=types):
             allow, deny = (tuple(one.value for one in said) for said in (types.allow, types.deny))
             lists = {"capacity type": Names.model_construct(allow=allow, deny=deny)}
-        case Spot(config=terms) if terms.use == "forbidden":
+        case Spot() if rule.forbids_spot:
             lists = {"capacity type": Names.model_construct(allow=(), deny=(_SPOT,))}
     return {what: names for what, names in lists.items() if names.allow or names.deny}
 

@@ -140,14 +140,21 @@ def parse_jobs(value: object) -> int:
     return _whole(value, "jobs")
 
 
+def parse_gpu_hours(value: object) -> int:
+    """A whole number of GPU-hours, also 0."""
+    return _whole(value, "GPU-hours", least=0)
+
+
 def parse_attempts(value: object) -> int:
     """A whole number of attempts, at least one."""
     return _whole(value, "attempts")
 
 
-def _whole(value: object, of_what: str) -> int:
-    if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise ValueError(f"expected a whole number of {of_what} from 1 to 1000000, such as 16; got {_shown(value)}")
+def _whole(value: object, of_what: str, least: int = 1) -> int:
+    if type(value) is not int or not least <= value <= 1_000_000:
+        raise ValueError(
+            f"expected a whole number of {of_what} from {least} to 1000000, such as 16; got {_shown(value)}"
+        )
     return value
 
 
@@ -260,6 +267,7 @@ Limit = Annotated[Money, PlainValidator(parse_limit), WithJsonSchema(_MONEY_SCHE
 _COUNT_SCHEMA = {"type": "integer", "minimum": 1}
 GpuCount = Annotated[int, PlainValidator(parse_gpus), WithJsonSchema(_COUNT_SCHEMA)]
 JobCount = Annotated[int, PlainValidator(parse_jobs), WithJsonSchema(_COUNT_SCHEMA)]
+GpuHours = Annotated[int, PlainValidator(parse_gpu_hours), WithJsonSchema({"type": "integer", "minimum": 0})]
 AttemptCount = Annotated[int, PlainValidator(parse_attempts), WithJsonSchema(_COUNT_SCHEMA)]
 When = Annotated[
     str, PlainValidator(parse_when), WithJsonSchema({"type": "string", "examples": ["spend.asked > 100.0"]})

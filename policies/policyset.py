@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,17 @@ from broker.core.documents import Document
 from broker.core.errors import Problem
 from broker.core.job.jobs import Job
 from broker.core.policy.approvals import with_grants
-from broker.core.policy.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    CaseResult,
+    Facts,
+    RentedHours,
+    Source,
+    SpotShare,
+    Verdict,
+)
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.approval_config import ApprovalConfig, among, asks_instead
@@ -20,7 +31,9 @@ from policies.fields import PATTERN_SIGNS
 from policies.references import at, entries, named_approvers, named_in_scopes, named_places
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
+from policies.rules.capacity_types import CapacityTypes
 from policies.rules.membership import Membership, Roster
+from policies.rules.spot import Spot
 from policies.scope import Exempting, Scope
 from policies.verdicts import OUT_OF_SCOPE
 
@@ -68,6 +81,30 @@ class ActivePolicies:
                 environment=job.environment,
             )
         ]
+
+    def is_spot_eligible(self, work: RentedHours) -> bool:
+        """Whether such jobs could run on spot: by their own files, and no guardrail always forbids it."""
+        return work.can_use_spot and not any(scope.counts(work) for scope in self._without_spot)
+
+    @cached_property
+    def _without_spot(self) -> list[Scope]:
+        rules = [rule for rule in self.rules if isinstance(rule, Spot | CapacityTypes) and rule.forbids_spot]
+        return [rule.scope for rule in rules if rule.name not in self.conditions and rule.name not in self.warning]
+
+    def spot_shares(
+        self, work: RentedHours, now: datetime, rented: Callable[[datetime], Iterable[RentedHours]]
+    ) -> Mapping[str, SpotShare]:
+        """By rule that demands a share of spot from such a job, the share so far."""
+        rules = [one for one in self.rules if isinstance(one, Spot) and one.config.min_share is not None]
+        return {
+            rule.name: SpotShare.among(
+                one
+                for one in rented(rule.since(now))
+                if one.simulated is work.simulated and rule.scope.counts(one) and self.is_spot_eligible(one)
+            )
+            for rule in rules
+            if rule.scope.counts(work) and self.is_spot_eligible(work)
+        }
 
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         """The capacity types for a job, in order; the first matching exception in file order decides."""

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.job.jobs import Workload
-from broker.core.policy.policy import Action, LiveAttempt, Source
+from broker.core.policy.policy import Action, LiveAttempt, RentedHours, Source
 from broker.ledger.budgets import matches
 from policies.approval_config import within
 from policies.fields import Patterns, PolicyPart
@@ -44,8 +44,8 @@ class Scope(PolicyPart):
         job = action.job
         return self._includes(action.user, job.team, job.project, job.workload, job.environment)
 
-    def counts(self, live: LiveAttempt) -> bool:
-        """Whether a running attempt is in the scope."""
+    def counts(self, live: LiveAttempt | RentedHours) -> bool:
+        """Whether a running attempt, or what jobs rented, is in the scope."""
         return self._includes(live.user, live.team, live.project, live.workload, live.environment)
 
     def common(self, other: Scope) -> Scope | None:

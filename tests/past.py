@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table
 from sqlmodel import AutoString, SQLModel
@@ -55,15 +56,17 @@ def offer(now: datetime) -> Offer:
     )  # fmt: skip
 
 
-def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str:
+def started(
+    store: Store, number: int, at: datetime, *, of: str = "open", on: CapacityType = CapacityType.ON_DEMAND, **more: Any
+) -> str:
     """Submit a job whose machine comes up ten minutes after ``at`` (UTC); returns its id."""
     job_id, name = f"{of}-{number:02d}-tmplt", f"{of}-{number:02d}"
     job = Job(
         name=name, run="python train.py", team=f"team-{number % 5}", project=f"project-{number % 7}",
-        environment=("production", "research", None)[number % 3],
+        environment=("production", "research", None)[number % 3], **more,
     )  # fmt: skip
     rate = Money.usd("10")
-    placement = Placement(offer(at), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
+    placement = Placement(replace(offer(at), capacity_type=on), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
     request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine="stage", placement=placement)
     items: list[tuple[int | None, EventBody]] = [
         (None, ev.Submitted(job=job, user=f"user-{number}", max_duration_seconds=400 * 3600.0)),
@@ -90,9 +93,9 @@ def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str
     return job_id
 
 
-def finished(store: Store, number: int, at: datetime) -> str:
+def finished(store: Store, number: int, at: datetime, **changes: Any) -> str:
     """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest of its hold released, closed."""
-    job_id = started(store, number, at, of="past")
+    job_id = started(store, number, at, of="past", **changes)
     ends: Sequence[tuple[int, list[tuple[int | None, ev.EventBody]]]] = (
         (1, []),
         (2, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at + 2 * HOUR))]),

@@ -6,7 +6,7 @@ Optional abilities are separate protocols; a plug-in without one simply lacks th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -20,7 +20,16 @@ from broker.core.market.machines import MachineOutside
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.market.shares import MachineShare
 from broker.core.policy.facts import Fact
-from broker.core.policy.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
+from broker.core.policy.policy import (
+    Action,
+    CaseResult,
+    Facts,
+    IdleLimit,
+    RentedHours,
+    Source,
+    SpotShare,
+    Verdict,
+)
 from broker.core.values.money import Money
 from broker.core.values.units import Seconds
 
@@ -363,6 +372,15 @@ class PolicySet(Protocol):
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         """The capacity types to use first for a job, regardless of cost: the order of the first matching exception,
         else the general one; empty if cost decides."""
+
+    def is_spot_eligible(self, work: RentedHours) -> bool:
+        """Whether such jobs could run on spot: by their own files, and no guardrail forbids it."""
+
+    def spot_shares(
+        self, work: RentedHours, now: datetime, rented: Callable[[datetime], Iterable[RentedHours]]
+    ) -> Mapping[str, SpotShare]:
+        """By rule that demands a share of spot from such a job, the share so far. ``rented``: the GPU-hours since a
+        time (UTC)."""
 
     def when(self, rule: str) -> str:
         """The condition of the named rule as written; empty without one."""

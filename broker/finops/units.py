@@ -64,7 +64,8 @@ class QualityCost:
 class UnitMetrics:
     """The cost of a unit of work in a period (UTC), of all teams or one. Hours are of GPUs, money is USD; null:
     unknown, for want of a denominator. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand and
-    spot. ``measured_hours``: those of attempts with samples of their utilisation; ``busy_hours`` and ``idle_hours``
+    spot. ``eligible_hours``: rented for jobs that could run on spot, of which ``eligible_spot_hours`` did.
+    ``measured_hours``: those of attempts with samples of their utilisation; ``busy_hours`` and ``idle_hours``
     (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
     capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
     ``unread``: attempts whose samples could not be reached."""
@@ -79,6 +80,8 @@ class UnitMetrics:
     rented: Money
     spot_hours: Figure
     spot_spent: Money
+    eligible_hours: Figure = 0.0
+    eligible_spot_hours: Figure = 0.0
     wasted: Money
     tagged: Figure | None
     runs: int

@@ -21,7 +21,7 @@ from broker.core.job.stop_when import ReportedValue
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt
+from broker.core.policy.policy import ActionKind, Answer, CapacityInHand, LiveAttempt, RentedHours
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -222,6 +222,9 @@ class Reading(Protocol):
 
     def in_hand(self, now: datetime) -> Mapping[str, CapacityInHand]:
         """By accelerator, the recorded owned and reserved capacity, and its use in the 7 days before ``now`` (UTC)."""
+
+    def rented_hours(self, since: datetime, until: datetime) -> Sequence[RentedHours]:
+        """The GPU-hours on spot and on-demand machines within that time (UTC) of jobs whose files allow spot."""
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, including requested ones and, as far as known, those of

@@ -39,6 +39,11 @@ class CapacityTypes(BoundRule[Types]):
     kind: ClassVar[str] = "capacity_types"
     Config: ClassVar[type[BaseModel]] = Types
 
+    @property
+    def forbids_spot(self) -> bool:
+        config = self.config
+        return CapacityType.SPOT in config.deny or (bool(config.allow) and CapacityType.SPOT not in config.allow)
+
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None:
             return allow(self, "no_place", "no capacity is requested")

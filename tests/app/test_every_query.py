@@ -131,6 +131,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.held_behind": look(lambda r, _: r.held_behind(BUDGET, "a", SINCE, NOW)),
     "StoreReading.held_under": look(lambda r, _: r.held_under("launch-")),
     "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
+    "StoreReading.rented_hours": look(lambda r, _: r.rented_hours(SINCE, NOW)),
     "StoreReading.job_page": look(
         lambda r, _: (
             r.job_page(WantedJobs(teams=["team-3"]), after=None, limit=20),

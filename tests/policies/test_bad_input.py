@@ -107,7 +107,7 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("idle_shutdon: {below: 5%, for: 1h}"),
          "3:15 guardrails[0].idle_shutdon: unknown key; did you mean 'idle_shutdown'?"),
         (guardrail("spot: forbidden"), "3:21 guardrails[0].spot: expected lines of the form 'key: value'; got"
-         " 'forbidden'; known here: min_share, use"),
+         " 'forbidden'; known here: min_gpu_hours, min_share, timezone, use, window"),
         # Conditions that do not type-check.
         (guardrail("max_job_cost: $5, when: 'job.nodes = 1'"),
          "3:50 guardrails[0].when: expected a value or an operator; got '='; write == to compare"),

@@ -104,22 +104,6 @@ CONTRADICTIONS = [
         "4:31 guardrails[1].capacity_types: allows only capacity type spot, and p:3:21 denies spot: together "
             "they allow nothing",
     ),
-    # a least share of spot, where none may be had
-    (
-        "capacity_types: [on_demand]", "spot: {min_share: 100%}",
-        "4:21 guardrails[1].spot: requires at least 100% of rented GPUs to be spot, and p:3:31 does not "
-            "allow spot: nothing can be rented",
-    ),
-    (
-        "spot: {min_share: 10%}", "spot: {use: forbidden}",
-        "4:21 guardrails[1].spot: forbids spot, and p:3:21 requires at least 10% of rented GPUs to be spot: "
-            "nothing can be rented",
-    ),
-    (
-        "spot: {min_share: 100%}", f"capacity_types: {{deny: spot}}{NLP}",
-        "4:31 guardrails[1].capacity_types: does not allow spot, and p:3:21 requires at least 100% of rented "
-            "GPUs to be spot: nothing can be rented by team nlp",
-    ),
 ]  # fmt: skip
 
 
@@ -155,11 +139,7 @@ LEAVE_SOMETHING = [
     ("capacity_types: [spot]", 'capacity_types: [owned], when: "job.nodes > 1"'),
     ("capacity_types: [spot]", "capacity_types: [owned], action: ask, approvers: [olga]"),
     ("capacity_types: [spot]", "accelerators: [L4]"),
-    ("capacity_types: [spot, on_demand]", "spot: {min_share: 100%}"),
-    ("capacity_types: [owned, reserved]", "spot: {min_share: 50%}"),  # nothing was to be rented anyway
-    (f"capacity_types: [on_demand]{NLP}", "spot: {min_share: 50%}"),  # others rent the spot machines
-    ("spot: {use: forbidden}, scope: {workload: inference}", "spot: {min_share: 50%}"),
-    ("spot: {use: with_checkpoints}", "spot: {min_share: 100%}"),
+    ("capacity_types: [on_demand]", "spot: {min_share: 100%}"),  # no job is eligible for spot
     ("spot: {use: forbidden}", "capacity_types: [on_demand]"),
 ]
 

@@ -13,7 +13,17 @@ from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy.approvals import RequestedApproval, lasts, questions, total_of
 from broker.core.policy.coverage_words import covered, in_words
 from broker.core.policy.facts import Aspect, Fact, covers
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, Grant, Verdict
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    BudgetUse,
+    CapacityInHand,
+    Facts,
+    Grant,
+    SpotShare,
+    Verdict,
+)
 from broker.core.values.money import Money
 from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_S_OWN, LIMITED, PASSING
 from policies.loader import load
@@ -76,11 +86,7 @@ RESERVED_BUSY, RESERVED_BUSIER = (
     Facts(NOW, live=tuple(live(8, job_id=f"o-{n}", capacity_type=CapacityType.RESERVED) for n in range(count)))
     for count in (2, 3)
 )
-SPOT = live(8, job_id="s", capacity_type=CapacityType.SPOT)
-RENTED, MORE_RENTED = (
-    Facts(NOW, live=(SPOT, *(live(8, job_id=f"o-{n}", capacity_type=CapacityType.ON_DEMAND) for n in range(count))))
-    for count in (2, 3)
-)
+RENTED, MORE_RENTED = (Facts(NOW, spot_shares={"g": SpotShare(100, total)}) for total in (300, 400))
 PLAIN = Facts(NOW)
 
 # For each rule that can ask: how it is written, what was approved, and the same with one thing changed to the worse.

@@ -22,6 +22,7 @@ from broker.core.policy.policy import (
     CapacityInHand,
     Facts,
     Source,
+    SpotShare,
 )
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration
@@ -93,19 +94,17 @@ def test_jobs_at_once(limit: int, more: int) -> None:
     Refusal("max_concurrent_jobs", limit, beside(running), ended, one_less).check()
 
 
-@given(spot=st.integers(0, 40), other=st.integers(0, 40), least=st.sampled_from([1, 12.5, 33.3, 50, 66, 90, 99.9]))
+@given(spot=st.integers(0, 400), other=st.integers(0, 400), least=st.sampled_from([1, 12.5, 33.3, 50, 66, 90, 99.9]))
 def test_share_of_spot(spot: int, other: int, least: float) -> None:
-    def beside(more: int) -> Asked:
-        running = [live(spot + more, capacity_type=CapacityType.SPOT)] if spot + more else []
-        running += [live(other, job_id="j-2", capacity_type=CapacityType.ON_DEMAND)] if other else []
-        return action(), facts(live=tuple(running))
+    def beside(more: float) -> Asked:
+        return action(), facts(spot_shares={"rule": SpotShare(spot + more, spot + more + other)})
 
-    assume(100 * spot < least * (spot + other + 8))
-    config = {"min_share": f"{least:g}%"}
+    assume(100 * spot < least * (spot + other + 80))  # 8 GPUs for 10 hours
+    config = {"min_share": f"{least:g}%", "min_gpu_hours": 0}
     Refusal(
         "spot", config, beside(0),
-        lambda figures, words: beside(int(figures["more_spot"])),
-        lambda figures, _: beside(int(figures["more_spot"]) - 1),
+        lambda figures, words: beside(float(figures["more_spot_gpu_hours"])),
+        lambda figures, _: beside(float(figures["more_spot_gpu_hours"]) - 0.2),
     ).check()  # fmt: skip
     on_spot = action(placement=placement(capacity_type=CapacityType.SPOT))
     Refusal("spot", config, beside(0), lambda *_: (on_spot, facts())).check()

@@ -20,7 +20,18 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Retry, Work
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.policy.decisions import Decision
-from broker.core.policy.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Usage, Verdict
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    CaseResult,
+    Facts,
+    RentedHours,
+    Source,
+    SpotShare,
+    Usage,
+    Verdict,
+)
 from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults, PolicySet, Rule
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
@@ -203,6 +214,12 @@ class OpenPolicy:
 
     def capacity_order(self, job: Job) -> tuple[str, ...]:
         return ()
+
+    def is_spot_eligible(self, work: RentedHours) -> bool:
+        return False
+
+    def spot_shares(self, work: RentedHours, now: datetime, rented: object) -> Mapping[str, SpotShare]:
+        return {}
 
     def when(self, rule: str) -> str:
         return ""

@@ -12,6 +12,7 @@ from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events.outcomes import JobState
+from broker.core.policy.policy import SpotShare
 from broker.core.values.money import Money
 from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
@@ -43,6 +44,7 @@ def units(broker: Broker, period: str, team: str | None = None, metric: str | No
     holdings = [recorded.holding for recorded in broker.store.holdings()]
     with broker.store.reading() as look:
         everything = look.used_in(start, end, now).cells
+        rented = look.rented_hours(start, end)
         runs = look.succeeded_runs(team, start, end)
         attempts = look.gpu_attempts(team, start, end, MOST_READ)
         told = look.reported_metrics(team, start, end)
@@ -56,8 +58,18 @@ def units(broker: Broker, period: str, team: str | None = None, metric: str | No
     ]
     measured = [_measured(broker, one, start, end) for one in attempts]
     held = idle_in(holdings, everything, start, end) if team is None else []
+    policy = broker.policy()
+    mine = (one for one in rented if not one.simulated and team in (None, one.team) and policy.is_spot_eligible(one))
+    eligible = SpotShare.among(mine)
     found = unit_metrics(start, end, cells, runs, [one for one in measured if one is not None], held, tokens)
-    return replace(found, team=team, unread=measured.count(None), quality=quality_costs(runs_of))
+    return replace(
+        found,
+        team=team,
+        eligible_hours=eligible.total,
+        eligible_spot_hours=eligible.spot,
+        unread=measured.count(None),
+        quality=quality_costs(runs_of),
+    )
 
 
 def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[tuple[str, ScoredRun]]:

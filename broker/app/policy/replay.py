@@ -23,8 +23,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.app.market.market import conditions, query_for, wants_sandbox
 from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
@@ -35,7 +36,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.placements import Placement
 from broker.core.market.offers import SANDBOX, MoneyKind
 from broker.core.policy.decisions import Decision, Inputs, inputs_of
-from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, Verdict
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, CapacityInHand, Facts, RentedHours, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -178,8 +179,14 @@ def replay_decisions(
     with broker.store.reading() as look:
         decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
         entries = look.entries()
+
+    def rented(since: datetime, until: datetime) -> Iterable[RentedHours]:
+        with broker.store.reading() as look:
+            return look.rented_hours(since, until)
+
     try:
-        return replace(replay(decisions, entries, policy, anew, _HeldThen(broker, start)), not_placed=anew.left)
+        found = replay(decisions, entries, policy, anew, _HeldThen(broker, start), rented)
+        return replace(found, not_placed=anew.left)
     except ValueError as error:
         raise InvalidInput(str(error), where="the store") from error
 
@@ -201,6 +208,12 @@ class _HeldThen:
 InHandAt = Callable[[datetime], Mapping[str, CapacityInHand]]
 """The capacity that was held at a time (UTC), by accelerator."""
 
+
+class RentedUntil(Protocol):
+    def __call__(self, since: datetime, until: datetime) -> Iterable[RentedHours]:
+        """The GPU-hours that were rented from ``since`` to ``until`` (UTC), as recorded."""
+
+
 Anew = Callable[[Action, Facts, datetime], Sequence[Placement]]
 """Where an action could have been placed at a time (UTC), in order."""
 
@@ -211,12 +224,13 @@ def replay(
     policy: PolicySet,
     anew: Anew = lambda action, facts, at: (),
     in_hand: InHandAt = lambda at: {},
+    rented: RentedUntil | None = None,
 ) -> PolicyReplay:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
     Raises ValueError for a decision whose inputs do not match its hash.
     """
-    again = _Replay(policy, entries, anew, in_hand)
+    again = _Replay(policy, entries, anew, in_hand, rented)
     outcomes, unknown = [], 0
     for decision in decisions:
         inputs = inputs_of(decision)
@@ -233,6 +247,7 @@ class _Replay:
     entries: Sequence[Entry]
     anew: Anew
     in_hand: InHandAt
+    rented: RentedUntil | None
     diverged: bool = False
     gone: set[str] = field(default_factory=set)
 
@@ -257,6 +272,9 @@ class _Replay:
         facts = self._facts(inputs, decision, key)
         if self.policy.needs_holdings and not facts.in_hand:  # no rule needed it then
             facts = replace(facts, in_hand=self.in_hand(decision.at))
+        if self.rented is not None:
+            hours = partial(self.rented, until=decision.at)
+            facts = replace(facts, spot_shares=self.policy.spot_shares(RentedHours.of(action), decision.at, hours))
         chosen, verdicts = self._choose(decision, inputs, facts)
         answer = strictest(verdicts)
         after = self._follow(decision, inputs.action, chosen, answer, key)

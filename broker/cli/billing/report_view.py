@@ -184,6 +184,7 @@ def _unit_figures(one: UnitMetrics) -> Iterator[tuple[str, str]]:
         return "unknown" if value is None else f"{formats.percent(value)} {what}"
 
     spot = one.spot_hours / one.gpu_hours if one.gpu_hours else None
+    eligible = one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else None
     samples = f"of {one.measured_hours:,.1f} GPU-hours with samples"
     idle = f"{one.idle_hours:,.1f} {samples}, {money(one.idle_cost)}" if one.measured_hours else "unknown"
     yield "spent", money(one.spent)
@@ -199,6 +200,7 @@ def _unit_figures(one: UnitMetrics) -> Iterator[tuple[str, str]]:
     yield "cost of a million tokens", money(one.per_million_tokens)
     yield "lost work", money(one.wasted)
     yield "on spot", share(spot, f"of GPU-hours, {money(one.spot_spent)}")
+    yield "on spot, of what could be", share(eligible, f"of {one.eligible_hours:,.1f} rented GPU-hours")
     yield "use of held capacity", share(one.capacity_use, "of the hours held")
     yield "on held capacity", share(one.coverage, "of GPU-hours")
     yield "tagged with a team", share(one.tagged, "of spending")

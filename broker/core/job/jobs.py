@@ -294,6 +294,14 @@ class Job(JobPart):
         )
 
     @property
+    def can_use_spot(self) -> bool:
+        """Whether it saves checkpoints and its file excludes no spot machine."""
+        restrictions = [self.constraints.capacity_types]
+        if self.resources:
+            restrictions.append(tuple(kind for one in self.resources for kind in one.capacity_types or CapacityType))
+        return self.checkpoint.every is not None and all(not r or CapacityType.SPOT in r for r in restrictions)
+
+    @property
     def needs(self) -> frozenset[str]:
         """Engine features the job needs besides running a command; engines declare theirs."""
         wanted = {

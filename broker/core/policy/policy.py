@@ -127,6 +127,40 @@ class LiveAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class RentedHours:
+    """GPU-hours rented for jobs that are alike. ``can_use_spot``: by their files (`Job.can_use_spot`)."""
+
+    user: str
+    team: str | None
+    project: str | None
+    workload: str
+    environment: str | None
+    simulated: bool
+    can_use_spot: bool = True
+    on_spot: bool = False
+    hours: float = 0.0
+
+    @classmethod
+    def of(cls, action: Action) -> RentedHours:
+        """The kind of hours that the action's job would use; none yet."""
+        job, simulated = action.job, action.placement is not None and action.placement.money is MoneyKind.SANDBOX
+        return cls(action.user, job.team, job.project, job.workload.value, job.environment, simulated, job.can_use_spot)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotShare:
+    """The GPU-hours rented for eligible jobs in a time (`PolicySet.is_spot_eligible`), and those of them on spot."""
+
+    spot: float
+    total: float
+
+    @classmethod
+    def among(cls, rented: Iterable[RentedHours]) -> SpotShare:
+        eligible = list(rented)
+        return cls(sum(one.hours for one in eligible if one.on_spot), sum(one.hours for one in eligible))
+
+
+@dataclass(frozen=True, slots=True)
 class OpenAsk:
     """A pending approval request: its user and job, its approvers (names or shell-style patterns), its deadline (UTC;
     None for none), and its hold in a budget's period (USD).
@@ -205,6 +239,7 @@ class Facts:
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
     ``grants``: approvals that may apply to the action's job. ``unusual``: its part in an anomaly; only for running
     jobs. ``in_hand``: the recorded owned and reserved capacity, by accelerator; only if a rule needs it.
+    ``spot_shares``: by rule that demands one, the share of spot so far; only if the action's job is eligible.
     """
 
     now: datetime
@@ -213,6 +248,7 @@ class Facts:
     grants: tuple[Grant, ...] = ()
     unusual: UnusualSpending | None = None
     in_hand: Mapping[str, CapacityInHand] = field(default_factory=dict)
+    spot_shares: Mapping[str, SpotShare] = field(default_factory=dict)
 
 
 class Answer(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 
 from broker.core.events.views import JobView
 from broker.core.market.offers import Offer
@@ -20,6 +20,7 @@ from broker.core.policy.policy import (
     Grant,
     LiveAttempt,
     OpenAsk,
+    RentedHours,
 )
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
@@ -44,6 +45,8 @@ def facts_of(
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
     in_line: dict[tuple[str, str | None], Sequence[Burn]] = {}  # by budget and job
+    rented = cache(lambda since: look.rented_hours(since, now))
+    spot_shares_of = cache(lambda work: policy.spot_shares(work, now, rented))
     last: list[tuple[Action, Facts]] = []  # asked again when the decision is recorded
 
     def facts_for(action: Action) -> Facts:
@@ -65,7 +68,14 @@ def facts_of(
         if policy.needs_holdings and not in_hand:
             in_hand.append(look.in_hand(now))
         budgets_of = {b.id: uses[reads[b.id]] for b in budgets}
-        facts = Facts(now, live[0], budgets_of, grants_for(action), in_hand=in_hand[0] if in_hand else {})
+        facts = Facts(
+            now,
+            live[0],
+            budgets_of,
+            grants_for(action),
+            in_hand=in_hand[0] if in_hand else {},
+            spot_shares=spot_shares_of(RentedHours.of(action)),
+        )
         unread = [b for b in budgets if reads[b.id] not in asks_known]
         waits = waits_with_money(action)
         if not (unread or waits) or not lacks_room(policy, action, facts):

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Float, and_, bindparam, case, cast, delete, func, insert, select, update
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import use_sums
 from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
 
+_HOUR = 3_600_000_000
 _KEY = ("job_id", "attempt")
 _CHANGE = (
     update(MachineTimeRow)
@@ -92,6 +94,7 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
         "project": job.project,
         "workload": job.workload.value,
         "environment": job.environment,
+        "can_use_spot": job.can_use_spot,
         "money": placement.money.value,
         "provider": offer.provider,
         "region": offer.region,
@@ -124,6 +127,7 @@ def keep_outside(
         "project": tags.project,
         "workload": tags.workload or "",
         "environment": tags.environment,
+        "can_use_spot": False,  # whether it saves checkpoints is unknown
         "money": kind.value,
         "provider": tags.provider or "",
         "region": tags.region or "",
@@ -135,6 +139,32 @@ def keep_outside(
         "micros": offer.price.micros if offer and offer.price else None,
     }
     connection.execute(insert(MachineTimeRow), row)
+
+
+def rented_hours(connection: Connection, since: datetime, until: datetime) -> Sequence[RentedHours]:
+    """The GPU-hours on spot and on-demand machines within that time (UTC) of jobs whose files allow spot."""
+    left, right, row = to_micros(since), to_micros(until), MachineTimeRow
+    first, last = case((row.since < left, left), else_=row.since), case((row.until > right, right), else_=row.until)
+    of = (row.user_name, row.team, row.project, row.workload, row.environment, row.money, row.capacity_type)
+    query = (
+        select(*of, func.sum(cast(last - first, Float) * row.count * row.nodes))
+        .where(row.until > left, row.since < right, row.can_use_spot, row.accelerator.is_not(None))
+        .where(row.capacity_type.in_((CapacityType.SPOT.value, CapacityType.ON_DEMAND.value)))
+        .group_by(*of)
+    )
+    return [
+        RentedHours(
+            user,
+            team,
+            project,
+            workload,
+            environment,
+            money == MoneyKind.SANDBOX,
+            on_spot=kind == CapacityType.SPOT,
+            hours=micros / _HOUR,
+        )
+        for user, team, project, workload, environment, money, kind, micros in connection.execute(query)
+    ]
 
 
 def forget(connection: Connection, job_id: str) -> None:

@@ -186,6 +186,8 @@ class StoreReading:
         }
         return {what: frozenset(filter(None, distinct(self._connection, one))) for what, one in columns.items()}
 
+    rented_hours = query(machine_time.rented_hours)
+
     def machine_time(
         self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
     ) -> Sequence[MachineTime]:

@@ -87,9 +87,9 @@ append_only(AttemptEventRow)
 class MachineTimeRow(Row, table=True):
     """The machine time of an attempt: a projection of events; or of a launch outside gpubroker, from its end on.
     ``until``: `STILL_THERE` until the machines are known to be gone. ``micros``: the price of one machine per hour at
-    the placement, None if unknown; ``count``: accelerators per machine. Attempts whose machines never came
-    up have no row. ``folded``: the slot of time whose sums contain it (`broker.store.ledger.use_sums`); None: none
-    do."""
+    the placement, None if unknown; ``count``: accelerators per machine; ``can_use_spot``: by the job's own file.
+    Attempts whose machines never came up have no row. ``folded``: the slot of time whose sums contain it
+    (`broker.store.ledger.use_sums`); None: none do."""
 
     __table_args__ = (
         Index("machine_time_until", "until"),
@@ -106,6 +106,7 @@ class MachineTimeRow(Row, table=True):
     project: Column[str | None]
     workload: Column[str]
     environment: Column[str | None]
+    can_use_spot: Column[bool]
     money: Column[str]
     provider: Column[str]
     region: Column[str]

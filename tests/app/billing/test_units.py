@@ -11,13 +11,18 @@ import pytest
 from broker.app.billing.units import units
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
+from broker.cli.billing import report_view
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import CheckpointPlan, Job
+from broker.core.market.offers import CapacityType
+from broker.core.policy.policy import Action, ActionKind, SpotShare
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
+from broker.reconciler.admission.facts import facts_of
 from tests.actors import with_clock
 from tests.focus_ledger import spent
 from tests.past import finished, started
@@ -48,6 +53,25 @@ def sampled(broker: Broker, job_id: str, at: datetime, *percents: float | None) 
 def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
     with broker.store.writing() as tx:
         tx.append(job_id, [(1, MetricsReported(metrics={"tokens": tokens}))], at)
+
+
+def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Broker) -> None:
+    """Only what could run on spot counts: not jobs without checkpoints, nor those that a rule keeps off spot."""
+    saves, spot = {"checkpoint": CheckpointPlan(every=HOUR)}, CapacityType.SPOT
+    for number, on in ((5, spot), (6, CapacityType.ON_DEMAND), (7, spot)):
+        finished(broker.store, number, NOVEMBER, on=on, **(saves if number < 7 else {}))
+    finished(broker.store, 8, NOVEMBER, on=CapacityType.ON_DEMAND, **saves)
+    rules = "[{name: lean, spot: {min_share: 60%}}, {name: calm, spot: {use: forbidden}, scope: {team: team-3}}]"
+    broker.store.activate_policy({"t.yaml": f"version: 1\npolicy: t\nguardrails: {rules}\n"}, by="ann")
+    found, each = units(broker, "2026-11"), 8 * 11 / 6
+    assert [found.eligible_hours, found.eligible_spot_hours] == pytest.approx([2 * each, each])
+    shares = []
+    for team in ("team-0", "team-3"):
+        action = Action(ActionKind.LAUNCH, Job(name="a", run="b", team=team, **saves), "ann")
+        with broker.store.reading() as look:
+            shares.append(facts_of(look, broker.policy(), broker.clock.now())(action).spot_shares)
+    assert shares == [{"lean": SpotShare(found.eligible_spot_hours, found.eligible_hours)}, {}]
+    assert "50 % of 29.3 rented GPU-hours" in "\n".join(report_view.units(found))
 
 
 def test_a_month_of_two_runs(broker: Broker) -> None:

@@ -233,6 +233,27 @@ def test_spend(gpubroker: Any, write: Any, policy: Path) -> None:
     assert "nlp" in gpubroker("report", "spend", "--sandbox", "--since", "1d", "--until", "2199-01-01").out
 
 
+@pytest.mark.parametrize(
+    ("terms", "checkpoint", "lands"),
+    [("min_share: 50%, min_gpu_hours: 0", "10m", "spot"), ("min_share: 50%", "10m", "on_demand"),
+     ("min_share: 50%, min_gpu_hours: 0", "", "on_demand")],
+)  # fmt: skip
+def test_a_share_of_spot_is_demanded_of_jobs_that_can_resume_from_a_minimum_on(
+    gpubroker: Any, write: Any, terms: str, checkpoint: str, lands: str
+) -> None:
+    file = write("p.yaml", "version: 1\ncapacity: {order: [on_demand, spot]}\n"
+                 "budgets: [{name: b, amount: $9, period: month, counts: [sandbox]}]\n"
+                 f"guardrails: [{{name: lean, spot: {{{terms}}}}}]\n")  # fmt: skip
+    assert "The files are valid" in gpubroker("policy", "check", file).out
+    assert gpubroker("policy", "apply", file, "--yes").code == 0
+    saves = f"checkpoint: {{every: {checkpoint}}}\n" if checkpoint else ""
+    job = write("job.yaml", "run: echo\nresources: {accelerators: 'L4:1'}\nmax_duration: 1h\n"
+                f"constraints: {{providers: [sandbox]}}\n{saves}")  # fmt: skip
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+    (row,) = gpubroker("report", "spend", "--sandbox", "--by", "capacity-type", "--json").json["rows"]
+    assert row["group"] == lands
+
+
 # --- trying policies out --------------------------------------------------------------------------------------------
 
 CASES = """\

@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from broker.core.job.jobs import CheckpointPlan, Workload
 from broker.core.market.offers import CapacityType
-from broker.core.policy.policy import ActionKind, Answer, Facts, Source
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source, SpotShare
 from policies.rules.spot import Spot
 from policies.scope import Scope
-from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, live, placement
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, placement
 
 SPOT = placement(capacity_type=CapacityType.SPOT)
 SAVING = job(checkpoint=CheckpointPlan(every=timedelta(minutes=10)))
@@ -42,30 +42,48 @@ def test_spot_may_be_forbidden_for_certain_work() -> None:
     assert forbidden.judge(on_demand, Facts(NOW)).answer is Answer.ALLOW
 
 
+def share(spot: float, on_demand: float) -> Facts:
+    return Facts(NOW, spot_shares={"spot": SpotShare(spot, spot + on_demand)})
+
+
 @pytest.mark.parametrize(
-    ("spot", "on_demand", "code"),
-    # Eight more on demand: 8 of 16 are spot, 7 of 15 are not half.
-    [(8, 0, "share_kept"), (7, 0, "too_little_spot"), (16, 8, "share_kept"), (15, 8, "too_little_spot")],
+    ("facts", "code"),
+    [
+        (share(0, 0), "too_few_hours"),  # the first of a fleet
+        (share(0, 119), "too_few_hours"),
+        (share(0, 120), "too_little_spot"),
+        (share(99, 20), "too_few_hours"),
+        (share(100, 20), "share_kept"),
+        (share(180, 101), "too_little_spot"),
+        (Facts(NOW), "no_share"),  # of a job that could not run on spot
+    ],
 )
-def test_a_share_of_what_is_rented_must_be_spot(spot: int, on_demand: int, code: str) -> None:
-    running = (
-        live(spot, capacity_type=CapacityType.SPOT),
-        *[live(on_demand, job_id="j-2", capacity_type=CapacityType.ON_DEMAND)] * (on_demand > 0),
-        live(64, job_id="j-3", capacity_type=CapacityType.OWNED),
+def test_from_a_minimum_on_a_share_of_the_hours_must_be_spot(facts: Facts, code: str) -> None:
+    """Eighty more GPU-hours on demand are asked for: eight GPUs, ten hours."""
+    assert rule({"min_share": "50%"}).judge(action(), facts).code == code
+
+
+def test_a_refusal_tells_the_window_and_what_would_pass() -> None:
+    half = rule({"min_share": "50%", "timezone": "Asia/Tokyo", "window": "week"})
+    assert half.since(NOW).isoformat() == "2026-11-15T15:00:00+00:00"
+    assert half.judge(action(), share(100, 40)).message == (
+        "100 of 220 GPU-hours of jobs that could run on spot in the week from 2026-11-16, with those asked for, would "
+        "be on spot (45%); the minimum is 50%; spot would pass, or this once 20 more are on spot"
     )
 
-    assert rule({"min_share": "50%"}).judge(action(), Facts(NOW, running)).code == code
 
-
-def test_spot_itself_and_owned_machines_are_always_within_the_share() -> None:
-    half = rule({"min_share": "50%"})
-
-    assert half.judge(action(placement=SPOT), Facts(NOW)).answer is Answer.ALLOW
-    owned = action(placement=placement(capacity_type=CapacityType.OWNED))
-    assert half.judge(owned, Facts(NOW)).answer is Answer.ALLOW
-    assert half.judge(action(), Facts(NOW)).message == (
-        "0 of 8 rented GPUs would be spot (0%); the minimum is 50%; spot would pass, or this once 8 more are spot"
-    )
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"placement": SPOT},
+        {"placement": placement(capacity_type=CapacityType.OWNED)},
+        {"placement": placement(accelerator=None, count=0)},
+        {"in_place": True},
+        {"kind": ActionKind.CONTINUE},
+    ],
+)
+def test_what_starts_no_gpu_on_demand_is_within_the_share(start: dict[str, Any]) -> None:
+    assert rule({"min_share": "50%"}).judge(action(**start), share(0, 500)).answer is Answer.ALLOW
 
 
 def test_what_runs_on_spot_may_not_go_on_where_it_is_forbidden_and_its_near_twin_may() -> None:
@@ -75,7 +93,16 @@ def test_what_runs_on_spot_may_not_go_on_where_it_is_forbidden_and_its_near_twin
     assert forbidden.judge(action(ActionKind.CONTINUE), Facts(NOW)).answer is Answer.ALLOW
 
 
-@pytest.mark.parametrize("config", [{}, {"use": "never"}, {"use": "forbidden", "min_share": "5%"}, {"min_share": 5}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"use": "never"},
+        {"use": "forbidden", "min_share": "5%"},
+        {"min_share": 5},
+        {"use": "forbidden", "window": "day"},
+    ],
+)
 def test_it_must_make_sense(config: object) -> None:
     with pytest.raises(ValidationError):
         rule(config)
