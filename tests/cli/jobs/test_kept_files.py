@@ -22,6 +22,7 @@ from broker.cli.jobs import follow as following
 from broker.core.errors import InvalidInput, RetryLater
 from tests.cli.conftest import Gpubroker
 from tests.cli.documents import check
+from tests.counts import FULL
 
 JOB = """\
 name: mine
@@ -307,7 +308,10 @@ def entries(forest: Forest, above: bytes = b"") -> dict[bytes, tuple[str, bytes]
 
 
 @pytest.mark.sampled
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.explicit, Phase.generate])
+@settings(
+    max_examples=20 if FULL else 6, suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
+)  # fmt: skip
 @given(forest=FORESTS)
 def test_any_entries_are_saved_listed_and_fetched_or_the_log_names_them(
     gpubroker: Gpubroker, project: Path, tmp_path: Path, reconciled_by: Callable[[ModuleType], None], forest: Forest
