@@ -1,13 +1,15 @@
 """Hides the values of a job's secrets in everything that the agent sends on for people: output, evidence, events.
 
-A value is found whole, and in any part of 8 bytes or more: as it is, escaped as in JSON and Python, encoded for a URL,
-in base64 (also inside a longer text) and in hexadecimal. Each byte becomes an asterisk, so sizes and offsets stay. Not
-hidden: scheme and host of a value that is a URL (its user, password, path and query are), values shorter than 4 bytes,
-and what a program changes in another way. Results and checkpoints are the program's own files and stay as they are.
+A value is found whole, and in any part of 8 bytes or more: as it is, escaped as in JSON, Python and HTML, encoded for a
+URL, in base64 (also inside a longer text) and in hexadecimal. Each byte becomes an asterisk, so sizes and offsets stay.
+Not hidden: scheme and host of a value that is a URL (its user, password, path and query are), values shorter than 4
+bytes, and what a program changes in another way. Results and checkpoints are the program's own files and stay as they
+are.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -77,16 +79,19 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield json.dumps(text)[1:-1].encode()
     yield json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
     yield repr(text)[1:-1].encode("utf-8", "surrogateescape")
-    yield quote(value, safe="").encode()
-    yield quote(value).encode()
-    yield quote_plus(value).encode()
+    yield ascii(text)[1:-1].encode()
+    yield repr(value)[2:-1].encode()
+    yield html.escape(text).encode("utf-8", "surrogateescape")
+    for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield encoded.encode()
+        yield re.sub("%..", lambda found: found[0].lower(), encoded).encode()
     yield value.hex().encode()
     yield value.hex().upper().encode()
     for encode in (b64encode, urlsafe_b64encode):
         yield encode(value)
         for before in range(3):  # as part of a longer text, without the characters that other bytes also change
-            encoded = encode(b"\0" * before + value)
-            yield encoded[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+            longer = encode(b"\0" * before + value)
+            yield longer[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
 
 
 def _secret_pieces(value: bytes) -> list[bytes]:
