@@ -210,7 +210,7 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
             skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {state} does not answer"))
             continue
         try:
-            cpus, memory = int(said["CPUTot"]), int(said["RealMemory"])
+            cpus, memory = int(said.get("CPUEfctv") or said["CPUTot"]), int(said["RealMemory"])
             free_cpus, free_memory = cpus - int(said["CPUAlloc"]), memory - int(said.get("AllocMem", 0))
         except (KeyError, ValueError):
             skipped.append(SkippedRow("malformed_node", f"{name}: no count of CPUs or memory"))

@@ -35,6 +35,7 @@ from broker.engines.gang import GANG, Gang, GangNode, agent_folders
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
 from broker.engines.register import DEFAULT, GivenPart, Inventory, MachineRegister, hashed
+from broker.placement.shares import may_use_free_cpus
 
 _GIVEN = "given.json"
 
@@ -86,7 +87,8 @@ class Local:
             slot.start(arguments, agent_environment(launch.secrets))
         elif not slot.known():
             name, share = self._handles.name(launch.key), launch.placement.offer.has
-            with self._register.giving(name, share, self._inventory(whole, share), launch.store) as (part, lock):
+            there, free = self._inventory(whole, share), may_use_free_cpus(launch.placement.offer, launch.job)
+            with self._register.giving(name, share, there, launch.store, free_cpus=free) as (part, lock):
                 slot.write(_GIVEN, json.loads(part.to_text()))
                 nodes = part.divided(launch.job.num_nodes)
                 if len(nodes) > 1:
@@ -104,7 +106,7 @@ class Local:
 
     def _inventory(self, whole: MachineShare, share: MachineShare) -> Inventory:
         """CPUs and GPUs of this machine. Raises `RetryLater` if its GPUs cannot be listed."""
-        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
         if not share.gpu_count:
             return Inventory(whole, cpus, [])
         try:
@@ -176,8 +178,8 @@ def _limits(part: GivenPart) -> dict[str, str]:
     """The variables that limit a program to its part: the number of threads for numeric libraries, and the GPUs for
     CUDA, numbered as by NVML and ``nvidia-smi``."""
     gpus = ",".join(map(str, part.gpus))
-    threads = str(max(-(-part.share.milli_cpus // 1000), 1))
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": threads}
+    threads = max(-(-part.share.milli_cpus // 1000), len(part.cpus), 1)
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": str(threads)}
 
 
 def _patience(slot: Slot) -> timedelta:

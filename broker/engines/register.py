@@ -98,14 +98,17 @@ class MachineRegister:
         self._folder = folder
 
     @contextmanager
-    def giving(self, name: str, share: MachineShare, there: Inventory, store: str) -> Iterator[tuple[GivenPart, int]]:
+    def giving(
+        self, name: str, share: MachineShare, there: Inventory, store: str, *, free_cpus: bool = False
+    ) -> Iterator[tuple[GivenPart, int]]:
         """Assign a part to the process started in the block, which inherits the yielded descriptor. ``name``: unique.
+        ``free_cpus``: with all CPUs that are free now, which later parts may contain, too.
 
         Raises `RetryLater` if other jobs leave too little, or if the folder cannot be used.
         """
         self._make()
         with self._turn():
-            part = _chosen(share, there, [part for _, part in self._live(tidy=True)], hashed(store))
+            part = _chosen(share, there, [part for _, part in self._live(tidy=True)], hashed(store), free_cpus)
             draft = self._folder / f".{name}.{os.getpid()}"
             descriptor = _opened(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
@@ -208,7 +211,9 @@ def _opened(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _chosen(share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str) -> GivenPart:
+def _chosen(
+    share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str, free_cpus: bool
+) -> GivenPart:
     """The free GPUs to assign, and the CPUs with the least assigned load. Raises `RetryLater` if too little is free."""
     used = {gpu for other in others for gpu in other.gpus}
     free = [gpu for gpu in there.gpus if gpu not in used]
@@ -221,7 +226,8 @@ def _chosen(share: MachineShare, there: Inventory, others: Sequence[GivenPart], 
     for other in others:
         for cpu in other.cpus:
             loads[cpu] += other.share.milli_cpus // len(other.cpus)
-    cpus = sorted(there.cpus, key=lambda cpu: (loads[cpu], cpu))[: -(-share.milli_cpus // _CPU)]
+    count = max(-(-share.milli_cpus // _CPU), left.milli_cpus // _CPU if free_cpus else 0)
+    cpus = sorted(there.cpus, key=lambda cpu: (loads[cpu], cpu))[:count]
     return GivenPart(share, tuple(sorted(cpus)), tuple(free[: share.gpu_count]), store)
 
 

@@ -300,7 +300,7 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
     job = launch.job
     request = request_served(offer, job)
     options = [f"--gres=gpu:{offer.instance_type}"] if offer.accelerator else []
-    cpus = (request.cpus if request else None) or (offer.cpus if offer.accelerator else None)
+    cpus = (request.cpus if request else None) or offer.cpus  # without accelerators, an offer is of free nodes
     memory = (request.memory_gib if request else None) or (offer.memory_gib if offer.accelerator else None)
     if cpus:
         options.append(f"--cpus-per-task={max(1, math.floor(cpus))}")

@@ -20,6 +20,7 @@ from broker.placement.pricing.data_cost import MONTH
 from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.time_value import RENTED
+from broker.placement.shares import may_use_free_cpus
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 from broker.placement.time_limit import ROOM, time_limit
 
@@ -163,15 +164,13 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
 
 
 def _about_its_cpus(job: Job, best: Placement) -> Iterator[str]:
-    """What a job without accelerators and `cpus:` gets of a divided machine, because it limits its threads."""
+    """What a job without accelerators and `cpus:` gets of a divided machine."""
     offer, whole = best.offer, best.offer.whole
-    states = bool(job.resources) and all(one.cpus is not None for one in job.resources)
-    if whole is None or offer.count or states or not offer.has.milli_cpus < whole.milli_cpus:
+    if whole is None or not may_use_free_cpus(offer, job) or not offer.has.milli_cpus < whole.milli_cpus:
         return
-    threads = max(-(-offer.has.milli_cpus // job.num_nodes // 1000), 1)
     yield (
-        f"the job gets {offer.has.cpus:g} of the machine's {whole.cpus:g} CPUs (OMP_NUM_THREADS={threads}), because "
-        "its file does not say how many it needs: `cpus: N` under `resources:`"
+        f"the job gets the CPUs of the machine's {whole.cpus:g} that are free when it starts (OMP_NUM_THREADS), and "
+        f"keeps {offer.has.cpus:g} from other jobs; its file does not say how many it needs: `cpus: N` in `resources:`"
     )
 
 

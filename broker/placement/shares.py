@@ -4,7 +4,7 @@ Defaults for what the job file does not say, on a machine with n GPUs of a kind:
 
     a job with g GPUs    g/n of three quarters of the CPUs (rounded down to whole CPUs, if at least one), g/n of half
                          of the memory
-    a job without GPUs   one CPU, and the same fraction of the memory
+    a job without GPUs   one CPU, and the same fraction of the memory; it may use all CPUs that are free when it starts
     a job that names the instance type and no accelerators: the whole machine
 
 So jobs with GPUs leave CPUs and memory for jobs without. A job with several nodes gets one part that is as many times
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.core.job.jobs import MachineRequest
+from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import Offer
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
@@ -76,6 +76,12 @@ def _with_disk(offer: Offer, wanted: MachineRequest) -> Offer:
     if not disk or offer.price is None or offer.disk:
         return offer
     return replace(offer, price=offer.price + disk, disk=disk)
+
+
+def may_use_free_cpus(offer: Offer, job: Job) -> bool:
+    """Whether the job may use all CPUs of a divided machine that are free when it starts, though it counts as one: it
+    gets no GPU, and its file does not say how many CPUs it needs."""
+    return offer.whole is not None and not offer.count and all(one.cpus is None for one in job.resources)
 
 
 def price_now(current: Offer, placed: Offer) -> Money | None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import RetryLater
+from broker.core.job.jobs import MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.market.shares import MachineShare
 from broker.core.ports import EngineState, SharesItsMachine
@@ -89,10 +90,15 @@ def test_each_job_sees_its_gpu_and_one_without_sees_none(bench: Bench) -> None:
 
 
 @pytest.mark.system
-def test_a_job_is_bound_to_its_cpus_and_the_broker_is_not(bench: Bench) -> None:
+def test_a_job_is_bound_to_its_cpus_or_to_those_that_are_free_and_the_broker_is_not(bench: Bench) -> None:
     before, mark = os.sched_getaffinity(0), bench.mark()
-    submit(bench, f"python3 -c 'import os; print(len(os.sched_getaffinity(0)))' >> {mark}; sleep 300", placed())
-    assert said(mark) == ["1"]
+    prints = f"python3 -c 'import os; print(len(os.sched_getaffinity(0)))' >> {mark}; echo $OMP_NUM_THREADS >> {mark}"
+    launch = bench.launch(f"{prints}; sleep 300", placed())
+    named = launch.job.model_copy(update={"resources": (MachineRequest(cpus=1),)})
+    bench.engine.submit(replace(launch, job=named, store="ours"))
+    assert said(mark, 2) == ["1", "1"]
+    submit(bench, f"{prints}; sleep 300", placed())
+    assert said(mark, 4)[2:] == [str(min(2, len(before)))] * 2
     assert os.sched_getaffinity(0) == before
 
 

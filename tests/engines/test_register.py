@@ -28,9 +28,11 @@ ONE_GPU = MachineShare(1000, GIB, (("H100", 1),))
 
 
 @contextmanager
-def held(folder: Path, name: str, share: MachineShare, there: Inventory = THERE) -> Iterator[GivenPart]:
+def held(
+    folder: Path, name: str, share: MachineShare, there: Inventory = THERE, *, free_cpus: bool = False
+) -> Iterator[GivenPart]:
     """Given, and held by a descriptor of its own as long as the context lasts, as a job's agent holds it."""
-    with MachineRegister(folder).giving(name, share, there, "store") as (part, lock):
+    with MachineRegister(folder).giving(name, share, there, "store", free_cpus=free_cpus) as (part, lock):
         mine = os.dup(lock)
     try:
         yield part
@@ -52,6 +54,18 @@ def test_each_gpu_is_given_once_and_the_next_waits(tmp_path: Path) -> None:
     assert given_of(tmp_path / "r") == {}
     with held(tmp_path / "r", "c", ONE_GPU) as c:
         assert c.gpus == (0,)
+
+
+def test_one_that_may_use_free_cpus_gets_them_and_keeps_its_share_alone(tmp_path: Path) -> None:
+    small, three = MachineShare(1000, GIB), MachineShare(3000, GIB)
+    with held(tmp_path, "a", small, free_cpus=True) as a, held(tmp_path, "b", small, free_cpus=True) as b:
+        assert [len(part.cpus) for part in (a, b)] == [4, 3]
+        with pytest.raises(RetryLater, match="2 CPUs"):
+            held(tmp_path, "c", three).__enter__()
+    with held(tmp_path, "c", three) as c, held(tmp_path, "d", small, free_cpus=True) as d:
+        assert (c.cpus, d.cpus) == ((0, 1, 2), (3,))
+        with pytest.raises(RetryLater):
+            held(tmp_path, "e", small, free_cpus=True).__enter__()
 
 
 @pytest.mark.parametrize("share", [MachineShare(4001, GIB), MachineShare(1000, 8 * GIB + 1)])

@@ -21,7 +21,7 @@ CONFIG = (
 
 def node(name: str, *, gres: str = "gpu:h100:8", used: str = "gpu:h100:0(IDX:N/A)", state: str = "IDLE") -> str:
     return (
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc=0 CPUEfctv=64 CPUTot=64 CPULoad=0.10 "
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc=0 CPUEfctv=62 CPUTot=64 CPULoad=0.10 "
         f"Gres={gres} GresDrain=N/A GresUsed={used} NodeAddr={name} OS=Linux 6.1.0 #1 SMP RealMemory=512000 AllocMem=0 "
         f"State={state} ThreadsPerCore=1 Partitions=gpu,all  BootTime=2026-11-01T00:00:00 Reason=none"
     )
@@ -73,7 +73,7 @@ def test_every_count_that_a_node_can_give_is_an_offer() -> None:
     slots = {one.count: one.slots for one in found.values() if one.zone == "lab:gpu" and one.accelerator == "H100"}
     assert slots == {1: 10, 2: 5, 4: 2, 8: 1}
     big = found["slurm/lab:gpu/h100:8/H100:8/owned"]
-    assert (big.region, big.engine, big.cpus, big.memory_gib) == ("lab", "slurm", 64.0, 500.0)
+    assert (big.region, big.engine, big.cpus, big.memory_gib) == ("lab", "slurm", 62.0, 500.0)
     assert found["slurm/lab:gpu/cpu/cpu/owned"].slots == 2
 
 
