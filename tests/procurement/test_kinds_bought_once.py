@@ -146,6 +146,18 @@ def test_an_order_that_aws_knows_by_its_key_is_sent_again(shop: Shop, kind: Kind
     assert (len(kind.bought(shop)), tokens - {None}) == (1, {asked.id})
 
 
+def test_a_refusal_of_a_repeated_order_says_nothing_of_the_first(shop: Shop) -> None:
+    open_shop(shop)
+    asked = NOW_ON.approved(shop)
+    refused_by_a_server_error(shop, NOW_ON)
+    shop.advance(asked)
+    shop.cloud.unsold = AwsFault("InsufficientInstanceCapacity", 400)
+    shop.clock.advance(timedelta(seconds=20))
+    found = shop.advance(asked)
+    assert (found.state, found.repeats, NOW_ON.sent(shop)) == (PurchaseState.UNKNOWN, 1, 2)
+    assert shop.money(asked) == (asked.ceiling, Money.ZERO), "the first may have been taken"
+
+
 def test_an_order_is_not_repeated_for_ever(shop: Shop) -> None:
     open_shop(shop)
     asked = NOW_ON.approved(shop)
